@@ -1,0 +1,42 @@
+"""The errors that an inferlet or a client can cause, each with its stable code."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Code: TypeAlias = Literal[
+    "invalid-argument",
+    "invalid-handle",
+    "unknown-model",
+    "unsupported",
+    "not-found",
+    "already-exists",
+    "not-ready",
+    "out-of-resources",
+    "page-full",
+    "immutable",
+    "busy",
+    "would-block",
+    "limit-exceeded",
+    "cancelled",
+    "failed-dependency",
+    "worker-lost",
+    "permission-denied",
+    "internal",
+]
+
+
+class ApiError(Exception):
+    """An error that is a value to the guest or the client: `code: message`.
+
+    The message says what was wrong, with which value, and how to mend it where that is known.
+    """
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code: Code = code
+        self.message = message
+
+
+class ProgramRejected(Exception):
+    """An uploaded program that cannot run here; the text says why and how to mend it."""

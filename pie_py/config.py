@@ -1,0 +1,78 @@
+"""Configuration of a server: one typed tree, from defaults, a TOML file, the environment, options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:7743"
+EMBEDDED_MODEL = "pie-tiny"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(_Section):
+    """One model to serve."""
+
+    source: str = EMBEDDED_MODEL  # a folder, a hub id, or the embedded model's name
+    name: str | None = None  # how inferlets call it; the folder's or id's last part unless told
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    page_size: int = Field(default=16, ge=8, le=32, multiple_of=8)  # tokens a KV page
+    kv_memory: PositiveInt | None = None  # bytes of KV pool; a share of free memory unless told
+    kv_pages: PositiveInt | None = None  # pages of KV pool; overrides kv_memory
+    embeds: PositiveInt | None = None  # embeds in the pool
+    max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch
+    max_batch_commands: PositiveInt = 512  # most commands in one batch
+    device: str = "auto"  # "cpu", "cuda", "cuda:1"; a GPU if there is one unless told
+
+
+class Limits(_Section):
+    """What one instance may use. A breach ends it with a named error."""
+
+    memory: PositiveInt = 256 << 20  # bytes of linear memory
+    table_elements: PositiveInt = 100_000
+    cpu_seconds: PositiveFloat = 60.0  # time on the control thread, all slices together
+    wall_seconds: PositiveFloat = 3600.0  # life, from launch
+    kv_pages: PositiveInt | None = None  # pages held; the pool unless told
+    embeds: PositiveInt | None = None  # embeds held; the pool unless told
+    queues: PositiveInt = 256
+    queued_commands: PositiveInt = 4096  # commands sent to queues and not done
+    futures: PositiveInt = 4096  # open futures
+    children: PositiveInt = 64  # child instances alive
+    message_bytes: PositiveInt = 8 << 20  # one message between instance and client
+    mailbox_bytes: PositiveInt = 16 << 20  # messages kept for a reader that does not read
+    mailbox_messages: PositiveInt = 4096
+    log_lines: PositiveInt = 1000  # newest lines kept
+    detached_seconds: PositiveFloat = 60.0  # life after the client that waits for it has vanished
+
+
+class SchedulerConfig(_Section):
+    """When batches are sent."""
+
+    policy: Literal["adaptive", "eager", "k-only", "t-only"] = "adaptive"
+    k: PositiveInt = 32  # k-only: commands of one kind that make a batch
+    t_ms: PositiveFloat = 10.0  # t-only: age of the oldest command that makes a batch, ms
+
+
+class ServerConfig(BaseSettings):
+    """Everything a server needs to start."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PIE_PY_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    endpoint: str = DEFAULT_ENDPOINT  # where clients connect
+    data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
+    cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # compiled code
+    models: tuple[ModelConfig, ...] = (ModelConfig(),)
+    limits: Limits = Limits()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    max_instances: PositiveInt = 1000  # alive at once
+    max_program_bytes: PositiveInt = 256 << 20
+    worker_threads: PositiveInt | None = None  # torch threads of the worker; by cores unless told

@@ -1,0 +1,1 @@
+"""Messages that cross process boundaries: their types and their bytes, and nothing else."""
