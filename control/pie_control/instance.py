@@ -1,0 +1,97 @@
+"""One running inferlet, as the rest of the control layer sees it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from pie_control.futures import FutureTable
+from pie_control.mailbox import Mailbox
+from pie_py.config import Limits
+
+if TYPE_CHECKING:
+    from pie_control.programs import Program
+    from pie_control.resources.space import Space
+    from pie_control.scheduler.queue import CommandQueue
+    from pie_control.wasm import Guest
+
+
+class State(Enum):
+    """Where an instance is in its life."""
+
+    RUNNING = "running"
+    FINISHED = "finished"  # returned a result
+    FAILED = "failed"  # returned an error, trapped, or broke a limit
+    KILLED = "killed"  # by a client, its parent, the server, or for want of resources
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Last event of an instance: its result (`FINISHED`) or the reason it ended otherwise."""
+
+    state: State
+    text: str
+
+
+Event: TypeAlias = str | bytes | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that an inferlet logged."""
+
+    time_ns: int  # Unix epoch
+    level: str  # debug, info, warning, error
+    text: str
+
+
+class Instance:
+    """State of one running inferlet. Behaviour lives in the executor, the lifecycle and the API."""
+
+    def __init__(
+        self,
+        number: int,
+        instance_id: str,
+        program: Program,
+        args: list[str],
+        user: str,
+        limits: Limits,
+        parent: Instance | None = None,
+    ) -> None:
+        self.number = number  # grows with every launch: first come, first served
+        self.id = instance_id
+        self.program = program
+        self.args = args
+        self.user = user
+        self.limits = limits
+        self.parent = parent
+        self.children: set[Instance] = set()
+        self.created_ns = time.time_ns()
+        self.state = State.RUNNING
+        self.ended: Ended | None = None
+        self.ended_event = trio.Event()
+
+        self.guest: Guest | None = None
+        self.awaited: list[int] | None = None  # futures the guest waits for
+        self.futures = FutureTable(limits.futures)
+        self.queues: dict[int, CommandQueue] = {}
+        self.next_queue = 1
+        self.spaces: dict[str, Space] = {}  # by model
+        self.queued_commands = 0
+
+        boxes = (limits.mailbox_messages, limits.mailbox_bytes)
+        self.outbox: Mailbox[Event] = Mailbox(*boxes)  # to the client, in order
+        self.texts: Mailbox[str] = Mailbox(*boxes)  # from the client
+        self.blobs: Mailbox[bytes] = Mailbox(*boxes)  # from the client
+        self.log: deque[LogLine] = deque(maxlen=limits.log_lines)
+        self.attached = 0  # clients that read the outbox
+        self.detached_at: float | None = None  # trio time since when no client has waited for it
+
+    def add_log(self, level: str, text: str) -> None:
+        """Appends a line to the log, dropping the oldest one if it is full."""
+        self.log.append(LogLine(time.time_ns(), level, text[:4096]))
