@@ -15,9 +15,11 @@ from pie_control.mailbox import Mailbox
 from pie_py.config import Limits
 
 if TYPE_CHECKING:
+    from pie_control.host import Host
     from pie_control.programs import Program
     from pie_control.resources.space import Space
     from pie_control.scheduler.queue import CommandQueue
+    from pie_control.timers import Timer
     from pie_control.wasm import Guest
 
 
@@ -61,6 +63,7 @@ class Instance:
         args: list[str],
         user: str,
         limits: Limits,
+        host: Host,
         parent: Instance | None = None,
     ) -> None:
         self.number = number  # grows with every launch: first come, first served
@@ -69,15 +72,20 @@ class Instance:
         self.args = args
         self.user = user
         self.limits = limits
+        self.host = host
         self.parent = parent
         self.children: set[Instance] = set()
         self.created_ns = time.time_ns()
+        self.ended_ns: int | None = None
+        self.cpu_ns = 0  # final once it has ended
+        self.wall_timer: Timer | None = None
         self.state = State.RUNNING
         self.ended: Ended | None = None
         self.ended_event = trio.Event()
 
         self.guest: Guest | None = None
         self.awaited: list[int] | None = None  # futures the guest waits for
+        self.scheduled = False  # has a place among the guests that run next
         self.futures = FutureTable(limits.futures)
         self.queues: dict[int, CommandQueue] = {}
         self.next_queue = 1

@@ -60,6 +60,11 @@ class Mailbox(Generic[Item]):
         self._fire(self._room_callbacks, lambda: self.has_room)
         return item
 
+    def drop_all_but_last(self) -> None:
+        """Forgets what nobody will read, except for the newest item."""
+        while len(self._items) > 1:
+            self.pop()
+
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
         self._item_callbacks.append(callback)

@@ -1,0 +1,17 @@
+"""The contract's functions, as the guest calls them: one module a group of traits.
+
+Every function takes the calling instance first, checks its arguments before anything changes, and
+raises `ApiError` for what goes back to the guest as `code: message`.
+"""
+
+from pie_control.api import allocate, forward, runtime, session, text, tokenize
+from pie_control.wasm import HostFunction
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    *runtime.FUNCTIONS,
+    *session.FUNCTIONS,
+    *allocate.FUNCTIONS,
+    *forward.FUNCTIONS,
+    *text.FUNCTIONS,
+    *tokenize.FUNCTIONS,
+)

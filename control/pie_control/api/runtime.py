@@ -1,0 +1,259 @@
+"""Trait `runtime`: queues, futures, time, randomness, logging, child instances."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.instance import Ended, Instance, State
+from pie_control.wasm import (
+    S32,
+    STRING,
+    STRING_LIST,
+    SUSPENDED,
+    U8_LIST,
+    U32,
+    U32_LIST,
+    U64,
+    Enum,
+    HostFunction,
+    Tuple,
+)
+from pie_py import __version__
+
+if TYPE_CHECKING:
+    from pie_control.scheduler.queue import CommandQueue
+
+MAX_RANDOM_BYTES = 65536
+MAX_PRIORITY = 100
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def get_arg(instance: Instance) -> list[str]:
+    """The arguments given at launch."""
+    return instance.args
+
+
+def instance_id(instance: Instance) -> str:
+    """The instance's identifier."""
+    return instance.id
+
+
+def user(instance: Instance) -> str:
+    """The user who launched the instance."""
+    return instance.user
+
+
+def version(instance: Instance) -> str:
+    """The server's version."""
+    return __version__
+
+
+def available_models(instance: Instance) -> list[str]:
+    """Names of the models being served."""
+    return list(instance.host.services)
+
+
+def available_traits(instance: Instance, model: str) -> list[str]:
+    """Names of the traits that a model offers."""
+    return ["runtime", "session", *instance.host.service(model).description.traits]
+
+
+def model_info(instance: Instance, model: str) -> str:
+    """Facts about a model, as JSON."""
+    facts = instance.host.service(model).description
+    return json.dumps(
+        {
+            "name": facts.name,
+            "architecture": facts.architecture,
+            "page_size": facts.page_size,
+            "vocab_size": facts.vocab_size,
+            "max_position": facts.max_position,
+            "max_batch_tokens": facts.max_batch_tokens,
+            "bos_token": facts.bos_token,
+            "stop_tokens": facts.stop_tokens,
+            "has_chat_template": instance.host.codec(model).has_chat_template,
+        }
+    )
+
+
+def queue_of(instance: Instance, handle: int) -> CommandQueue:
+    """The queue behind a handle.
+
+    Raises:
+        ApiError: `invalid-handle`.
+    """
+    try:
+        return instance.queues[handle]
+    except KeyError:
+        raise ApiError("invalid-handle", f"{handle} is no queue of this instance") from None
+
+
+def create_queue(instance: Instance, model: str) -> int:
+    """Creates a command queue and returns its handle."""
+    service = instance.host.service(model)
+    if len(instance.queues) >= instance.limits.queues:
+        raise ApiError(
+            "limit-exceeded", f"{instance.limits.queues} queues are open; destroy one first"
+        )
+    handle = instance.next_queue
+    instance.next_queue += 1
+    instance.queues[handle] = service.create_queue(instance)
+    return handle
+
+
+def destroy_queue(instance: Instance, queue: int) -> None:
+    """Destroys a queue; what is in it still takes effect."""
+    queue_of(instance, queue).close()
+    del instance.queues[queue]
+
+
+def synchronize(instance: Instance, queue: int) -> int:
+    """Opens a future that is ready when the queue's commands so far have taken effect."""
+    target = queue_of(instance, queue)
+    future = instance.futures.create(FutureKind.DONE)
+    target.synchronize(future)
+    return future.handle
+
+
+def set_queue_priority(instance: Instance, queue: int, priority: int) -> None:
+    """Sets a queue's priority."""
+    target = queue_of(instance, queue)
+    if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise ApiError("invalid-argument", f"priority {priority} is not within ±{MAX_PRIORITY}")
+    target.priority = priority
+
+
+def wait(instance: Instance, futures: list[int]) -> Any:
+    """Suspends the guest until one of the futures is ready; see `Executor`."""
+    ready = instance.futures.ready_of(futures)
+    if ready:
+        return ready
+    instance.awaited = futures
+    if not futures:
+        instance.host.executor.give_turn(instance)
+    return SUSPENDED
+
+
+def take(instance: Instance, future: int) -> None:
+    """Consumes a future without a value."""
+    instance.futures.take(future, FutureKind.DONE)
+
+
+def take_text(instance: Instance, future: int) -> Any:
+    """Consumes a future of text."""
+    return instance.futures.take(future, FutureKind.TEXT)
+
+
+def take_blob(instance: Instance, future: int) -> Any:
+    """Consumes a future of bytes."""
+    return instance.futures.take(future, FutureKind.BLOB)
+
+
+def cancel(instance: Instance, future: int) -> None:
+    """Gives a future up."""
+    instance.futures.cancel(future)
+
+
+def now(instance: Instance) -> int:
+    """Nanoseconds since the Unix epoch."""
+    return time.time_ns()
+
+
+def monotonic_now(instance: Instance) -> int:
+    """Nanoseconds of a clock that never goes back."""
+    return time.monotonic_ns()
+
+
+def sleep(instance: Instance, nanoseconds: int) -> int:
+    """Opens a future that is ready after a time."""
+    future = instance.futures.create(FutureKind.DONE)
+    timer = instance.host.timers.call_later(nanoseconds / 1e9, future.resolve)
+    future.on_cancel = timer.cancel
+    return future.handle
+
+
+def random_bytes(instance: Instance, count: int) -> bytes:
+    """Random bytes from the operating system."""
+    if count > MAX_RANDOM_BYTES:
+        raise ApiError(
+            "invalid-argument", f"{count} random bytes asked for; {MAX_RANDOM_BYTES} at most a call"
+        )
+    return os.urandom(count)
+
+
+def log(instance: Instance, level: str, message: str) -> None:
+    """Writes a line to the instance's log."""
+    instance.add_log(level, message)
+
+
+def launch(instance: Instance, program: str, args: list[str]) -> int:
+    """Starts a child instance and opens a future of its result."""
+    if len(instance.children) >= instance.limits.children:
+        raise ApiError(
+            "limit-exceeded", f"{instance.limits.children} children are alive; wait for some first"
+        )
+    lifecycle = instance.host.lifecycle
+    found = lifecycle.programs.find(program, instance.user)
+    future = instance.futures.create(FutureKind.TEXT)
+
+    def done(ended: Ended) -> None:
+        if ended.state is State.FINISHED:
+            future.resolve(ended.text)
+        else:
+            future.fail(_as_error(ended.text))
+
+    future.on_cancel = lifecycle.start_child(instance, found, args, done)
+    return future.handle
+
+
+def _as_error(text: str) -> ApiError:
+    """The reason a child ended, as the parent's error: `internal` unless it has a code of its own."""
+    return ApiError("cancelled" if text.startswith("killed:") else "failed-dependency", text)
+
+
+def read_source(instance: Instance) -> tuple[str, str]:
+    """File name and text of the Python program that the Python runtime is to run."""
+    return instance.host.lifecycle.programs.source(instance.program)
+
+
+def _function(
+    name: str,
+    call: Any,
+    *params: Any,
+    returns: Any = None,
+    fails: bool = False,
+    suspends: bool = False,
+) -> HostFunction:
+    return HostFunction("runtime", name, params, returns, fails, call, suspends)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("get-arg", get_arg, returns=STRING_LIST),
+    _function("instance-id", instance_id, returns=STRING),
+    _function("user", user, returns=STRING),
+    _function("version", version, returns=STRING),
+    _function("available-models", available_models, returns=STRING_LIST),
+    _function("available-traits", available_traits, STRING, returns=STRING_LIST, fails=True),
+    _function("model-info", model_info, STRING, returns=STRING, fails=True),
+    _function("create-queue", create_queue, STRING, returns=U32, fails=True),
+    _function("destroy-queue", destroy_queue, U32, fails=True),
+    _function("synchronize", synchronize, U32, returns=U32, fails=True),
+    _function("set-queue-priority", set_queue_priority, U32, S32, fails=True),
+    _function("wait", wait, U32_LIST, returns=U32_LIST, fails=True, suspends=True),
+    _function("take", take, U32, fails=True),
+    _function("take-text", take_text, U32, returns=STRING, fails=True),
+    _function("take-blob", take_blob, U32, returns=U8_LIST, fails=True),
+    _function("cancel", cancel, U32, fails=True),
+    _function("now", now, returns=U64),
+    _function("monotonic-now", monotonic_now, returns=U64),
+    _function("sleep", sleep, U64, returns=U32, fails=True),
+    _function("random-bytes", random_bytes, U32, returns=U8_LIST, fails=True),
+    _function("log", log, Enum(LOG_LEVELS), STRING),
+    _function("launch", launch, STRING, STRING_LIST, returns=U32, fails=True),
+    HostFunction("source", "read", (), Tuple(STRING, STRING), False, read_source),
+)

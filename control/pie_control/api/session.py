@@ -1,0 +1,78 @@
+"""Trait `session`: messages between the instance and its client."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.instance import Instance
+from pie_control.mailbox import Mailbox
+from pie_control.wasm import STRING, U8_LIST, U32, HostFunction
+
+Message = TypeVar("Message", str, bytes)
+
+
+def send(instance: Instance, message: str) -> None:
+    """Sends text to the client."""
+    size = len(message) if message.isascii() else len(message.encode())
+    _check_size(instance, size)
+    instance.outbox.put(message, size)
+
+
+def send_blob(instance: Instance, data: bytes) -> None:
+    """Sends bytes to the client."""
+    _check_size(instance, len(data))
+    instance.outbox.put(data, len(data))
+
+
+def writable(instance: Instance) -> int:
+    """Opens a future that is ready when there is room for a message."""
+    future = instance.futures.create(FutureKind.DONE)
+    callback = future.resolve
+    future.on_cancel = lambda: instance.outbox.forget(callback)
+    instance.outbox.when_room(callback)
+    return future.handle
+
+
+def receive(instance: Instance) -> int:
+    """Opens a future of the client's next text."""
+    return _receive(instance, instance.texts, FutureKind.TEXT)
+
+
+def receive_blob(instance: Instance) -> int:
+    """Opens a future of the client's next bytes."""
+    return _receive(instance, instance.blobs, FutureKind.BLOB)
+
+
+def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) -> int:
+    """Futures get the messages in the order they were opened; a cancelled one leaves its message."""
+    future = instance.futures.create(kind)
+
+    def deliver() -> None:
+        future.resolve(mailbox.pop())
+
+    future.on_cancel = lambda: mailbox.forget(deliver)
+    mailbox.when_item(deliver)
+    return future.handle
+
+
+def _check_size(instance: Instance, size: int) -> None:
+    if size > instance.limits.message_bytes:
+        raise ApiError(
+            "limit-exceeded",
+            f"a message of {size} bytes; {instance.limits.message_bytes} at most: send it in parts",
+        )
+
+
+def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
+    return HostFunction("session", name, params, returns, True, call)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("send", send, STRING),
+    _function("send-blob", send_blob, U8_LIST),
+    _function("writable", writable, returns=U32),
+    _function("receive", receive, returns=U32),
+    _function("receive-blob", receive_blob, returns=U32),
+)

@@ -1,0 +1,115 @@
+"""Trait `tokenize`: text to tokens and back. Answered by the control layer, without a queue.
+
+Long texts are handled in a thread while the guest stays suspended, so that nobody else waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.instance import Instance, State
+from pie_control.wasm import (
+    BOOL,
+    STRING,
+    SUSPENDED,
+    U8_LIST,
+    U32,
+    U32_LIST,
+    HostFunction,
+    List,
+    Tuple,
+)
+
+INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
+INLINE_TOKENS = 4096
+MAX_CHARACTERS = 16 << 20
+
+
+def tokenize(instance: Instance, model: str, text: str) -> Any:
+    """Token ids of a text."""
+    codec = instance.host.codec(model)
+    if len(text) > MAX_CHARACTERS:
+        raise ApiError(
+            "limit-exceeded", f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call"
+        )
+    if len(text) <= INLINE_CHARACTERS:
+        return codec.encode(text)
+    return _in_thread(instance, lambda: codec.encode(text))
+
+
+def detokenize(instance: Instance, model: str, tokens: list[int]) -> Any:
+    """Text of token ids."""
+    codec = instance.host.codec(model)
+    if tokens and max(tokens) >= codec.id_limit:
+        raise ApiError(
+            "invalid-argument",
+            f"token {max(tokens)} is outside the vocabulary (0 to {codec.id_limit - 1})",
+        )
+    if len(tokens) <= INLINE_TOKENS:
+        return codec.decode(tokens)
+    return _in_thread(instance, lambda: codec.decode(tokens))
+
+
+def get_vocabs(instance: Instance, model: str) -> Any:
+    """The bytes of every token, by id."""
+    codec = instance.host.codec(model)
+    return _in_thread(instance, lambda: codec.vocabulary)
+
+
+def special_tokens(instance: Instance, model: str) -> list[tuple[str, int]]:
+    """Special tokens, as their texts and ids."""
+    return instance.host.codec(model).special_tokens
+
+
+def apply_chat_template(
+    instance: Instance, model: str, messages: str, add_generation_prompt: bool
+) -> Any:
+    """Renders messages with the model's chat template."""
+    codec = instance.host.codec(model)
+    if len(messages) <= INLINE_CHARACTERS:
+        return codec.apply_chat_template(messages, add_generation_prompt)
+    return _in_thread(instance, lambda: codec.apply_chat_template(messages, add_generation_prompt))
+
+
+def _in_thread(instance: Instance, work: Callable[[], Any]) -> Any:
+    """Suspends the guest while the work is done in a thread."""
+
+    async def run() -> None:
+        try:
+            answer: Any = await trio.to_thread.run_sync(work)
+        except ApiError as error:
+            answer = error
+        except Exception as error:
+            answer = ApiError("internal", f"{type(error).__name__}: {error}")
+        if instance.state is State.RUNNING:
+            instance.host.executor.answer(instance, answer)
+
+    instance.host.lifecycle.start_soon(run)
+    return SUSPENDED
+
+
+def _function(
+    name: str, call: Any, *params: Any, returns: Any, suspends: bool = False
+) -> HostFunction:
+    return HostFunction("tokenize", name, params, returns, True, call, suspends)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("tokenize", tokenize, STRING, STRING, returns=U32_LIST, suspends=True),
+    _function("detokenize", detokenize, STRING, U32_LIST, returns=STRING, suspends=True),
+    _function("get-vocabs", get_vocabs, STRING, returns=List(U8_LIST), suspends=True),
+    _function("special-tokens", special_tokens, STRING, returns=List(Tuple(STRING, U32))),
+    _function(
+        "apply-chat-template",
+        apply_chat_template,
+        STRING,
+        STRING,
+        BOOL,
+        returns=STRING,
+        suspends=True,
+    ),
+)

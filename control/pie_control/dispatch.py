@@ -1,0 +1,62 @@
+"""Carries plans from the schedulers to the worker and its answers back: the pump of the hot path."""
+
+from __future__ import annotations
+
+import time
+
+from pie_control.host import Host
+from pie_control.timers import Timer
+from pie_control.worker_link import WorkerLink
+from pie_py.wire.plan import PlanResult
+
+
+class Dispatcher:
+    """Sends a plan whenever the worker is idle and a scheduler has one.
+
+    An answer resolves futures, gives the woken guests their turn, and the turn ends here again, with
+    the commands of the next step: all in one call chain, without a pass through the event loop.
+    """
+
+    def __init__(self, host: Host, link: WorkerLink) -> None:
+        self._host = host
+        self._link = link
+        self._next_first = 0  # models take turns
+        self._timer: Timer | None = None
+        self._timer_due = 0
+
+    def pump(self) -> None:
+        """Sends the next plan if the worker is idle."""
+        if not self._link.idle:
+            return
+        services = list(self._host.services.values())
+        now = time.monotonic_ns()
+        for i in range(len(services)):
+            service = services[(self._next_first + i) % len(services)]
+            plan = service.scheduler.next_plan(now)
+            if plan is not None:
+                self._next_first = (self._next_first + i + 1) % len(services)
+                self._link.send(plan)
+                return
+        self._wake_at_deadline(now)
+
+    def on_result(self, result: PlanResult) -> None:
+        """Takes the worker's answer in and runs the guests that waited for it."""
+        service = self._host.services.get(result.model)
+        if service is not None:
+            service.scheduler.complete(result)
+        self._host.executor.turn()
+
+    def _wake_at_deadline(self, now: int) -> None:
+        """Policies that hold commands back say until when."""
+        deadlines = [s.scheduler.next_deadline() for s in self._host.services.values()]
+        due = min((d for d in deadlines if d is not None), default=None)
+        if due is None or (self._timer is not None and self._timer_due == due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._host.timers.call_later(max(0, due - now) / 1e9, self._deadline)
+
+    def _deadline(self) -> None:
+        self._timer = None
+        self.pump()

@@ -1,0 +1,138 @@
+"""Runs the guests: decides which fiber has its turn, and what follows from how its turn ended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.instance import Instance, State
+from pie_control.wasm import GuestTrap, Status
+
+TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and for input
+
+_NOTHING = object()
+
+
+class Executor:
+    """Runs every guest on the calling thread.
+
+    Guests that a result has woken go first, in the order they were woken. A guest that used its whole
+    slice goes to the background, of which one slice runs a turn, so that a spinning program costs the
+    others at most one slice a turn.
+    """
+
+    def __init__(
+        self,
+        on_end: Callable[[Instance, State, str], None],
+        after_turn: Callable[[], None],
+    ) -> None:
+        """Takes what to call when an instance ends, and after every turn (the dispatcher)."""
+        self._on_end = on_end
+        self._after_turn = after_turn
+        self._ready: deque[Instance] = deque()
+        self._background: deque[Instance] = deque()
+        self._answers: dict[Instance, Any] = {}
+        self._work = trio.Event()
+        self._in_turn = False
+
+    def add(self, instance: Instance) -> None:
+        """Takes a started guest in; it runs in the next turn."""
+        instance.futures.announce = partial(self._announce, instance)
+        self._push(instance)
+
+    def answer(self, instance: Instance, value: Any) -> None:
+        """Resumes a guest that a host function other than `wait` suspended. An ApiError is its error."""
+        self._answers[instance] = value
+        self._push(instance)
+
+    def give_turn(self, instance: Instance) -> None:
+        """Resumes a guest that waits, whether or not a future of it is ready."""
+        self._push(instance)
+
+    def discard(self, instance: Instance) -> None:
+        """Forgets an instance that has ended."""
+        self._answers.pop(instance, None)
+        instance.awaited = None
+
+    def turn(self) -> None:
+        """Runs guests that are ready, for a bounded time, then lets the scheduler see their commands."""
+        if self._in_turn:  # an answer can arrive while the scheduler sends
+            return
+        self._in_turn = True
+        try:
+            self._run_ready()
+            self._after_turn()
+        finally:
+            self._in_turn = False
+        if self._ready or self._background:
+            self._work.set()
+
+    async def run(self) -> None:
+        """Gives turns for as long as there is work, until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            self.turn()
+            await trio.lowlevel.checkpoint()
+
+    def _run_ready(self) -> None:
+        end = time.perf_counter_ns() + TURN_NS
+        ready = self._ready
+        while ready:
+            self._step(ready.popleft())
+            if time.perf_counter_ns() > end:
+                break
+        if self._background:
+            self._step(self._background.popleft())
+
+    def _step(self, instance: Instance) -> None:
+        instance.scheduled = False
+        guest = instance.guest
+        if guest is None or instance.state is not State.RUNNING:
+            return
+        try:
+            if instance.awaited is not None:
+                ready = instance.futures.ready_of(instance.awaited)
+                instance.awaited = None
+                guest.resume(ready)
+            else:
+                answer = self._answers.pop(instance, _NOTHING)
+                if answer is not _NOTHING:
+                    guest.resume(answer)
+            status = guest.poll()
+        except GuestTrap as trap:
+            self._on_end(instance, State.FAILED, f"trap: {trap}")
+            return
+        except ApiError as error:  # a future that the guest waits for was cancelled under it
+            self._on_end(instance, State.FAILED, str(error))
+            return
+        if instance.state is not State.RUNNING:
+            return
+        if status is Status.DONE:
+            ok, text = guest.outcome
+            self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
+        elif guest.cpu_ns > instance.limits.cpu_seconds * 1e9:
+            self._on_end(
+                instance,
+                State.FAILED,
+                f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up",
+            )
+        elif status is Status.RUNNING:
+            self._background.append(instance)
+            self._work.set()
+
+    def _announce(self, instance: Instance, handle: int) -> None:
+        if instance.awaited is not None and handle in instance.awaited:
+            self._push(instance)
+
+    def _push(self, instance: Instance) -> None:
+        if not instance.scheduled:
+            instance.scheduled = True
+            self._ready.append(instance)
+            self._work.set()

@@ -1,0 +1,52 @@
+"""What the API functions reach through an instance: the server's shared parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pie_control.errors import ApiError
+
+if TYPE_CHECKING:
+    from pie_control.executor import Executor
+    from pie_control.lifecycle import Lifecycle
+    from pie_control.scheduler.service import ModelService
+    from pie_control.text_codec import TextCodec
+    from pie_control.timers import Timers
+
+
+@dataclass
+class Host:
+    """The server's parts, filled in by `server.serve` before the first instance starts."""
+
+    executor: Executor
+    timers: Timers
+    lifecycle: Lifecycle
+    services: dict[str, ModelService] = field(default_factory=dict)  # by model, default first
+    codecs: dict[str, TextCodec] = field(default_factory=dict)  # by model
+
+    def service(self, model: str) -> ModelService:
+        """The service of a model.
+
+        Raises:
+            ApiError: `unknown-model`.
+        """
+        try:
+            return self.services[model]
+        except KeyError:
+            raise self._unknown(model) from None
+
+    def codec(self, model: str) -> TextCodec:
+        """The tokenizer of a model.
+
+        Raises:
+            ApiError: `unknown-model`.
+        """
+        try:
+            return self.codecs[model]
+        except KeyError:
+            raise self._unknown(model) from None
+
+    def _unknown(self, model: str) -> ApiError:
+        served = ", ".join(self.services) or "none at the moment (the worker is restarting)"
+        return ApiError("unknown-model", f"no model is called {model!r}; served: {served}")

@@ -1,0 +1,301 @@
+"""Launch, end and record of instances; what a breach, a kill or a lost worker means for them."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+from pie_py.build.python import runtime_component
+
+from pie_control.errors import ApiError
+from pie_control.instance import Ended, Instance, State
+from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
+from pie_py.config import ServerConfig
+
+if TYPE_CHECKING:
+    from pie_control.host import Host
+    from pie_control.programs import Program, ProgramStore
+
+log = structlog.get_logger("pie.lifecycle")
+
+ENDED_KEPT = 2000  # ended instances whose results can still be asked for
+SWEEP_SECONDS = 1.0
+MODEL_WAIT_SECONDS = 120.0
+
+
+class Lifecycle:
+    """Owns every instance from launch until its record is dropped."""
+
+    def __init__(
+        self, config: ServerConfig, engine: Engine, linker: Linker, programs: ProgramStore
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._linker = linker
+        self.programs = programs
+        self._components: dict[str, Component] = {}  # by program hash
+        self._loading: dict[str, trio.Lock] = {}
+        self._python: Component | None = None
+        self._numbers = itertools.count(1)
+        self._live: dict[str, Instance] = {}
+        self._ended: OrderedDict[str, Instance] = OrderedDict()
+        self._nursery: trio.Nursery | None = None
+        self.host: Host  # set by the server once all parts are there
+        self.models_ready = trio.Event()
+        self.launched = 0
+
+    # Programs
+
+    async def prepare(self, program: Program) -> Component:
+        """Loads what a program runs in, compiling it off the event loop the first time.
+
+        Raises:
+            ProgramRejected: if it cannot run here.
+        """
+        if program.kind == "python":
+            return await self.python_runtime()
+        component = self._components.get(program.hash)
+        if component is None:
+            lock = self._loading.setdefault(program.hash, trio.Lock())
+            async with lock:
+                component = self._components.get(program.hash)
+                if component is None:
+                    wasm = await trio.to_thread.run_sync(Path(program.path).read_bytes)
+                    component = await trio.to_thread.run_sync(self._engine.load, wasm)
+                    self._components[program.hash] = component
+        return component
+
+    async def python_runtime(self) -> Component:
+        """The component that runs Python sources, built and compiled the first time."""
+        if self._python is None:
+            async with self._loading.setdefault("python runtime", trio.Lock()):
+                if self._python is None:
+                    self._python = await trio.to_thread.run_sync(self._load_python_runtime)
+        return self._python
+
+    def _load_python_runtime(self) -> Component:
+        return self._engine.load(runtime_component(self._config.cache_folder).read_bytes())
+
+    # Instances
+
+    async def launch(
+        self,
+        program: Program,
+        args: list[str],
+        user: str,
+        *,
+        detached: bool = False,
+        parent: Instance | None = None,
+    ) -> Instance:
+        """Starts an instance and returns it at once; its first turn comes with the next ones.
+
+        Raises:
+            ApiError: `limit-exceeded` if too many are alive, `worker-lost` if no model is there.
+            ProgramRejected: if the program cannot run here.
+        """
+        component = await self.prepare(program)
+        if not self.models_ready.is_set():
+            with trio.move_on_after(MODEL_WAIT_SECONDS):
+                await self.models_ready.wait()
+        if not self.models_ready.is_set():
+            raise ApiError("worker-lost", "the inference worker does not come back; see its log")
+        if len(self._live) >= self._config.max_instances:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self._config.max_instances} instances are alive, the most this server runs;"
+                " try again when some have ended",
+            )
+        if parent is not None and parent.state is not State.RUNNING:
+            raise ApiError("cancelled", "the parent instance has ended")
+        limits = self._config.limits
+        instance = Instance(
+            next(self._numbers),
+            f"{program.name}-{secrets.token_hex(4)}",
+            program,
+            args,
+            user,
+            limits,
+            self.host,
+            parent,
+        )
+        guest = Guest(
+            self._linker,
+            component,
+            instance,
+            GuestLimits(memory_bytes=limits.memory, table_elements=limits.table_elements),
+        )
+        instance.guest = guest
+        guest.start(args)
+        self._live[instance.id] = instance
+        self.launched += 1
+        if parent is not None:
+            parent.children.add(instance)
+        if not detached and parent is None:
+            instance.detached_at = trio.current_time()
+        instance.wall_timer = self.host.timers.call_later(
+            limits.wall_seconds,
+            partial(
+                self.end,
+                instance,
+                State.FAILED,
+                f"limit-exceeded: {limits.wall_seconds:g} s of wall time are used up",
+            ),
+        )
+        self.host.executor.add(instance)
+        return instance
+
+    def start_child(
+        self, parent: Instance, program: Program, args: list[str], done: Callable[[Ended], None]
+    ) -> Callable[[], None]:
+        """Launches a child in the background and calls back with its end. Returns what kills it."""
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            child: Instance | None = None
+            with scope:
+                try:
+                    child = await self.launch(program, args, parent.user, parent=parent)
+                except Exception as error:
+                    done(Ended(State.FAILED, str(error)))
+                    return
+                await child.ended_event.wait()
+                assert child.ended is not None
+                done(child.ended)
+            if scope.cancelled_caught and child is not None:
+                self.end(child, State.KILLED, "killed: its parent gave it up")
+
+        self.start_soon(run)
+        return scope.cancel
+
+    def start_soon(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Starts a task that lives at most as long as the server."""
+        assert self._nursery is not None
+        self._nursery.start_soon(run)
+
+    def end(self, instance: Instance, state: State, text: str) -> None:
+        """Ends an instance: frees all it owned, tells its client, ends its children. Idempotent."""
+        if instance.state is not State.RUNNING:
+            return
+        instance.state = state
+        instance.ended = Ended(state, text)
+        for child in list(instance.children):
+            self.end(child, State.KILLED, "killed: its parent has ended")
+        if instance.parent is not None:
+            instance.parent.children.discard(instance)
+        if instance.wall_timer is not None:
+            instance.wall_timer.cancel()
+        self.host.executor.discard(instance)
+        if instance.guest is not None:
+            instance.cpu_ns = instance.guest.cpu_ns
+            instance.guest.close()
+            instance.guest = None
+        instance.futures.close()
+        for service in self.host.services.values():
+            service.drop_instance(instance)
+        instance.queues.clear()
+        instance.spaces.clear()
+        instance.ended_ns = time.time_ns()
+        instance.outbox.put(instance.ended, len(text), force=True)
+        instance.ended_event.set()
+        del self._live[instance.id]
+        self._ended[instance.id] = instance
+        while len(self._ended) > ENDED_KEPT:
+            self._ended.popitem(last=False)
+        if state is State.FAILED:
+            log.info("instance failed", id=instance.id, user=instance.user, reason=text[:300])
+
+    def kill(self, instance: Instance, reason: str) -> None:
+        """Ends an instance from outside."""
+        self.end(instance, State.KILLED, f"killed: {reason}")
+
+    def instances(self, user: str | None = None) -> list[Instance]:
+        """Live instances and those that ended lately, oldest launch first."""
+        everyone = [*self._ended.values(), *self._live.values()]
+        return sorted(
+            (i for i in everyone if user is None or i.user == user), key=lambda i: i.number
+        )
+
+    def find(self, instance_id: str, user: str | None) -> Instance:
+        """An instance of a user, alive or ended lately.
+
+        Raises:
+            ApiError: `not-found`.
+        """
+        instance = self._live.get(instance_id) or self._ended.get(instance_id)
+        if instance is None or (user is not None and instance.user != user):
+            raise ApiError(
+                "not-found", f"no instance {instance_id!r} of yours is alive or ended lately"
+            )
+        return instance
+
+    def reclaim(self, requester: Instance, enough: Callable[[], bool]) -> bool:
+        """First come, first served (Pie, section 5.2): ends the youngest instances that hold pages
+        until `enough` says so. An instance never ends one that is older than itself.
+
+        Returns whether there is enough now.
+        """
+        younger = sorted(
+            (i for i in self._live.values() if i.number > requester.number and i.spaces),
+            key=lambda i: -i.number,
+        )
+        for victim in younger:
+            if enough():
+                break
+            self.end(
+                victim,
+                State.KILLED,
+                "out-of-resources: ended to free KV pages for an instance launched earlier",
+            )
+        return enough()
+
+    # Background
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves children and sweeps up after vanished clients, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            while True:
+                await trio.sleep(SWEEP_SECONDS)
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Ends instances whose client has vanished, and forgets messages that nobody fetches."""
+        now = trio.current_time()
+        for instance in [*self._live.values(), *self._ended.values()]:
+            since = instance.detached_at
+            if since is None or now - since <= instance.limits.detached_seconds:
+                continue
+            instance.detached_at = None
+            if instance.state is State.RUNNING:
+                self.kill(
+                    instance, f"its client has been gone for {instance.limits.detached_seconds:g} s"
+                )
+            else:
+                instance.outbox.drop_all_but_last()
+
+    def end_all(self, reason: str) -> None:
+        """Ends every instance: the server stops."""
+        for instance in list(self._live.values()):
+            self.kill(instance, reason)
+
+    def end_users_of(self, model: str, reason: str) -> None:
+        """Ends the instances that hold something of a model whose worker was lost."""
+        for instance in list(self._live.values()):
+            held = model in instance.spaces or any(
+                queue.service.description.name == model for queue in instance.queues.values()
+            )
+            if held:
+                self.end(instance, State.FAILED, f"worker-lost: {reason}")
+
+    @property
+    def live_count(self) -> int:
+        """Instances alive."""
+        return len(self._live)

@@ -1,0 +1,104 @@
+"""The control process: puts the parts together and runs them until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+import trio
+
+from pie_control.api import FUNCTIONS
+from pie_control.dispatch import Dispatcher
+from pie_control.executor import Executor
+from pie_control.host import Host
+from pie_control.lifecycle import Lifecycle
+from pie_control.programs import ProgramStore
+from pie_control.rpc.server import RpcServer
+from pie_control.scheduler.service import ModelService
+from pie_control.text_codec import TextCodec
+from pie_control.timers import Timers
+from pie_control.wasm import Engine, EngineConfig, Linker
+from pie_control.worker_link import WorkerLink
+from pie_py.config import ServerConfig
+from pie_py.wire.plan import Hello
+
+log = structlog.get_logger("pie.server")
+
+
+async def serve(
+    config: ServerConfig, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Runs a server until cancelled; reports the endpoint once it can answer.
+
+    Raises:
+        WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
+        EndpointInUse: if something else listens there.
+    """
+    server = _Server(config)
+    await server.run(task_status)
+
+
+class _Server:
+    """The parts of one server and their wiring."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        engine = Engine(
+            EngineConfig(
+                max_instances=config.max_instances,
+                memory_bytes=config.limits.memory,
+                cache_folder=config.cache_folder / "compiled",
+            )
+        )
+        programs = ProgramStore(config.data_folder / "programs", config.max_program_bytes)
+        lifecycle = Lifecycle(config, engine, Linker(engine, FUNCTIONS), programs)
+        self._link = WorkerLink(config)
+        self._host = Host(
+            executor=Executor(on_end=lifecycle.end, after_turn=self._pump),
+            timers=Timers(),
+            lifecycle=lifecycle,
+        )
+        lifecycle.host = self._host
+        self._dispatcher = Dispatcher(self._host, self._link)
+        self._link.on_hello = self._worker_ready
+        self._link.on_result = self._dispatcher.on_result
+        self._link.on_lost = self._worker_lost
+        self._rpc = RpcServer(config, self._host, programs)
+
+    async def run(self, task_status: trio.TaskStatus[str]) -> None:
+        host = self._host
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host.timers.run)
+            nursery.start_soon(host.executor.run)
+            await nursery.start(host.lifecycle.run)
+            # The door opens first, so that a port in use is known before a checkpoint is loaded;
+            # launches wait for the model.
+            endpoint = await nursery.start(self._rpc.run)
+            await nursery.start(self._link.run)
+            task_status.started(endpoint)
+            try:
+                await trio.sleep_forever()
+            finally:
+                host.lifecycle.end_all("the server stops")
+
+    def _pump(self) -> None:
+        self._dispatcher.pump()
+
+    def _worker_ready(self, hello: Hello) -> None:
+        host = self._host
+        for description in hello.models:
+            host.services[description.name] = ModelService(description, self._config.scheduler)
+            if description.name not in host.codecs:
+                host.codecs[description.name] = TextCodec(Path(description.folder))
+        host.lifecycle.models_ready.set()
+        log.info("worker ready", pid=hello.pid, device=hello.device, models=list(host.services))
+
+    def _worker_lost(self, reason: str) -> None:
+        """Its pools are gone: whoever held something of them ends; new ones wait for the next worker."""
+        host = self._host
+        host.lifecycle.models_ready = trio.Event()
+        services = dict(host.services)
+        for name, service in services.items():
+            service.scheduler.fail_all(reason)
+            host.lifecycle.end_users_of(name, reason)
+        host.services.clear()
