@@ -239,6 +239,4 @@ def _put(record: Any, frames: list[Frame]) -> list[tuple[str, tuple[int, ...]]]:
 
 def _take(record: type[Any], described: list[Any], frames: Any) -> Any:
     """Builds a record from its arrays' descriptions and the next frames."""
-    return record(
-        *(np.frombuffer(next(frames), dtype=d).reshape(shape) for d, shape in described)
-    )
+    return record(*(np.frombuffer(next(frames), dtype=d).reshape(shape) for d, shape in described))
