@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pie_control.host import Host
     from pie_control.programs import Program
     from pie_control.resources.space import Space
+    from pie_control.rpc.outlet import Outlet
     from pie_control.scheduler.queue import CommandQueue
     from pie_control.timers import Timer
     from pie_control.wasm import Guest
@@ -97,9 +98,12 @@ class Instance:
         self.texts: Mailbox[str] = Mailbox(*boxes)  # from the client
         self.blobs: Mailbox[bytes] = Mailbox(*boxes)  # from the client
         self.log: deque[LogLine] = deque(maxlen=limits.log_lines)
+        self.logged = 0  # lines ever, dropped ones too
+        self.outlet: Outlet | None = None  # set by the RPC server once somebody reads
         self.attached = 0  # clients that read the outbox
         self.detached_at: float | None = None  # trio time since when no client has waited for it
 
     def add_log(self, level: str, text: str) -> None:
         """Appends a line to the log, dropping the oldest one if it is full."""
+        self.logged += 1
         self.log.append(LogLine(time.time_ns(), level, text[:4096]))
