@@ -1,0 +1,57 @@
+"""The Wasm runtime: components as fibers on one thread, through Wasmtime's C API."""
+
+from pie_control.wasm.component import Component
+from pie_control.wasm.engine import Engine, EngineConfig
+from pie_control.wasm.guest import Guest, GuestLimits, Status
+from pie_control.wasm.inspection import CONTRACT, CONTRACT_VERSION
+from pie_control.wasm.linker import SUSPENDED, HostFunction, Linker
+from pie_control.wasm.trap import GuestTrap
+from pie_control.wasm.types import (
+    BOOL,
+    F32,
+    F64,
+    S32,
+    STRING,
+    STRING_LIST,
+    U8_LIST,
+    U32,
+    U32_ARRAY,
+    U32_LIST,
+    U64,
+    Array,
+    Enum,
+    List,
+    Tuple,
+    Type,
+)
+
+__all__ = [
+    "BOOL",
+    "CONTRACT",
+    "CONTRACT_VERSION",
+    "F32",
+    "F64",
+    "S32",
+    "STRING",
+    "STRING_LIST",
+    "SUSPENDED",
+    "U8_LIST",
+    "U32",
+    "U32_ARRAY",
+    "U32_LIST",
+    "U64",
+    "Array",
+    "Component",
+    "Engine",
+    "EngineConfig",
+    "Enum",
+    "Guest",
+    "GuestLimits",
+    "GuestTrap",
+    "HostFunction",
+    "Linker",
+    "List",
+    "Status",
+    "Tuple",
+    "Type",
+]

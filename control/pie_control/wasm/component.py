@@ -1,0 +1,26 @@
+"""A compiled component."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING
+
+from wasmtime import component as wasm
+
+from pie_control.wasm import symbols
+
+if TYPE_CHECKING:
+    from pie_control.wasm.engine import Engine
+
+
+class Component:
+    """Compiled code, from which any number of guests start. Made by `Engine.load`."""
+
+    def __init__(self, engine: Engine, compiled: wasm.Component) -> None:
+        self.engine = engine
+        self.compiled = compiled
+        self.address = ctypes.cast(compiled.ptr(), ctypes.c_void_p).value or 0
+        self.run_index: int | None = symbols.export_index(self.address, None, b"run", 3)
+        if self.run_index is not None:
+            weakref.finalize(self, symbols.export_index_delete, self.run_index).atexit = False

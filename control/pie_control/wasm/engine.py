@@ -1,0 +1,179 @@
+"""The Wasmtime engine: how code is compiled, how many guests fit, how long a turn may last."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import mmap
+import platform
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import wasmtime
+from wasmtime import Config, WasmtimeError
+from wasmtime import _bindings as bindings
+from wasmtime import component as wasm
+
+from pie_control.errors import ProgramRejected
+from pie_control.wasm import symbols
+from pie_control.wasm.cache import Cache
+from pie_control.wasm.component import Component
+from pie_control.wasm.inspection import (
+    Offer,
+    check_component,
+    check_format,
+    explain_compile_error,
+)
+from pie_control.wasm.ticker import Ticker
+
+log = structlog.get_logger("pie.wasm")
+
+WASM_STACK = 1 << 20  # bytes a guest's calls may nest to; CPython in Wasm needs half of it
+FIBER_STACK = 3 << 20  # the guest's and, above it, the host functions it calls
+RESERVATION = 4 << 30  # address space of a memory: all that 32 bits reach, so loads need no checks
+GUARD = 32 << 20
+MEMORIES = 2  # most linear memories of one component
+TABLES = 8  # most tables of one component; CPython has two
+CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
+TABLE_ELEMENTS = 100_000  # most elements of one table; CPython has 6 000
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What all guests of an engine share."""
+
+    max_instances: int = 1000  # guests alive at once
+    memory_bytes: int = 256 << 20  # most linear memory of one guest
+    slice_ms: float = 5.0  # longest turn of a guest that does not wait
+    cache_folder: Path | None = None  # compiled code; none is kept unless told
+
+
+class Engine:
+    """Compiles components and holds the memory that guests run in.
+
+    Guests of one engine run on one thread; `load` may be called from any.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Reserves address space for the guests.
+
+        Raises:
+            MemoryError: if the system grants too little address space.
+        """
+        self.config = config
+        settings = _settings(config)
+        _check_address_space(settings["total_memories"] * (RESERVATION + GUARD))
+        self.engine = wasmtime.Engine(_configure(settings))
+        self.address = ctypes.cast(self.engine.ptr(), ctypes.c_void_p).value or 0
+        self.ticker = Ticker(self.engine, config.slice_ms)
+        weakref.finalize(self, self.ticker.stop).atexit = False
+        self.offer: Offer | None = None  # what components may import; set by the linker
+        self._cache = (
+            None if config.cache_folder is None else Cache(config.cache_folder, fingerprint(config))
+        )
+
+    def load(self, data: bytes) -> Component:
+        """Checks and compiles a component, or takes its code from the cache. Blocks.
+
+        Raises:
+            ProgramRejected: if it cannot run here; the text says why and how to mend it.
+        """
+        check_format(data)
+        component = self._cached(data)
+        if component is None:
+            component = self._compile(data)
+            self._check(component)
+            self._keep(data, component)
+        else:
+            self._check(component)
+        return component
+
+    def _check(self, component: Component) -> None:
+        if self.offer is not None:
+            check_component(component, self.offer)
+
+    def _cached(self, data: bytes) -> Component | None:
+        if self._cache is None:
+            return None
+        path = self._cache.find(data)
+        if path is None:
+            return None
+        try:
+            return Component(self, wasm.Component.deserialize_file(self.engine, str(path)))
+        except WasmtimeError as error:
+            log.warning("compiled code is of no use here; compiling again", reason=str(error))
+            return None
+
+    def _compile(self, data: bytes) -> Component:
+        try:
+            return Component(self, wasm.Component(self.engine, data))
+        except WasmtimeError as error:
+            raise ProgramRejected(explain_compile_error(str(error), self.config)) from None
+
+    def _keep(self, data: bytes, component: Component) -> None:
+        if self._cache is None:
+            return
+        try:
+            self._cache.store(data, component.compiled.serialize())
+        except OSError as error:
+            log.warning("compiled code could not be cached", reason=str(error))
+
+
+def fingerprint(config: EngineConfig) -> str:
+    """Names everything that compiled code depends on besides the program."""
+    facts = (symbols.WASMTIME_VERSION, platform.machine(), sorted(_settings(config).items()))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _settings(config: EngineConfig) -> dict[str, int]:
+    """The pooling allocator's settings: room for `max_instances` CPython runtimes."""
+    guests = config.max_instances
+    return {
+        "total_component_instances": guests,
+        "total_stacks": guests,
+        "total_core_instances": guests * 64,
+        "total_memories": guests * MEMORIES,
+        "total_tables": guests * 4,
+        "max_core_instances_per_component": CORE_INSTANCES,
+        "max_memories_per_component": MEMORIES,
+        "max_tables_per_component": TABLES,
+        "max_memory_size": config.memory_bytes,
+        "table_elements": TABLE_ELEMENTS,
+        # The next guest of a program finds its slot's first pages mapped: fewer page faults.
+        "linear_memory_keep_resident": 256 << 10,
+        "table_keep_resident": 64 << 10,
+        "async_stack_keep_resident": 16 << 10,
+    }
+
+
+def _configure(settings: dict[str, int]) -> Config:
+    config = Config()
+    config.epoch_interruption = True
+    handle = config.ptr()
+    bindings.wasmtime_config_max_wasm_stack_set(handle, WASM_STACK)
+    bindings.wasmtime_config_async_stack_size_set(handle, FIBER_STACK)
+    bindings.wasmtime_config_memory_reservation_set(handle, RESERVATION)
+    bindings.wasmtime_config_memory_guard_size_set(handle, GUARD)
+    bindings.wasmtime_config_memory_may_move_set(handle, False)
+    bindings.wasmtime_config_memory_init_cow_set(handle, True)
+    bindings.wasmtime_config_wasm_threads_set(handle, False)
+    bindings.wasmtime_config_wasm_memory64_set(handle, False)
+    pool = bindings.wasmtime_pooling_allocation_config_new()
+    for name, value in settings.items():
+        getattr(bindings, f"wasmtime_pooling_allocation_config_{name}_set")(pool, value)
+    bindings.wasmtime_pooling_allocation_strategy_set(handle, pool)
+    bindings.wasmtime_pooling_allocation_config_delete(pool)
+    return config
+
+
+def _check_address_space(size: int) -> None:
+    """Tries the reservation: refused inside Wasmtime it would abort the process."""
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(
+            f"the system refuses {size >> 30} GiB of address space for guests ({error}); lower"
+            " `max_instances`, or lift the limit on virtual memory (`ulimit -v unlimited`)"
+        ) from None

@@ -1,0 +1,236 @@
+"""One running component: a fiber that `poll` runs until it waits, has used its slice, or is done."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from enum import Enum
+from time import perf_counter_ns
+from typing import Any
+
+from wasmtime import _bindings as bindings
+
+from pie_control.wasm import symbols
+from pie_control.wasm.component import Component
+from pie_control.wasm.engine import CORE_INSTANCES, MEMORIES, TABLES
+from pie_control.wasm.linker import Linker, Pending, turn
+from pie_control.wasm.symbols import VALUE_SIZE
+from pie_control.wasm.trap import explain
+from pie_control.wasm.types import STRING_LIST
+from pie_control.wasm.values import free, read_outcome, writer
+
+_write_strings = writer(STRING_LIST)
+
+
+class Status(Enum):
+    """How a turn of a guest ended."""
+
+    RUNNING = "running"  # its slice is used up
+    WAITING = "waiting"  # a host function has suspended it until `resume`
+    DONE = "done"  # `run` has returned
+
+
+@dataclass(frozen=True)
+class GuestLimits:
+    """What one guest may use."""
+
+    memory_bytes: int  # of each linear memory
+    table_elements: int  # of each table
+
+
+class _Fiber:
+    """The C objects of a guest. A slot that is freed while its future lives aborts the process."""
+
+    def __init__(self, linker: Linker, component: Component, limits: GuestLimits) -> None:
+        self.linker = linker  # both must outlive the store
+        self.component = component
+        self.store: int = symbols.store_new(linker.engine.address, None, None)
+        symbols.store_limiter(
+            self.store,
+            limits.memory_bytes,
+            limits.table_elements,
+            CORE_INSTANCES,
+            TABLES,
+            MEMORIES,
+        )
+        self.context: int = symbols.store_context(self.store)
+        symbols.set_deadline(self.context, 1)
+        symbols.yield_at_deadline(self.context, 1)
+        self.future: int | None = None
+        self.error = ctypes.c_void_p()
+        self._instance = bindings.wasmtime_component_instance_t()
+        self._function = bindings.wasmtime_component_func_t()
+        self._args = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
+        self._results = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
+
+    def instantiate(self, args: list[str]) -> None:
+        _write_strings(ctypes.addressof(self._args), args)
+        self.future = symbols.linker_instantiate(
+            self.linker.address,
+            self.context,
+            self.component.address,
+            ctypes.addressof(self._instance),
+            ctypes.addressof(self.error),
+        )
+
+    def call_run(self) -> None:
+        self._drop_future()
+        symbols.instance_function(
+            ctypes.addressof(self._instance),
+            self.context,
+            self.component.run_index,
+            ctypes.addressof(self._function),
+        )
+        self.future = symbols.function_call(
+            ctypes.addressof(self._function),
+            self.context,
+            ctypes.addressof(self._args),
+            1,
+            ctypes.addressof(self._results),
+            1,
+            ctypes.addressof(self.error),
+        )
+
+    def outcome(self) -> tuple[bool, str]:
+        return read_outcome(ctypes.addressof(self._results))
+
+    def take_error(self) -> str | None:
+        if not self.error.value:
+            return None
+        text = symbols.take_error(self.error.value)
+        self.error.value = None
+        return text
+
+    def release(self) -> None:
+        """Frees everything, the suspended stack first."""
+        self._drop_future()
+        self.take_error()
+        free(ctypes.addressof(self._args))
+        free(ctypes.addressof(self._results))
+        symbols.store_delete(self.store)
+
+    def _drop_future(self) -> None:
+        if self.future is not None:
+            symbols.future_delete(self.future)
+            self.future = None
+
+
+class Guest:
+    """One running component.
+
+    All guests are polled from one thread. A guest frees what it holds when it is done, has trapped
+    or is closed; dropping the last reference closes it too.
+    """
+
+    def __init__(
+        self, linker: Linker, component: Component, state: Any, limits: GuestLimits
+    ) -> None:
+        """Takes a component and the state that its host functions get.
+
+        Raises:
+            ProgramRejected: if the component imports what the linker does not offer.
+        """
+        linker.admit(component)
+        self.state = state
+        self.limits = limits
+        self.cpu_ns = 0  # time spent in `poll`
+        self.closing = False  # host functions see it: the guest ends at the next one's return
+        self.pending: Pending | None = None
+        self.escaped: BaseException | None = None
+        self._outcome: tuple[bool, str] | None = None
+        self._instantiated = False
+        self._polling = False
+        self._ticker = linker.engine.ticker
+        self._epoch = self._ticker.epoch
+        self._fiber: _Fiber | None = _Fiber(linker, component, limits)
+        self._finalizer = weakref.finalize(self, self._fiber.release)
+        self._finalizer.atexit = False
+
+    def start(self, args: list[str]) -> None:
+        """Sets the arguments of `run`. Nothing runs before the first `poll`."""
+        if self._fiber is None or self._fiber.future is not None:
+            raise RuntimeError("a guest is started once")
+        self._fiber.instantiate(args)
+
+    def poll(self) -> Status:
+        """Runs the guest for a turn.
+
+        Returns:
+            How the turn ended. A guest that waits and has not been resumed does not run.
+
+        Raises:
+            GuestTrap: if the guest broke a rule; it has ended.
+        """
+        fiber = self._fiber
+        if fiber is None or fiber.future is None or self._polling:
+            raise RuntimeError("only a started guest can be polled, and not from within itself")
+        if self.pending is not None and not self.pending.answered:
+            return Status.WAITING
+        done = self._run(fiber)
+        if done and not self._instantiated and not fiber.error.value and not self.closing:
+            self._instantiated = True
+            fiber.call_run()
+            done = self._run(fiber)
+        if self.escaped is not None:
+            escaped, self.escaped = self.escaped, None
+            self.close()
+            raise escaped
+        if self.closing:
+            self._release()
+            return Status.DONE
+        if done:
+            self._finish(fiber)
+            return Status.DONE
+        return Status.RUNNING if self.pending is None else Status.WAITING
+
+    def resume(self, value: Any) -> None:
+        """Answers the host call in which the guest waits; an `ApiError` becomes the guest's error."""
+        if self.pending is None:
+            raise RuntimeError("the guest does not wait")
+        self.pending.answer = value
+        self.pending.answered = True
+
+    @property
+    def outcome(self) -> tuple[bool, str]:
+        """Whether `run` succeeded, and its result or error text. Only after `Status.DONE`."""
+        if self._outcome is None:
+            raise RuntimeError("the guest has no outcome: it is not done, or was closed")
+        return self._outcome
+
+    def close(self) -> None:
+        """Ends the guest at once and frees what it holds. Idempotent.
+
+        From within one of its own host functions, it ends when that function returns.
+        """
+        self.closing = True
+        if not self._polling:
+            self._release()
+
+    def _run(self, fiber: _Fiber) -> bool:
+        ticker = self._ticker
+        if self._epoch != ticker.epoch:
+            self._epoch = ticker.epoch
+            symbols.set_deadline(fiber.context, 1)
+        interrupted, turn.guest, self._polling = turn.guest, self, True
+        start = perf_counter_ns()
+        ticker.begin(start)
+        try:
+            return bool(symbols.future_poll(fiber.future))
+        finally:
+            ticker.end()
+            turn.guest, self._polling = interrupted, False
+            self.cpu_ns += perf_counter_ns() - start
+
+    def _finish(self, fiber: _Fiber) -> None:
+        message = fiber.take_error()
+        if message is None:
+            self._outcome = fiber.outcome()
+        self._release()
+        if message is not None:
+            raise explain(message, self.limits)
+
+    def _release(self) -> None:
+        self._fiber = None
+        self.pending = None
+        self._finalizer()

@@ -1,0 +1,274 @@
+"""Host functions, bound to Wasmtime's C API by a callback made for each one's signature."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from wasmtime import WasmtimeError
+from wasmtime import component as wasm
+
+from pie_control.errors import ApiError
+from pie_control.wasm import symbols
+from pie_control.wasm.component import Component
+from pie_control.wasm.engine import Engine
+from pie_control.wasm.inspection import check_component, interface_name
+from pie_control.wasm.symbols import VALUE_SIZE
+from pie_control.wasm.types import Type, signature
+from pie_control.wasm.values import (
+    Reader,
+    Scratch,
+    Writer,
+    free,
+    reader,
+    result_writer,
+    write_failure,
+    writer,
+)
+
+if TYPE_CHECKING:
+    from pie_control.wasm.guest import Guest
+
+log = structlog.get_logger("pie.wasm")
+
+SUSPENDED: Any = object()  # what a host function returns to suspend its guest
+CLOSED = "the instance has been closed"
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """One function of the contract.
+
+    `call(state, *args)` gets the state of the guest that calls. It returns the value, or raises
+    `ApiError`, which a fallible function (`result<T, string>`) gives to the guest as its error. With
+    `suspends` it may return `SUSPENDED`: the guest then waits until `Guest.resume`.
+    """
+
+    interface: str
+    name: str
+    params: tuple[Type, ...]
+    result: Type | None
+    fallible: bool
+    call: Callable[..., Any]
+    suspends: bool = False
+
+
+class Turn:
+    """The guest that runs at the moment. One for the process: guests run on one thread."""
+
+    __slots__ = ("guest",)
+
+    def __init__(self) -> None:
+        self.guest: Guest | None = None
+
+
+turn = Turn()
+
+
+class Linker:
+    """What guests may import. Functions of one interface must all be given at once."""
+
+    def __init__(self, engine: Engine, functions: Sequence[HostFunction]) -> None:
+        self.engine = engine
+        self._linker = wasm.Linker(engine.engine)
+        self.address = ctypes.cast(self._linker.ptr(), c_void_p).value or 0
+        self._scratch = Scratch()
+        self._callbacks: list[Any] = []  # what the C side calls must stay alive
+        self._admitted: weakref.WeakSet[Component] = weakref.WeakSet()
+        offer: dict[str, dict[str, str]] = {}
+        with self._linker.root() as root:
+            for interface in dict.fromkeys(function.interface for function in functions):
+                with root.add_instance(interface_name(interface)) as instance:
+                    for function in functions:
+                        if function.interface == interface:
+                            self._add(instance, function)
+                            offer.setdefault(interface, {})[function.name] = signature(
+                                function.params, function.result, fallible=function.fallible
+                            )
+        self.offer = offer
+        engine.offer = offer
+
+    def admit(self, component: Component) -> None:
+        """Makes sure that a component imports only what is offered, with the same types.
+
+        Raises:
+            ProgramRejected: if it does not.
+        """
+        if component not in self._admitted:
+            check_component(component, self.offer)
+            self._admitted.add(component)
+
+    def _add(self, instance: wasm.LinkerInstance, function: HostFunction) -> None:
+        if function.suspends:
+            add, callback = symbols.linker_add_async_call, self._async_callback(function)
+        else:
+            add, callback = symbols.linker_add_call, self._callback(function)
+        self._callbacks.append(callback)
+        name = function.name.encode()
+        address = ctypes.cast(callback, c_void_p)
+        error = add(instance.ptr(), name, len(name), address, None, None)
+        if error:
+            raise WasmtimeError(symbols.take_error(error))
+
+    def _callback(self, function: HostFunction) -> Any:
+        call, read, write = (
+            function.call,
+            _arguments_reader(function.params),
+            self._writer(function),
+        )
+        fail = self._failure(function)
+
+        def host_call(
+            env: int, context: int, kind: int, args: int, nargs: int, results: int, nresults: int
+        ) -> int:
+            guest: Any = turn.guest
+            try:
+                write(results, call(guest.state, *read(args)))
+                return 0 if not guest.closing else symbols.error_new(CLOSED.encode())
+            except BaseException as error:
+                return fail(guest, results, error)
+
+        return symbols.HostCall(host_call)
+
+    def _async_callback(self, function: HostFunction) -> Any:
+        call, read, write = (
+            function.call,
+            _arguments_reader(function.params),
+            self._writer(function),
+        )
+        fail = self._failure(function)
+
+        def host_call(
+            env: int,
+            context: int,
+            kind: int,
+            args: int,
+            nargs: int,
+            results: int,
+            nresults: int,
+            error_slot: int,
+            continuation: int,
+        ) -> None:
+            guest: Any = turn.guest
+            proceed = c_void_p.from_address(continuation)  # the callback is its first field
+            try:
+                value = call(guest.state, *read(args))
+                if value is SUSPENDED:
+                    guest.pending = Pending(results, error_slot, write, fail)
+                    proceed.value = _WHEN_ANSWERED
+                    return
+                write(results, value)
+                if guest.closing:
+                    c_void_p.from_address(error_slot).value = symbols.error_new(CLOSED.encode())
+            except BaseException as error:
+                c_void_p.from_address(error_slot).value = fail(guest, results, error)
+            proceed.value = _AT_ONCE
+
+        return symbols.AsyncHostCall(host_call)
+
+    def _writer(self, function: HostFunction) -> Writer:
+        if function.fallible:
+            return result_writer(function.result, self._scratch)
+        if function.result is None:
+            return _write_nothing
+        return writer(function.result)
+
+    def _failure(self, function: HostFunction) -> Failure:
+        return Failure(function, self._scratch)
+
+
+class Failure:
+    """What a host function's exception becomes: the guest's error, or the end of the guest."""
+
+    def __init__(self, function: HostFunction, scratch: Scratch) -> None:
+        self._name = f"{function.interface}.{function.name}"
+        self._fallible = function.fallible
+        self._scratch = scratch
+
+    def __call__(self, guest: Guest, results: int, error: BaseException) -> int:
+        """Writes the error for the guest and returns 0, or returns a C API error that traps it."""
+        if not isinstance(error, Exception):
+            guest.escaped = error  # Ctrl-C and the like: `poll` raises it again
+            return int(symbols.error_new(b"interrupted"))
+        try:
+            if isinstance(error, ApiError):
+                text = str(error)
+            else:
+                log.error("a host function failed", function=self._name, exc_info=error)
+                text = f"internal: {self._name} failed: {type(error).__name__}: {error}"
+            if self._fallible:
+                free(results)  # what was written before it failed
+                write_failure(results, text, self._scratch)
+                return 0
+            # A text with a NUL in it would be cut off there.
+            return int(symbols.error_new(text.encode(errors="replace").replace(b"\0", b"?")))
+        except Exception:  # such as an exception whose text cannot be made
+            return int(symbols.error_new(f"internal: {self._name} failed".encode()))
+
+
+class Pending:
+    """Where the answer of a suspended host call goes. The addresses are valid until it is given."""
+
+    __slots__ = ("_error_slot", "_fail", "_results", "_write", "answer", "answered")
+
+    def __init__(self, results: int, error_slot: int, write: Writer, fail: Failure) -> None:
+        self._results = results
+        self._error_slot = error_slot
+        self._write = write
+        self._fail = fail
+        self.answered = False
+        self.answer: Any = None
+
+    def finish(self, guest: Guest) -> None:
+        """Gives the guest the answer."""
+        try:
+            if isinstance(self.answer, ApiError):
+                raise self.answer
+            self._write(self._results, self.answer)
+        except BaseException as error:
+            trap = self._fail(guest, self._results, error)
+            c_void_p.from_address(self._error_slot).value = trap
+
+
+def _is_answered(env: int) -> bool:
+    """Asked at every poll of a guest that a host function has suspended."""
+    guest: Any = turn.guest
+    pending: Pending = guest.pending
+    if not pending.answered:
+        return False
+    guest.pending = None
+    pending.finish(guest)
+    return True
+
+
+def _address_of(callback: Any) -> int:
+    return ctypes.cast(callback, c_void_p).value or 0
+
+
+_answered_callback = symbols.Continuation(_is_answered)
+_at_once_callback = symbols.Continuation(lambda env: True)
+_WHEN_ANSWERED = _address_of(_answered_callback)
+_AT_ONCE = _address_of(_at_once_callback)
+
+
+def _write_nothing(slot: int, value: Any) -> None:
+    pass
+
+
+def _arguments_reader(params: tuple[Type, ...]) -> Reader:
+    """What reads a call's arguments from the array at an address, as a tuple."""
+    readers = [reader(param) for param in params]
+    match readers:
+        case []:
+            return lambda args: ()
+        case [only]:
+            return lambda args: (only(args),)
+        case [first, second]:
+            return lambda args: (first(args), second(args + VALUE_SIZE))
+    at = [(read, VALUE_SIZE * n) for n, read in enumerate(readers)]
+    return lambda args: tuple([read(args + offset) for read, offset in at])

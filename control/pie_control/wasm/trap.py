@@ -1,0 +1,66 @@
+"""Why a guest ended that did not return."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pie_control.wasm.guest import GuestLimits
+
+TrapKind: TypeAlias = Literal[
+    "unreachable", "stack-overflow", "memory", "table", "out-of-bounds", "other"
+]
+
+_FRAMES = 5  # innermost functions that the message names
+_FRAME = re.compile(r"^ +\d+: +(?:0x[0-9a-f]+ - )?(?P<name>[^!\n]*![^\n]+)$", re.MULTILINE)
+_LAST_CAUSE = re.compile(r"^(?:\s*\d+: )?(?:wasm trap: )?")
+# The functions in which Rust, C and C++ give up when they get no memory
+_OUT_OF_MEMORY = re.compile(r"alloc_error|rust_oom|__rg_oom|out_of_memory|bad_alloc")
+
+
+class GuestTrap(Exception):
+    """A guest broke a rule and has ended. The text is for the user who launched it."""
+
+    def __init__(self, kind: TrapKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: TrapKind = kind
+        self.message = message
+
+
+def explain(error: str, limits: GuestLimits) -> GuestTrap:
+    """Makes a trap of Wasmtime's account of it: the kind, what happened, in which functions."""
+    frames = [name.rpartition("!")[2] for name in _FRAME.findall(error)[:_FRAMES]]
+    lines = error.strip().splitlines()
+    reason = _LAST_CAUSE.sub("", lines[-1].strip() if frames else " ".join(error.split()))
+    where = f" (in {' < '.join(frames)})" if frames else ""
+    kind = _kind_of(reason, frames)
+    match kind:
+        case "memory":
+            what = (
+                f"out of memory: the limit is {limits.memory_bytes >> 20} MiB;"
+                f" use less, or raise `limits.memory` of the server"
+            )
+            if not frames:
+                what += f" ({reason})"
+        case "stack-overflow":
+            what = "the call stack is exhausted: endless recursion?"
+        case "unreachable":
+            what = "the program aborted (a panic, a failed assertion or the like; its log may say)"
+        case _:
+            what = reason
+    return GuestTrap(kind, what + where)
+
+
+def _kind_of(reason: str, frames: list[str]) -> TrapKind:
+    if "unreachable" in reason:
+        return "memory" if any(map(_OUT_OF_MEMORY.search, frames)) else "unreachable"
+    if "call stack exhausted" in reason:
+        return "stack-overflow"
+    if "memory minimum size" in reason:
+        return "memory"
+    if "table" in reason:
+        return "table"
+    if "out of bounds" in reason:
+        return "out-of-bounds"
+    return "other"
