@@ -70,8 +70,6 @@ _SCALARS: dict[Scalar, tuple[int, Any, Any]] = {
 
 # Any stretch of memory, as a buffer; a ctypes type for each length would cost 20 µs.
 _window: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
-    1 << 46
-)  # any stretch of memory; a type for each length would cost 20 µs
 _SHORT = 24  # lists up to this length are unpacked by `struct`, which starts faster than NumPy
 
 
