@@ -1,0 +1,170 @@
+"""Trait `allocate`: KV pages and embeds of an instance, and exports that instances share."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pie_control.api.runtime import queue_of
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+from pie_control.scheduler.command import CopyKvCommand
+from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_LIST, HostFunction
+from pie_py.wire.plan import Int32, Uint32
+
+
+def alloc_kvpage(instance: Instance, queue: int, count: int) -> int:
+    """Allocates empty pages; if none are free, younger instances make way."""
+    space = queue_of(instance, queue).space
+    return space.allocate_pages(count, partial(instance.host.lifecycle.reclaim, instance))
+
+
+def dealloc_kvpage(instance: Instance, queue: int, pages: list[int]) -> None:
+    """Frees pages once the commands queued before have been sent."""
+    target = queue_of(instance, queue)
+    physical = target.space.pages.unmap(pages)
+    if len(physical):
+        target.defer(partial(target.space.page_pool.release, physical))
+
+
+def export_kvpage(
+    instance: Instance, queue: int, pages: list[int], name: str, shared: bool
+) -> None:
+    """Publishes pages under a name."""
+    target = queue_of(instance, queue)
+    service = target.service
+    physical = target.space.pages.find(pages, service.pages.size)
+    service.exports.check(instance.user, name, physical, shared)
+    if service.scheduler.writes_pending(instance, set(physical.tolist())):
+        raise ApiError(
+            "busy", f"a queued command still writes a page of export {name!r}: synchronize first"
+        )
+    service.exports.add(instance.user, name, physical, shared)
+
+
+def import_kvpage(instance: Instance, queue: int, name: str) -> list[int]:
+    """Maps exported pages, read-only."""
+    target = queue_of(instance, queue)
+    pages = target.service.exports.find(instance.user, name).pages
+    return [target.space.import_pages(pages), len(pages)]
+
+
+def list_exports(instance: Instance, queue: int) -> list[str]:
+    """Names that this user may import."""
+    return queue_of(instance, queue).service.exports.names(instance.user)
+
+
+def release_export(instance: Instance, queue: int, name: str) -> None:
+    """Withdraws an export of this user."""
+    queue_of(instance, queue).service.exports.release(instance.user, name)
+
+
+def copy_kvpage(
+    instance: Instance,
+    queue: int,
+    source_page: int,
+    source_slot: int,
+    target_page: int,
+    target_slot: int,
+    count: int,
+) -> None:
+    """Copies filled slots from a page to a page."""
+    target = queue_of(instance, queue)
+    space = target.space
+    pool = space.page_pool
+    source = space.pages.find_one(source_page)
+    destination = space.pages.find_one(target_page)
+    filled, there = int(pool.used[source]), int(pool.used[destination])
+    if count == 0 or source_slot + count > filled:
+        raise ApiError(
+            "invalid-argument",
+            f"{count} slots from slot {source_slot} on, and page {source_page} has {filled} filled",
+        )
+    if target_slot > there:
+        raise ApiError(
+            "invalid-argument",
+            f"slot {target_slot} of page {target_page} would leave empty slots before it:"
+            f" the first empty one is {there}",
+        )
+    if target_slot + count > pool.page_size:
+        raise ApiError(
+            "page-full",
+            f"{count} slots do not fit into page {target_page} from slot {target_slot} on:"
+            f" it has {pool.page_size}",
+        )
+    if pool.immutable[destination]:
+        raise ApiError("immutable", f"page {target_page} is exported; copy to a page of your own")
+    target.check_room()
+    sources = _slots(source, source_slot, count, pool.page_size)
+    targets = _slots(destination, target_slot, count, pool.page_size)
+    if source == destination and target_slot > source_slot:
+        # Within a page the ranges may overlap; from the last slot on, none is read after it is written.
+        sources, targets = sources[::-1], targets[::-1]
+    pool.used[destination] = max(there, target_slot + count)
+    bits = (int(pool.masks[source]) >> source_slot) & ((1 << count) - 1)
+    kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
+    masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
+    pool.set_masks(np.array([destination], np.int32), masks)
+    target.enqueue(CopyKvCommand(sources, targets, destination))
+
+
+def _slots(page: int, first: int, count: int, page_size: int) -> Int32:
+    start = page * page_size + first
+    return np.arange(start, start + count, dtype=np.int32)
+
+
+def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
+    """Filled slots of each page, as if every queued command had run."""
+    space = queue_of(instance, queue).space
+    return space.page_pool.used[space.pages.find(pages, space.page_pool.size)].view(np.uint32)
+
+
+def alloc_emb(instance: Instance, queue: int, count: int) -> int:
+    """Allocates embeds; if none are free, younger instances make way."""
+    space = queue_of(instance, queue).space
+    return space.allocate_embeds(count, partial(instance.host.lifecycle.reclaim, instance))
+
+
+def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:
+    """Frees embeds once the commands queued before have been sent."""
+    target = queue_of(instance, queue)
+    physical = target.space.embeds.unmap(embeds)
+    if len(physical):
+        target.defer(partial(target.space.embed_pool.release, physical))
+
+
+def pool_stats(instance: Instance, queue: int) -> str:
+    """State of the model's pools and this instance's part, as JSON."""
+    space = queue_of(instance, queue).space
+    return json.dumps(
+        {
+            "kv_pages": space.page_pool.size,
+            "kv_pages_free": space.page_pool.free,
+            "embeds": space.embed_pool.size,
+            "embeds_free": space.embed_pool.free,
+            "kv_pages_mine": space.pages.live,
+            "embeds_mine": space.embeds.live,
+        }
+    )
+
+
+def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
+    return HostFunction("allocate", name, params, returns, True, call)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("alloc-kvpage", alloc_kvpage, U32, U32, returns=U32),
+    _function("dealloc-kvpage", dealloc_kvpage, U32, U32_LIST),
+    _function("export-kvpage", export_kvpage, U32, U32_LIST, STRING, BOOL),
+    _function("import-kvpage", import_kvpage, U32, STRING, returns=U32_LIST),
+    _function("list-exports", list_exports, U32, returns=STRING_LIST),
+    _function("release-export", release_export, U32, STRING),
+    _function("copy-kvpage", copy_kvpage, U32, U32, U32, U32, U32, U32),
+    _function("kvpage-used", kvpage_used, U32, U32_LIST, returns=U32_LIST),
+    _function("alloc-emb", alloc_emb, U32, U32, returns=U32),
+    _function("dealloc-emb", dealloc_emb, U32, U32_LIST),
+    _function("pool-stats", pool_stats, U32, returns=STRING),
+)

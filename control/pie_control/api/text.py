@@ -1,0 +1,113 @@
+"""Traits `input-text` and `output-text`: tokens into embeds, embeds into distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pie_control.api.runtime import queue_of
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.instance import Instance
+from pie_control.scheduler.command import EmbedTextCommand, NextDistCommand
+from pie_control.wasm import F32, U32, U32_ARRAY, U32_LIST, HostFunction, List, Tuple
+from pie_py.wire.plan import Int32, Uint32
+
+
+def embed_txt(
+    instance: Instance, queue: int, tokens: Uint32, positions: list[int], embeds: list[int]
+) -> None:
+    """Queues the embedding of tokens; a long list becomes several commands."""
+    target = queue_of(instance, queue)
+    space = target.space
+    facts = target.service.description
+    rows = space.embeds.find(embeds, space.embed_pool.size)
+    count = len(rows)
+    if len(tokens) != count:
+        raise ApiError("invalid-argument", f"{len(tokens)} tokens for {count} embeds")
+    if len(embeds) > 2 and len(np.unique(rows)) != count:
+        raise ApiError("invalid-argument", "an embed is in the list more than once")
+    places = _positions(positions, count, facts.max_position)
+    if count == 0:
+        return
+    highest = int(tokens[0]) if count == 1 else int(tokens.max())
+    if highest >= facts.vocab_size:
+        raise ApiError(
+            "invalid-argument",
+            f"token {highest} is outside the vocabulary (0 to {facts.vocab_size - 1})",
+        )
+    most = facts.max_batch_tokens
+    target.check_room(-(-count // most))
+
+    space.embed_pool.written[rows] = True
+    ids = tokens.astype(np.int32)
+    for start in range(0, count, most):
+        part = slice(start, start + most)
+        target.enqueue(EmbedTextCommand(ids[part], places[part], rows[part]))
+
+
+def _positions(spans: list[int], count: int, limit: int) -> Int32:
+    """Positions `[count]` of spans.
+
+    Raises:
+        ApiError: `invalid-argument`.
+    """
+    if len(spans) % 2:
+        raise ApiError(
+            "invalid-argument",
+            f"positions are spans, pairs of start and count; {len(spans)} numbers are no pairs",
+        )
+    total = sum(spans[1::2])
+    if total != count:
+        raise ApiError("invalid-argument", f"{total} positions for {count} tokens")
+    parts = []
+    for first, length in zip(spans[::2], spans[1::2], strict=True):
+        if length and first + length > limit:
+            raise ApiError(
+                "invalid-argument",
+                f"position {max(first, limit)} is outside the model's context (0 to {limit - 1})",
+            )
+        parts.append(np.arange(first, first + length, dtype=np.int32))
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+
+def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
+    """Queues a distribution and opens a future of it."""
+    target = queue_of(instance, queue)
+    space = target.space
+    row = space.embeds.find_one(embed)
+    if not space.embed_pool.written[row]:
+        raise ApiError(
+            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
+        )
+    if k == 0:
+        raise ApiError("invalid-argument", "k is 0; ask for at least one token")
+    target.check_room()
+    future = instance.futures.create(FutureKind.DIST)
+    width = min(k, target.service.description.vocab_size)
+    target.enqueue(NextDistCommand(row, width, future))
+    return future.handle
+
+
+def take_dist(instance: Instance, future: int) -> Any:
+    """Consumes a future of a distribution: token ids, probabilities."""
+    return instance.futures.take(future, FutureKind.DIST)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    HostFunction(
+        "input-text", "embed-txt", (U32, U32_ARRAY, U32_LIST, U32_LIST), None, True, embed_txt
+    ),
+    HostFunction("output-text", "get-next-dist", (U32, U32, U32), U32, True, get_next_dist),
+    HostFunction(
+        "output-text",
+        "take-dist",
+        (U32,),
+        Tuple(U32_LIST, List(F32)),
+        True,
+        take_dist,
+    ),
+)

@@ -1,0 +1,1 @@
+"""KV pages and embeds: physical pools, the instances' virtual address spaces, exports."""

@@ -1,0 +1,125 @@
+"""Pages published under a name, for other instances to map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.errors import ApiError
+from pie_control.resources.pools import PagePool
+from pie_py.wire.plan import Int32
+
+MAX_NAME = 256  # characters
+MAX_EXPORTS = 4096  # of one user
+# Exports outlive instances, and nothing but their release frees them: they must not take every page.
+MAX_SHARE = 0.5  # of the pool, all exports together
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """One name and the pages behind it."""
+
+    name: str
+    user: str  # who may release it
+    shared: bool
+    pages: Int32  # [n] physical
+
+
+class Exports:
+    """The exports of one model.
+
+    Private names are each user's own; shared names are common to all. A user's private export hides a
+    shared one of the same name from that user.
+    """
+
+    def __init__(self, pool: PagePool) -> None:
+        self._pool = pool
+        self._private: dict[str, dict[str, Export]] = {}  # by user, name
+        self._shared: dict[str, Export] = {}
+        self._count: dict[str, int] = {}  # exports by user
+        self._holds: NDArray[np.int32] = np.zeros(pool.size, np.int32)  # exports of each page
+
+    def __len__(self) -> int:
+        return len(self._shared) + sum(len(own) for own in self._private.values())
+
+    @property
+    def pages(self) -> int:
+        """Pages that exports hold."""
+        return int(np.count_nonzero(self._holds))
+
+    def check(self, user: str, name: str, pages: Int32, shared: bool) -> None:
+        """Tells whether `add` would succeed, without changing anything.
+
+        Raises:
+            ApiError: `invalid-argument`, `already-exists`, `limit-exceeded`.
+        """
+        if not 0 < len(name) <= MAX_NAME:
+            raise ApiError(
+                "invalid-argument", f"a name of {len(name)} characters; give 1 to {MAX_NAME}"
+            )
+        if len(pages) == 0:
+            raise ApiError("invalid-argument", f"export {name!r} has no pages")
+        if name in (self._shared if shared else self._private.get(user, {})):
+            kind = "a shared export" if shared else "an export of yours"
+            raise ApiError(
+                "already-exists", f"{name!r} is {kind} already; release it or take another name"
+            )
+        if self._count.get(user, 0) >= MAX_EXPORTS:
+            raise ApiError("limit-exceeded", f"you have {MAX_EXPORTS} exports; release some")
+        more = np.unique(pages[self._holds[pages] == 0])
+        most = int(self._pool.size * MAX_SHARE)
+        if self.pages + len(more) > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"exports hold {self.pages} pages and may hold {most}; {len(more)} more are too many:"
+                " release some",
+            )
+
+    def add(self, user: str, name: str, pages: Int32, shared: bool) -> None:
+        """Publishes pages `[n]`, which are immutable from now on. Raises as `check`."""
+        self.check(user, name, pages, shared)
+        export = Export(name, user, shared, pages)
+        self._names(export)[name] = export
+        self._count[user] = self._count.get(user, 0) + 1
+        self._pool.retain(pages)
+        self._pool.immutable[pages] = True
+        np.add.at(self._holds, pages, 1)
+
+    def find(self, user: str, name: str) -> Export:
+        """The export that this user means by a name.
+
+        Raises:
+            ApiError: `not-found`.
+        """
+        export = self._private.get(user, {}).get(name) or self._shared.get(name)
+        if export is None:
+            raise ApiError("not-found", f"no export that you may import is called {name!r}")
+        return export
+
+    def names(self, user: str) -> list[str]:
+        """Names that this user may import, sorted."""
+        return sorted({*self._private.get(user, ()), *self._shared})
+
+    def release(self, user: str, name: str) -> None:
+        """Withdraws an export of this user; who has mapped its pages keeps them.
+
+        Raises:
+            ApiError: `not-found`, `permission-denied`.
+        """
+        export = self.find(user, name)
+        if export.user != user:
+            raise ApiError("permission-denied", f"{name!r} was exported by another user")
+        names = self._names(export)
+        del names[name]
+        if not names and not export.shared:
+            del self._private[user]
+        self._count[user] -= 1
+        if not self._count[user]:
+            del self._count[user]
+        np.subtract.at(self._holds, export.pages, 1)
+        self._pool.release(export.pages)
+
+    def _names(self, export: Export) -> dict[str, Export]:
+        return self._shared if export.shared else self._private.setdefault(export.user, {})

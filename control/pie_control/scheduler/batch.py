@@ -1,0 +1,179 @@
+"""Joins commands of one kind into one batch of the wire protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pie_control.scheduler.command import (
+    Command,
+    CopyKvCommand,
+    EmbedTextCommand,
+    ForwardCommand,
+    MaskKvCommand,
+    NextDistCommand,
+    Sync,
+)
+from pie_py.wire.plan import (
+    Batch,
+    CopyKv,
+    EmbedText,
+    Forward,
+    Int32,
+    MaskKv,
+    NextDist,
+)
+
+if TYPE_CHECKING:
+    from pie_control.scheduler.queue import CommandQueue
+
+MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
+
+_NOTHING: Int32 = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What the worker takes in one batch."""
+
+    tokens: int  # inputs of forwards, or tokens of embeds
+    commands: int
+
+
+class Dispatched:
+    """A batch at the worker: its commands, and the marks of their queues that come right after."""
+
+    __slots__ = ("commands", "done", "syncs")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.syncs: list[tuple[CommandQueue, Sync]] = []
+        self.done = False
+
+
+def leading_run(queue: CommandQueue, most: int) -> list[Command]:
+    """Vertical batching: a queue's first commands, of one kind, none depending on one before it."""
+    pending = queue.pending
+    first = cast(Command, pending[0])
+    run = [first]
+    if len(pending) == 1 or most == 1 or not _same_kind(pending[1], first):
+        return run
+    written = first.writes()
+    for item in islice(pending, 1, most):
+        if not _same_kind(item, first):
+            break
+        command = cast(Command, item)
+        writes = command.writes()
+        if not written.isdisjoint(writes) or not written.isdisjoint(command.reads()):
+            break
+        written |= writes
+        run.append(command)
+    return run
+
+
+def gather(queues: Iterable[CommandQueue], limits: BatchLimits) -> list[Command]:
+    """Horizontal batching: what the queues' first commands offer, higher priority first, then oldest."""
+    commands: list[Command] = []
+    for queue in queues:
+        commands += leading_run(queue, limits.commands)
+    commands.sort(key=_order)
+    return commands
+
+
+def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
+    """The head of the commands that fits into one batch; always at least one."""
+    first = commands[0]
+    fit = min(len(commands), limits.commands)
+    if isinstance(first, EmbedTextCommand | ForwardCommand):
+        total = 0
+        for i in range(fit):
+            total += commands[i].rows
+            if total > limits.tokens:
+                fit = max(i, 1)
+                break
+    elif isinstance(first, NextDistCommand):
+        widest = 0
+        for i in range(fit):
+            widest = max(widest, cast(NextDistCommand, commands[i]).k)
+            if widest * (i + 1) > MAX_DISTRIBUTION_CELLS:
+                fit = max(i, 1)
+                break
+    return commands[:fit]
+
+
+def join(commands: list[Command]) -> Batch:
+    """One wire batch of commands of one kind."""
+    match commands[0]:
+        case EmbedTextCommand():
+            return _join_embed_text(cast(list[EmbedTextCommand], commands))
+        case ForwardCommand():
+            return _join_forward(cast(list[ForwardCommand], commands))
+        case CopyKvCommand():
+            copies = cast(list[CopyKvCommand], commands)
+            return CopyKv(_chain([c.sources for c in copies]), _chain([c.targets for c in copies]))
+        case MaskKvCommand():
+            masks = cast(list[MaskKvCommand], commands)
+            return MaskKv(
+                _chain([c.pages for c in masks]), np.concatenate([c.masks for c in masks])
+            )
+        case NextDistCommand():
+            dists = cast(list[NextDistCommand], commands)
+            return NextDist(
+                np.array([c.embed for c in dists], np.int32),
+                np.array([c.k for c in dists], np.int32),
+            )
+
+
+def _join_embed_text(commands: list[EmbedTextCommand]) -> EmbedText:
+    return EmbedText(
+        _chain([c.tokens for c in commands]),
+        _chain([c.positions for c in commands]),
+        _chain([c.embeds for c in commands]),
+    )
+
+
+def _join_forward(commands: list[ForwardCommand]) -> Forward:
+    inputs = [c.inputs for c in commands]
+    pages = [c.pages for c in commands]
+    outputs = [c.outputs for c in commands]
+    masks = [_NOTHING if c.mask is None else c.mask for c in commands]
+    slots = [
+        np.full(len(c.inputs), -1, np.int32) if c.output_slots is None else c.output_slots
+        for c in commands
+    ]
+    return Forward(
+        input_starts=_starts(inputs),
+        inputs=_chain(inputs),
+        page_starts=_starts(pages),
+        pages=_chain(pages),
+        page_used=_chain([c.page_used for c in commands]),
+        has_masked=np.array([c.has_masked for c in commands], np.int32),
+        output_slots=_chain(slots),
+        output_starts=_starts(outputs),
+        outputs=_chain(outputs),
+        mask_starts=_starts(masks),
+        mask=_chain(masks),
+    )
+
+
+def _order(command: Command) -> tuple[int, int]:
+    return -command.queue.priority, command.number
+
+
+def _same_kind(item: Command | Sync, first: Command) -> bool:
+    return type(item) is type(first)
+
+
+def _starts(parts: Sequence[Int32]) -> Int32:
+    """Offsets `[n + 1]` of the parts in their concatenation."""
+    starts = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=starts[1:])
+    return starts
+
+
+def _chain(parts: list[Int32]) -> Int32:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,185 @@
+"""The commands that queues hold. Every name in them is physical, and every check is behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import numpy as np
+
+from pie_control.futures import Future
+from pie_py.wire.plan import Int32, Uint32
+
+if TYPE_CHECKING:
+    from pie_control.scheduler.queue import CommandQueue
+
+
+@dataclass(slots=True, eq=False)
+class _Queued:
+    """What the scheduler adds to a command when it is queued."""
+
+    queue: CommandQueue = field(init=False, repr=False)
+    number: int = field(init=False, default=0)  # order over all queues of a model
+    queued_ns: int = field(init=False, default=0)
+
+
+# `reads` and `writes` name what a command touches, so that a batch never holds a command that depends
+# on an earlier one in it. Only commands of one kind are compared: each kind has its own names.
+
+
+@dataclass(slots=True, eq=False)
+class EmbedTextCommand(_Queued):
+    """Embeds tokens."""
+
+    kind: ClassVar[str] = "embed_text"
+    tokens: Int32  # [n]
+    positions: Int32  # [n]
+    embeds: Int32  # [n]
+
+    @property
+    def rows(self) -> int:
+        """Tokens."""
+        return len(self.tokens)
+
+    def reads(self) -> set[int]:
+        """Embeds."""
+        return set()
+
+    def writes(self) -> set[int]:
+        """Embeds."""
+        return set(self.embeds.tolist())
+
+    def pages_written(self) -> Int32 | None:
+        """Physical pages this command changes."""
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class ForwardCommand(_Queued):
+    """Runs the model over one sequence of inputs."""
+
+    kind: ClassVar[str] = "forward"
+    inputs: Int32  # [n] embeds
+    pages: Int32  # [p] input pages that have filled slots
+    page_used: Int32  # [p] filled slots of each
+    has_masked: bool  # whether a slot of the pages is masked
+    output_slots: Int32 | None  # [n] KV slots
+    output_pages: Int32 | None  # [q] pages that the slots lie in
+    outputs: Int32  # [o] embeds
+    mask: Int32 | None  # run-length rows
+
+    @property
+    def rows(self) -> int:
+        """Inputs."""
+        return len(self.inputs)
+
+    def reads(self) -> set[int]:
+        """Pages, and embeds as negative numbers."""
+        return {*self.pages.tolist(), *(~self.inputs).tolist()}
+
+    def writes(self) -> set[int]:
+        """Pages, and embeds as negative numbers."""
+        written = set((~self.outputs).tolist())
+        if self.output_pages is not None:
+            written.update(self.output_pages.tolist())
+        return written
+
+    def pages_written(self) -> Int32 | None:
+        """Physical pages this command changes."""
+        return self.output_pages
+
+
+@dataclass(slots=True, eq=False)
+class CopyKvCommand(_Queued):
+    """Copies slots of one page to another."""
+
+    kind: ClassVar[str] = "copy_kv"
+    sources: Int32  # [n] KV slots
+    targets: Int32  # [n] KV slots
+    target_page: int
+
+    @property
+    def rows(self) -> int:
+        """Slots."""
+        return len(self.sources)
+
+    def reads(self) -> set[int]:
+        """KV slots."""
+        return set(self.sources.tolist())
+
+    def writes(self) -> set[int]:
+        """KV slots."""
+        return set(self.targets.tolist())
+
+    def pages_written(self) -> Int32 | None:
+        """Physical pages this command changes."""
+        return np.array([self.target_page], np.int32)
+
+
+@dataclass(slots=True, eq=False)
+class MaskKvCommand(_Queued):
+    """Sets the mask words of pages."""
+
+    kind: ClassVar[str] = "mask_kv"
+    pages: Int32  # [n]
+    masks: Uint32  # [n]
+
+    @property
+    def rows(self) -> int:
+        """Pages."""
+        return len(self.pages)
+
+    def reads(self) -> set[int]:
+        """Pages."""
+        return set()
+
+    def writes(self) -> set[int]:
+        """Pages."""
+        return set(self.pages.tolist())
+
+    def pages_written(self) -> Int32 | None:
+        """Physical pages this command changes."""
+        return self.pages
+
+
+@dataclass(slots=True, eq=False)
+class NextDistCommand(_Queued):
+    """Asks for the next-token distribution of an embed."""
+
+    kind: ClassVar[str] = "next_dist"
+    embed: int
+    k: int
+    future: Future
+
+    @property
+    def rows(self) -> int:
+        """Always one."""
+        return 1
+
+    def reads(self) -> set[int]:
+        """Embeds."""
+        return {self.embed}
+
+    def writes(self) -> set[int]:
+        """Embeds."""
+        return set()
+
+    def pages_written(self) -> Int32 | None:
+        """Physical pages this command changes."""
+        return None
+
+
+Command: TypeAlias = (
+    EmbedTextCommand | ForwardCommand | CopyKvCommand | MaskKvCommand | NextDistCommand
+)
+LIGHT_KINDS = ("embed_text", "copy_kv", "mask_kv", "next_dist")
+KINDS = (*LIGHT_KINDS, "forward")
+
+
+class Sync:
+    """A mark in a queue: its future is ready once all before it has taken effect."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: Future) -> None:
+        self.future = future

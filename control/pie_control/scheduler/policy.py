@@ -1,0 +1,105 @@
+"""When commands that could be sent are sent: the paper's four policies (Pie, sections 6.1 and 7)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pie_py.config import SchedulerConfig
+
+# Guests that wait for their results send nothing more, so fewer than k commands may be all there will
+# ever be. The paper does not say what its k-only does then; here an incomplete batch goes after this.
+K_ONLY_PATIENCE_NS = 50_000_000
+
+
+class Policy(Protocol):
+    """Asked whenever the worker is idle."""
+
+    whole_plans: bool  # send all that is possible, many batches a plan; else one batch a plan
+    batches: bool  # join commands; else one command a batch
+
+    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+        """Whether to send `count` commands of a kind, the oldest queued at `oldest_ns`."""
+        ...
+
+    def deadline(self, oldest_ns: int) -> int | None:
+        """When `ready` will hold without further commands; None if it does already."""
+        ...
+
+
+class Adaptive:
+    """Work-conserving: an idle worker gets all there is."""
+
+    whole_plans = True
+    batches = True
+
+    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+        """Always."""
+        return True
+
+    def deadline(self, oldest_ns: int) -> int | None:
+        """None."""
+        return None
+
+
+class Eager:
+    """No batching: each command by itself, as soon as possible."""
+
+    whole_plans = False
+    batches = False
+
+    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+        """Always."""
+        return True
+
+    def deadline(self, oldest_ns: int) -> int | None:
+        """None."""
+        return None
+
+
+class KOnly:
+    """A batch once `k` commands of a kind wait, or the oldest has waited `K_ONLY_PATIENCE_NS`."""
+
+    whole_plans = False
+    batches = True
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+
+    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+        """Whether `k` wait, or patience is at its end."""
+        return count >= self._k or now_ns >= oldest_ns + K_ONLY_PATIENCE_NS
+
+    def deadline(self, oldest_ns: int) -> int | None:
+        """When patience ends."""
+        return oldest_ns + K_ONLY_PATIENCE_NS
+
+
+class TOnly:
+    """A batch once the oldest command of a kind has waited `t`."""
+
+    whole_plans = False
+    batches = True
+
+    def __init__(self, t_ms: float) -> None:
+        self._t_ns = int(t_ms * 1e6)
+
+    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+        """Whether `t` has passed."""
+        return now_ns >= oldest_ns + self._t_ns
+
+    def deadline(self, oldest_ns: int) -> int | None:
+        """When `t` will have passed."""
+        return oldest_ns + self._t_ns
+
+
+def make_policy(config: SchedulerConfig) -> Policy:
+    """The policy that the configuration names."""
+    match config.policy:
+        case "adaptive":
+            return Adaptive()
+        case "eager":
+            return Eager()
+        case "k-only":
+            return KOnly(config.k)
+        case "t-only":
+            return TOnly(config.t_ms)

@@ -1,0 +1,129 @@
+"""Command queues, and the account that joins the queues of one instance."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pie_control.errors import ApiError
+from pie_control.scheduler.command import Command, Sync
+
+if TYPE_CHECKING:
+    from pie_control.futures import Future
+    from pie_control.resources.space import Space
+    from pie_control.scheduler.batch import Dispatched
+    from pie_control.scheduler.scheduler import Scheduler
+    from pie_control.scheduler.service import ModelService
+    from pie_py.config import Limits
+
+
+class Owner(Protocol):
+    """What a scheduler knows of an instance."""
+
+    limits: Limits
+    queued_commands: int
+
+
+class Account:
+    """The queues of one owner that hold commands, and what waits until those are sent."""
+
+    __slots__ = ("active", "owner", "releases")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.active: dict[CommandQueue, None] = {}
+        self.releases: deque[tuple[int, Callable[[], None]]] = deque()
+
+
+class CommandQueue:
+    """Commands of one instance for one model, which take effect in order.
+
+    A command that fails makes the later ones of its queue fail too, up to the next `synchronize`:
+    that is the point at which the guest learns of it and starts anew.
+    """
+
+    __slots__ = (
+        "_scheduler",
+        "account",
+        "failure",
+        "failure_reported",
+        "last",
+        "owner",
+        "pending",
+        "priority",
+        "service",
+        "space",
+    )
+
+    def __init__(
+        self, scheduler: Scheduler, account: Account, service: ModelService, space: Space
+    ) -> None:
+        self._scheduler = scheduler
+        self.account = account
+        self.owner = account.owner
+        self.service = service
+        self.space = space
+        self.priority = 0  # higher goes first within a batch
+        self.pending: deque[Command | Sync] = deque()  # the first one is a command
+        self.last: Dispatched | None = None  # the batch that holds its newest command sent
+        self.failure: ApiError | None = None  # why commands fail until the next synchronize
+        self.failure_reported = False
+
+    def check_room(self, count: int = 1) -> None:
+        """Refuses more commands than an instance may have queued.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        limit = self.owner.limits.queued_commands
+        if self.owner.queued_commands + count > limit:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self.owner.queued_commands} commands are queued and {limit} may be;"
+                " wait for some (synchronize) before queueing more",
+            )
+
+    def enqueue(self, command: Command) -> None:
+        """Appends a command, whose arguments have been checked."""
+        self._scheduler.enqueue(self, command)
+
+    def synchronize(self, future: Future) -> None:
+        """Makes the future ready once all commands queued so far have taken effect.
+
+        It fails with the first error among them that nothing has reported yet.
+        """
+        self._scheduler.synchronize(self, future)
+
+    def defer(self, release: Callable[[], None]) -> None:
+        """Calls back once every command that this instance has queued so far has been sent."""
+        self._scheduler.defer(self.account, release)
+
+    def close(self) -> None:
+        """Ends the queue for its instance; commands in it still take effect."""
+        self.service.forget_queue()
+
+    def fail(self, error: ApiError) -> None:
+        """Notes that a command failed, so that its dependants do."""
+        if self.failure is None:
+            self.failure = error
+            self.failure_reported = False
+
+    def dependency_error(self) -> ApiError:
+        """The error of a command that comes after one that failed; from now on it is reported."""
+        self.failure_reported = True
+        return ApiError(
+            "failed-dependency",
+            f"an earlier command of this queue failed ({self.failure});"
+            " the queue accepts commands again after a synchronize",
+        )
+
+    def settle(self, sync: Sync) -> None:
+        """Makes a mark's future ready: all before it has taken effect or failed."""
+        sync.future.on_cancel = None
+        error, reported = self.failure, self.failure_reported
+        self.failure = None
+        if error is None or reported:
+            sync.future.resolve()
+        else:
+            sync.future.fail(error)

@@ -1,0 +1,408 @@
+"""The batch scheduler of one model: commands in, plans out, results in. No I/O, no clock of its own."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pie_control.errors import ApiError
+from pie_control.scheduler.batch import BatchLimits, Dispatched, cut, gather, join
+from pie_control.scheduler.command import (
+    KINDS,
+    LIGHT_KINDS,
+    Command,
+    NextDistCommand,
+    Sync,
+)
+from pie_control.scheduler.policy import Policy
+from pie_control.scheduler.queue import Account, CommandQueue, Owner
+from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
+
+# A plan holds at most one forward batch and this many light ones before and after it, so that its
+# length stays that of one step whatever a single queue asks for.
+LIGHT_BATCHES = 8
+
+
+class Scheduler:
+    """Forms batches of the commands of many queues and hands their results to the futures.
+
+    A plan's batches are formed as if the earlier ones had run. First come light batches (whose kinds
+    follow the paper's rule: the kind whose oldest command has waited longest), because they are short
+    and bring more queues to their forward; then one forward batch of all that is ready; then light
+    ones again, such as the distributions of what the forward computed.
+
+    The worker runs plans in order and their batches in order. So a page or embed may be given to
+    somebody else as soon as the commands that touch it are in a plan: `defer` waits for that.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        limits: BatchLimits,
+        policy: Policy,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._model = model
+        self._limits = limits if policy.batches else BatchLimits(limits.tokens, 1)
+        self._policy = policy
+        self._clock = clock
+        self._accounts: dict[Owner, Account] = {}
+        self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
+        self._numbers = itertools.count(1)
+        self._plan_numbers = itertools.count(1)
+        self._in_flight: dict[int, list[Dispatched]] = {}
+        self._lost: ApiError | None = None
+        self._touched: dict[Account, None] = {}  # accounts that sent something in this plan
+        self._sent = dict.fromkeys(KINDS, 0)  # commands
+        self._batches = dict.fromkeys(KINDS, 0)
+        self._plans = 0
+        self._rows = 0
+        self._worker_ns = 0
+
+    # Commands in
+
+    def account(self, owner: Owner) -> Account:
+        """The account of an owner, opened if there is none."""
+        account = self._accounts.get(owner)
+        if account is None:
+            account = self._accounts[owner] = Account(owner)
+        return account
+
+    def enqueue(self, queue: CommandQueue, command: Command) -> None:
+        """Appends a command to its queue."""
+        command.queue = queue
+        if not queue.pending:
+            if self._lost is not None or (queue.failure is not None and _idle(queue)):
+                self._reject(command)
+                return
+            self._heads[command.kind][queue] = None
+            queue.account.active[queue] = None
+        command.number = next(self._numbers)
+        command.queued_ns = self._clock()
+        queue.owner.queued_commands += 1
+        queue.pending.append(command)
+        if isinstance(command, NextDistCommand):
+            command.future.on_cancel = lambda: self._withdraw(command)
+
+    def synchronize(self, queue: CommandQueue, future: Any) -> None:
+        """Makes the future ready once all commands of the queue so far have taken effect."""
+        sync = Sync(future)
+        if queue.pending:
+            queue.pending.append(sync)
+            future.on_cancel = lambda: self._forget_sync(queue, sync)
+        else:
+            self._pass(queue, sync)
+
+    def defer(self, account: Account, release: Callable[[], None]) -> None:
+        """Calls back once every command that the account has queued so far is in a plan."""
+        if account.active:
+            account.releases.append((next(self._numbers), release))
+        else:
+            release()
+
+    def writes_pending(self, owner: Owner, pages: set[int]) -> bool:
+        """Whether a command of the owner that has not completed writes one of the pages."""
+        account = self._accounts.get(owner)
+        if account is None:
+            return False
+        waiting = (item for queue in account.active for item in queue.pending)
+        flying = (
+            command
+            for batches in self._in_flight.values()
+            for batch in batches
+            if not batch.done
+            for command in batch.commands
+            if command.queue.owner is owner
+        )
+        for command in itertools.chain(waiting, flying):
+            if isinstance(command, Sync):
+                continue
+            written = command.pages_written()
+            if written is not None and not pages.isdisjoint(written.tolist()):
+                return True
+        return False
+
+    # Plans out
+
+    def next_plan(self, now_ns: int) -> Plan | None:
+        """The next plan for an idle worker, or None if the policy has nothing to send."""
+        batches: list[Batch] = []
+        dispatched: list[Dispatched] = []
+        if self._policy.whole_plans:
+            self._add_light(batches, dispatched)
+            if self._heads["forward"]:
+                self._send(gather(self._heads["forward"], self._limits), batches, dispatched)
+                self._add_light(batches, dispatched)
+        else:
+            self._add_ready(batches, dispatched, now_ns)
+        if not batches:
+            return None
+        self._release_sent()
+        plan = Plan(next(self._plan_numbers), self._model, batches)
+        self._in_flight[plan.id] = dispatched
+        self._plans += 1
+        return plan
+
+    def next_deadline(self) -> int | None:
+        """When to ask for a plan again if no command comes: nanoseconds of the clock, or None."""
+        deadlines = (
+            self._policy.deadline(_oldest(queues).queued_ns)
+            for queues in self._heads.values()
+            if queues
+        )
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def _add_light(self, batches: list[Batch], dispatched: list[Dispatched]) -> None:
+        """Adds light batches until no queue has a light command first."""
+        for _ in range(LIGHT_BATCHES):
+            kinds = [kind for kind in LIGHT_KINDS if self._heads[kind]]
+            if not kinds:
+                return
+            kind = kinds[0]
+            if len(kinds) > 1:
+                kind = min(kinds, key=lambda kind: _oldest(self._heads[kind]).number)
+            self._send(gather(self._heads[kind], self._limits), batches, dispatched)
+
+    def _add_ready(self, batches: list[Batch], dispatched: list[Dispatched], now_ns: int) -> None:
+        """Adds one batch of the kind that has waited longest among those the policy lets go."""
+        kinds = [(_oldest(queues), kind) for kind, queues in self._heads.items() if queues]
+        for oldest, kind in sorted(kinds, key=lambda pair: pair[0].number):
+            commands = gather(self._heads[kind], self._limits)
+            if self._policy.ready(len(commands), oldest.queued_ns, now_ns):
+                self._send(commands, batches, dispatched)
+                return
+
+    def _send(
+        self, commands: list[Command], batches: list[Batch], dispatched: list[Dispatched]
+    ) -> None:
+        """Cuts the commands to a batch, takes them out of their queues and adds it to the plan."""
+        commands = cut(commands, self._limits)
+        kind = commands[0].kind
+        record = Dispatched(commands)
+        heads = self._heads[kind]
+        queues: dict[CommandQueue, None] = {}
+        for command in commands:
+            queue = command.queue
+            queue.pending.popleft()
+            queue.last = record
+            queues[queue] = None
+            self._rows += command.rows
+        for queue in queues:
+            del heads[queue]
+            self._touched[queue.account] = None
+            self._advance(queue)
+        batches.append(join(commands))
+        dispatched.append(record)
+        self._sent[kind] += len(commands)
+        self._batches[kind] += 1
+
+    def _advance(self, queue: CommandQueue) -> None:
+        """Passes the marks at a queue's front, and notes which command is first now."""
+        pending = queue.pending
+        while pending:
+            first = pending[0]
+            if not isinstance(first, Sync):
+                self._heads[first.kind][queue] = None
+                return
+            pending.popleft()
+            self._pass(queue, first)
+        queue.account.active.pop(queue, None)
+
+    def _pass(self, queue: CommandQueue, sync: Sync) -> None:
+        """Settles a mark whose queue has sent all before it, now or when that is done."""
+        last = queue.last
+        if last is None or last.done:
+            queue.settle(sync)
+        else:
+            entry = (queue, sync)
+            last.syncs.append(entry)
+            sync.future.on_cancel = lambda: last.syncs.remove(entry)
+
+    def _release_sent(self) -> None:
+        for account in self._touched:
+            self._release(account)
+        self._touched.clear()
+
+    def _release(self, account: Account) -> None:
+        """Calls back who waited for commands that are all sent now."""
+        releases = account.releases
+        if not releases:
+            return
+        first = min((_first(queue).number for queue in account.active), default=None)
+        while releases and (first is None or releases[0][0] < first):
+            releases.popleft()[1]()
+
+    # Results in
+
+    def complete(self, result: PlanResult) -> None:
+        """Takes a plan's results: futures become ready, marks are settled, failures spread."""
+        batches = self._in_flight.pop(result.id, None)
+        if batches is None:
+            return
+        results = result.results
+        if len(results) != len(batches):
+            text = f"the worker answered {len(batches)} batches with {len(results)} results"
+            results = [BatchResult(error=text)] * len(batches)
+        failed: dict[CommandQueue, None] = {}
+        for batch, answer in zip(batches, results, strict=True):
+            batch.done = True
+            self._worker_ns += answer.nanoseconds
+            if answer.error is None and batch.commands[0].kind == "next_dist":
+                _deliver(batch.commands, answer)
+            for command in batch.commands:
+                queue = command.queue
+                queue.owner.queued_commands -= 1
+                if queue.failure is not None:
+                    _fail_dependant(command)
+                elif answer.error is not None:
+                    _fail(command, ApiError("internal", f"{command.kind} failed: {answer.error}"))
+                if queue.failure is not None:
+                    failed[queue] = None
+            for queue, sync in batch.syncs:
+                queue.settle(sync)
+        for queue in failed:
+            if queue.failure is not None and _idle(queue):
+                self._flush(queue)
+
+    def fail_all(self, reason: str) -> None:
+        """Fails everything queued or sent, and whatever comes later: the worker is lost."""
+        self._lost = error = ApiError("worker-lost", reason)
+        for batches in self._in_flight.values():
+            for batch in batches:
+                batch.done = True
+                for command in batch.commands:
+                    command.queue.owner.queued_commands -= 1
+                    _fail(command, error)
+                for queue, sync in batch.syncs:
+                    queue.settle(sync)
+        self._in_flight.clear()
+        for account in self._accounts.values():
+            for queue in list(account.active):
+                for item in self._drain(queue):
+                    if isinstance(item, Sync):
+                        queue.settle(item)
+                    else:
+                        _fail(item, error)
+            self._release(account)
+
+    def drop_owner(self, owner: Owner) -> None:
+        """Forgets an owner: what it has queued is dropped, and results of what it has sent ignored."""
+        account = self._accounts.pop(owner, None)
+        if account is None:
+            return
+        for queue in list(account.active):
+            self._drain(queue)
+        self._release(account)
+
+    def _drain(self, queue: CommandQueue) -> list[Command | Sync]:
+        """Empties a queue and returns what was in it."""
+        items = list(queue.pending)
+        queue.pending.clear()
+        queue.owner.queued_commands -= sum(not isinstance(item, Sync) for item in items)
+        first = items[0]
+        assert not isinstance(first, Sync)
+        del self._heads[first.kind][queue]
+        del queue.account.active[queue]
+        return items
+
+    def _flush(self, queue: CommandQueue) -> None:
+        """Fails the dependants that a queue still holds, up to its next mark."""
+        if not queue.pending:
+            return
+        self._heads[_first(queue).kind].pop(queue)
+        while queue.pending and queue.failure is not None:
+            item = queue.pending.popleft()
+            if isinstance(item, Sync):
+                queue.settle(item)
+            else:
+                queue.owner.queued_commands -= 1
+                _fail_dependant(item)
+        self._advance(queue)
+        self._release(queue.account)
+
+    def _reject(self, command: Command) -> None:
+        """Fails a command that is not even queued."""
+        if self._lost is not None:
+            _fail(command, self._lost)
+        else:
+            _fail_dependant(command)
+
+    def _withdraw(self, command: Command) -> None:
+        """Takes a command whose result nobody wants out of its queue, if it is there still."""
+        queue = command.queue
+        if command.number < _next_number(queue):
+            return
+        is_first = queue.pending[0] is command
+        if is_first:
+            del self._heads[command.kind][queue]
+        queue.pending.remove(command)
+        queue.owner.queued_commands -= 1
+        if is_first:
+            self._advance(queue)
+            self._release(queue.account)
+
+    def _forget_sync(self, queue: CommandQueue, sync: Sync) -> None:
+        queue.pending.remove(sync)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the start, and what waits now."""
+        return {
+            "plans": self._plans,
+            "batches": dict(self._batches),
+            "commands": dict(self._sent),
+            "rows": self._rows,
+            "queued": sum(len(q.pending) for a in self._accounts.values() for q in a.active),
+            "plans_in_flight": len(self._in_flight),
+            "worker_ns": self._worker_ns,
+        }
+
+
+def _first(queue: CommandQueue) -> Command:
+    first = queue.pending[0]
+    assert not isinstance(first, Sync)
+    return first
+
+
+def _next_number(queue: CommandQueue) -> float:
+    """Number of a queue's first command, or infinity."""
+    return _first(queue).number if queue.pending else float("inf")
+
+
+def _oldest(queues: dict[CommandQueue, None]) -> Command:
+    return min((_first(queue) for queue in queues), key=lambda command: command.number)
+
+
+def _idle(queue: CommandQueue) -> bool:
+    """Whether nothing of a queue is at the worker."""
+    return queue.last is None or queue.last.done
+
+
+def _deliver(commands: list[Command], answer: BatchResult) -> None:
+    """Gives every command its own part of the distributions: token ids, probabilities."""
+    assert answer.distributions is not None
+    tokens = answer.distributions.tokens.view(np.uint32)
+    probabilities = answer.distributions.probabilities
+    for i, command in enumerate(commands):
+        assert isinstance(command, NextDistCommand)
+        if command.queue.failure is None:
+            k = command.k
+            command.future.on_cancel = None
+            command.future.resolve((tokens[i, :k], probabilities[i, :k]))
+
+
+def _fail(command: Command, error: ApiError) -> None:
+    """Fails a command. Nothing depends on a distribution but its future."""
+    if isinstance(command, NextDistCommand):
+        command.future.fail(error)
+    else:
+        command.queue.fail(error)
+
+
+def _fail_dependant(command: Command) -> None:
+    """Fails a command for what an earlier one of its queue did."""
+    if isinstance(command, NextDistCommand) and not command.future.ready:
+        command.future.fail(command.queue.dependency_error())

@@ -1,0 +1,83 @@
+"""One served model, as the rest of the control layer sees it: pools, exports, spaces, scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pie_control.resources.exports import Exports
+from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.space import Space
+from pie_control.scheduler.batch import BatchLimits
+from pie_control.scheduler.policy import make_policy
+from pie_control.scheduler.queue import CommandQueue
+from pie_control.scheduler.scheduler import Scheduler
+from pie_py.config import SchedulerConfig
+from pie_py.wire.plan import ModelDescription
+
+if TYPE_CHECKING:
+    from pie_control.instance import Instance
+
+
+class ModelService:
+    """The control layer's side of one model, as long as its worker lives."""
+
+    def __init__(self, description: ModelDescription, config: SchedulerConfig) -> None:
+        self.description = description
+        self.pages = PagePool(description.kv_pages, description.page_size)
+        self.embeds = EmbedPool(description.embeds)
+        self.exports = Exports(self.pages)
+        self._policy = config.policy
+        self.scheduler = Scheduler(
+            description.name,
+            BatchLimits(description.max_batch_tokens, description.max_batch_commands),
+            make_policy(config),
+        )
+        self._queues = 0
+
+    def space(self, instance: Instance) -> Space:
+        """The instance's addresses of this model, made on first use."""
+        space = instance.spaces.get(self.description.name)
+        if space is None:
+            limits = instance.limits
+            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds)
+            instance.spaces[self.description.name] = space
+        return space
+
+    def create_queue(self, instance: Instance) -> CommandQueue:
+        """Opens a queue of this model for an instance."""
+        self._queues += 1
+        account = self.scheduler.account(instance)
+        return CommandQueue(self.scheduler, account, self, self.space(instance))
+
+    def forget_queue(self) -> None:
+        """Counts a queue that its instance has closed."""
+        self._queues -= 1
+
+    def drop_instance(self, instance: Instance) -> None:
+        """Frees all that an instance holds of this model. Idempotent.
+
+        Commands of it that are at the worker run before any that is queued from now on, so what they
+        touch may be given to others at once.
+        """
+        self.scheduler.drop_owner(instance)
+        self._queues -= sum(queue.service is self for queue in instance.queues.values())
+        for handle in [h for h, queue in instance.queues.items() if queue.service is self]:
+            del instance.queues[handle]
+        space = instance.spaces.pop(self.description.name, None)
+        if space is not None:
+            space.close()
+
+    def stats(self) -> dict[str, Any]:
+        """State of pools, exports, queues and scheduler, for people and metrics."""
+        return {
+            "model": self.description.name,
+            "policy": self._policy,
+            "kv_pages": self.pages.size,
+            "kv_pages_free": self.pages.free,
+            "embeds": self.embeds.size,
+            "embeds_free": self.embeds.free,
+            "exports": len(self.exports),
+            "exported_pages": self.exports.pages,
+            "queues": self._queues,
+            **self.scheduler.stats(),
+        }
