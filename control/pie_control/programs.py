@@ -1,0 +1,263 @@
+"""Uploaded programs: content-addressed files on disk, and the names users gave them."""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import structlog
+
+from pie_control.errors import ApiError
+from pie_py.wire.rpc import LOCAL_USER
+
+log = structlog.get_logger("pie.programs")
+
+ProgramKind: TypeAlias = Literal["component", "python"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_PREFIX = re.compile(r"[0-9a-f]{6,64}")
+_FORMAT = 1  # of the index
+_TEMPORARY = ".upload-"
+_STALE_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One uploaded program, under the name that one user gave it."""
+
+    hash: str  # SHA-256 of its bytes, hexadecimal
+    name: str
+    kind: ProgramKind
+    size: int  # bytes
+    uploaded_by: str
+    uploaded_ns: int  # Unix epoch
+    path: str  # of its bytes
+
+
+class ProgramStore:
+    """Programs by name and by content hash. They survive a restart; servers may share a folder."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Takes where to keep them, and the largest program in bytes."""
+        self.max_bytes = max_bytes
+        self._folder = folder
+        self._blobs = self._folder / "blobs"
+        self._index = self._folder / "index.json"
+        self._blobs.mkdir(parents=True, exist_ok=True)
+        self._stamp: tuple[int, int] | None = None  # of the index that was read last
+        self._records: dict[tuple[str, str], Program] = {}  # by user and hash
+        self._names: dict[tuple[str, str], str] = {}  # hash by user and name
+        self._remove_stale()
+        self._read()
+
+    def put(self, data: bytes, name: str, kind: ProgramKind, user: str) -> Program:
+        """Keeps a program and gives it a name, which the user's later upload may take over.
+
+        Raises:
+            ApiError: `invalid-argument` for a bad name, `limit-exceeded` if it is too large.
+        """
+        self.check(name, len(data))
+        path = self.temporary_path()
+        path.write_bytes(data)
+        return self.adopt(path, hashlib.sha256(data).hexdigest(), name, kind, user)
+
+    def adopt(self, path: Path, digest: str, name: str, kind: ProgramKind, user: str) -> Program:
+        """As `put`, for a file of `temporary_path`, which is moved. The caller vouches for the hash."""
+        size = path.stat().st_size
+        self.check(name, size)
+        blob = self._blob(digest)
+        blob.parent.mkdir(exist_ok=True)
+        os.replace(path, blob)
+        return self._add(Program(digest, name, kind, size, user, time.time_ns(), str(blob)))
+
+    def name_again(self, digest: str, name: str, user: str) -> Program | None:
+        """Names a program whose bytes are here already; None if they are not.
+
+        Raises:
+            ApiError: `invalid-argument` for a bad name.
+        """
+        self.check(name, 0)
+        self._refresh()
+        known = next((p for (_, h), p in self._records.items() if h == digest), None)
+        if known is None or not Path(known.path).is_file():
+            return None
+        return self._add(replace(known, name=name, uploaded_by=user, uploaded_ns=time.time_ns()))
+
+    def has(self, digest: str) -> bool:
+        """Whether a program's bytes are here."""
+        self._refresh()
+        return any(h == digest for _, h in self._records) and self._blob(digest).is_file()
+
+    def list(self, user: str | None = None) -> list[Program]:
+        """Programs of a user, or of all, oldest first."""
+        self._refresh()
+        programs = (p for p in self._records.values() if user in (None, p.uploaded_by))
+        return sorted(programs, key=lambda p: p.uploaded_ns)
+
+    def find(self, name: str, user: str) -> Program:
+        """A program by the user's name for it, by its content hash, or by six or more digits of that.
+
+        Raises:
+            ApiError: `not-found`, with the names that come near; `invalid-argument` if several begin so.
+        """
+        found = self._find(name, user)
+        if found is None:
+            self._refresh()  # another server on this folder may have it
+            found = self._find(name, user)
+        if found is None:
+            raise ApiError("not-found", f"no program is called {name!r}{self._near(name, user)}")
+        return found
+
+    def source(self, program: Program) -> tuple[str, str]:
+        """File name, for tracebacks, and text of a Python program."""
+        return f"{program.name}.py", _read_text(program.path)
+
+    def check(self, name: str, size: int) -> None:
+        """Checks what is to be uploaded.
+
+        Raises:
+            ApiError: `invalid-argument` for a bad name, `limit-exceeded` if it is too large.
+        """
+        if not _NAME.fullmatch(name):
+            raise ApiError(
+                "invalid-argument",
+                f"{name!r} cannot name a program: take 1 to 64 letters, digits, '.', '_' or '-',"
+                " beginning with a letter, a digit or '_'",
+            )
+        if size > self.max_bytes:
+            raise ApiError(
+                "limit-exceeded",
+                f"a program of {size} bytes; this server takes {self.max_bytes} at most"
+                " (max_program_bytes in its configuration)",
+            )
+
+    def temporary_path(self) -> Path:
+        """A new empty file on the store's file system. The caller removes it."""
+        handle, name = tempfile.mkstemp(dir=self._folder, prefix=_TEMPORARY)
+        os.close(handle)
+        return Path(name)
+
+    def _find(self, name: str, user: str) -> Program | None:
+        digest = self._names.get((user, name))
+        if digest is not None:
+            return self._records[user, digest]
+        if not _PREFIX.fullmatch(name):
+            return None
+        # A whole hash is proof enough that one knows the program; a part of it is not.
+        anyone = user == LOCAL_USER or _HASH.fullmatch(name) is not None
+        found = {
+            h: p
+            for (owner, h), p in self._records.items()
+            if h.startswith(name) and (anyone or owner == user)
+        }
+        if len(found) > 1:
+            raise ApiError("invalid-argument", f"{len(found)} programs' hashes begin with {name}")
+        return next(iter(found.values()), None)
+
+    def _near(self, name: str, user: str) -> str:
+        names = sorted(n for u, n in self._names if u == user)
+        if not names:
+            return "; none is uploaded yet (`pie-py upload FILE`)"
+        near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+        if near:
+            return f"; did you mean {' or '.join(near)}?"
+        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        return f"; there are {shown}"
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / digest[:2] / digest
+
+    def _remove_stale(self) -> None:
+        """Removes what a server that was killed left behind."""
+        oldest = time.time() - _STALE_SECONDS
+        for path in self._folder.glob(f"{_TEMPORARY}*"):
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    # The index on disk
+
+    def _add(self, program: Program) -> Program:
+        with self._locked():
+            self._refresh()
+            self._records[program.uploaded_by, program.hash] = program
+            self._names[program.uploaded_by, program.name] = program.hash
+            self._write()
+        return program
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with open(self._folder / "index.lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _refresh(self) -> None:
+        if self._stamp != self._stat():
+            self._read()
+
+    def _stat(self) -> tuple[int, int] | None:
+        try:
+            stat = self._index.stat()
+        except FileNotFoundError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    def _read(self) -> None:
+        stamp = self._stat()
+        if stamp is None:
+            return
+        try:
+            index = json.loads(self._index.read_text(encoding="utf-8"))
+            if index["format"] != _FORMAT:
+                raise ValueError(f"format {index['format']}")
+            records = [
+                Program(**fields, path=str(self._blob(fields["hash"])))
+                for fields in index["programs"]
+            ]
+            names = {(user, name): digest for user, name, digest in index["names"]}
+        except (ValueError, TypeError, KeyError) as error:
+            # Its programs can be uploaded again; a server that does not start is worse.
+            aside = self._index.with_suffix(".damaged")
+            os.replace(self._index, aside)
+            log.error("the index of programs is damaged", kept_as=str(aside), problem=str(error))
+            self._stamp = None
+            return
+        self._records = {(p.uploaded_by, p.hash): p for p in records if Path(p.path).is_file()}
+        self._names = {k: digest for k, digest in names.items() if (k[0], digest) in self._records}
+        self._stamp = stamp
+
+    def _write(self) -> None:
+        programs = []
+        for program in self._records.values():
+            fields = asdict(program)
+            del fields["path"]
+            programs.append(fields)
+        names = [(user, name, digest) for (user, name), digest in self._names.items()]
+        text = json.dumps({"format": _FORMAT, "programs": programs, "names": names}, indent=1)
+        path = self.temporary_path()
+        path.write_text(text, encoding="utf-8")
+        os.replace(path, self._index)
+        self._stamp = self._stat()
+
+
+def kind_of(head: bytes) -> ProgramKind:
+    """Kind of a program by its first bytes: Wasm has a magic number, all else is taken for Python."""
+    return "component" if head.startswith(b"\0asm") else "python"
+
+
+@lru_cache(maxsize=256)
+def _read_text(path: str) -> str:
+    # The path is the content's hash, so what was read stays true.
+    return Path(path).read_text(encoding="utf-8")

@@ -1,0 +1,62 @@
+"""Decides who may connect: answers ZeroMQ's authentication requests (ZAP, RFC 27) from the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+import trio
+import zmq
+from zmq.utils import z85
+
+from pie_py.keys import KeyStore
+from pie_py.wire.readiness import descriptor, has_input
+
+log = structlog.get_logger("pie.rpc")
+
+ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+ZAP_VERSION = b"1.0"
+ZAP_DOMAIN = b"pie"
+
+
+class Authenticator:
+    """Maps a client's public key to its user. ZeroMQ has proved by then that it holds the secret."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: KeyStore) -> None:
+        self._keys = keys
+        self._socket = context.socket(zmq.REP)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(ZAP_ENDPOINT)
+
+    async def run(self) -> None:
+        """Answers until cancelled."""
+        while True:
+            while has_input(self._socket):
+                request = self._socket.recv_multipart(zmq.NOBLOCK)
+                self._socket.send_multipart(self._answer(request))
+            await trio.lowlevel.wait_readable(descriptor(self._socket))
+
+    def close(self) -> None:
+        """Closes the socket; every connection is refused from then on."""
+        self._socket.close()
+
+    def _answer(self, request: Sequence[bytes]) -> list[bytes]:
+        number = request[1] if len(request) > 1 else b""
+        user = self._user(request)
+        if user is None:
+            log.warning("refused a connection", address=_address(request))
+            return [ZAP_VERSION, number, b"400", b"no user has this key", b"", b""]
+        return [ZAP_VERSION, number, b"200", b"OK", user.encode(), b""]
+
+    def _user(self, request: Sequence[bytes]) -> str | None:
+        match request:
+            case [version, _, domain, _, _, b"CURVE", key] if version == ZAP_VERSION:
+                if domain != ZAP_DOMAIN or len(key) != 32:
+                    return None
+                # Read anew each time: a key added or removed counts from the next connection on.
+                return self._keys.users().get(z85.encode(key).decode("ascii"))
+        return None
+
+
+def _address(request: Sequence[bytes]) -> str:
+    return request[3].decode("ascii", "replace") if len(request) > 3 else "?"

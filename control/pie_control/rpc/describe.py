@@ -1,0 +1,66 @@
+"""What clients are told of programs, instances, models and the server, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from pie_control.host import Host
+from pie_control.instance import Instance, LogLine
+from pie_control.programs import Program
+from pie_py.wire.plan import ModelDescription
+
+
+def describe_program(program: Program) -> dict[str, Any]:
+    """Facts about a program."""
+    return {
+        "hash": program.hash,
+        "name": program.name,
+        "kind": program.kind,
+        "size": program.size,
+        "user": program.uploaded_by,
+        "uploaded_ns": program.uploaded_ns,
+    }
+
+
+def describe_instance(instance: Instance) -> dict[str, Any]:
+    """Facts about an instance."""
+    ended = instance.ended
+    guest = instance.guest
+    return {
+        "id": instance.id,
+        "program": instance.program.name,
+        "program_hash": instance.program.hash,
+        "args": instance.args,
+        "user": instance.user,
+        "state": instance.state.value,
+        "reason": ended.text[:500] if ended is not None and ended.state.value != "finished" else "",
+        "parent": instance.parent.id if instance.parent is not None else None,
+        "created_ns": instance.created_ns,
+        "ended_ns": instance.ended_ns,
+        "cpu_ms": (guest.cpu_ns if guest is not None else instance.cpu_ns) / 1e6,
+        "memory": guest.memory_bytes if guest is not None else 0,
+        "pages": sum(space.pages_held for space in instance.spaces.values()),
+        "attached": instance.attached > 0,
+    }
+
+
+def describe_log(lines: list[LogLine]) -> list[dict[str, Any]]:
+    """Lines of a log."""
+    return [{"time_ns": line.time_ns, "level": line.level, "text": line.text} for line in lines]
+
+
+def describe_model(model: ModelDescription) -> dict[str, Any]:
+    """Facts about a served model."""
+    facts = asdict(model)
+    del facts["folder"]  # a path of the server's machine
+    return facts
+
+
+def describe_stats(host: Host) -> dict[str, Any]:
+    """Numbers of every model's scheduler and pools."""
+    return {name: _plain(service.stats()) for name, service in host.services.items()}
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

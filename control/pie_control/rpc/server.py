@@ -1,0 +1,488 @@
+"""The RPC server: one ROUTER socket, the sessions behind it, and the streams of their instances."""
+
+from __future__ import annotations
+
+import os
+import socket as unix_sockets
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+import zmq
+
+from pie_control.errors import ApiError, ProgramRejected
+from pie_control.host import Host
+from pie_control.instance import Instance
+from pie_control.programs import ProgramStore
+from pie_control.rpc.auth import ZAP_DOMAIN, Authenticator
+from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
+from pie_control.rpc.params import Params
+from pie_control.rpc.requests import Requests
+from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
+from pie_py import __version__
+from pie_py.config import ServerConfig
+from pie_py.contract import contract_version
+from pie_py.endpoint import Endpoint, parse_endpoint
+from pie_py.keys import KeyStore
+from pie_py.wire.readiness import descriptor, has_input
+from pie_py.wire.rpc import (
+    CHUNK_BYTES,
+    FRAME_OVERHEAD,
+    LOCAL_USER,
+    PROTOCOL,
+    SESSION_BYTES,
+    Ack,
+    Bye,
+    Closed,
+    Failure,
+    Hello,
+    Ping,
+    Pong,
+    Refused,
+    Request,
+    Response,
+    Resume,
+    ToClient,
+    Welcome,
+    Who,
+    decode,
+    encode,
+)
+
+log = structlog.get_logger("pie.rpc")
+
+MAX_SESSIONS = 4096
+TURN_NS = 2_000_000  # of messages taken in before others have their turn
+QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
+
+
+class EndpointInUse(Exception):
+    """Something else listens there."""
+
+
+class EndpointRefused(Exception):
+    """The server does not listen there as it is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Intervals, in seconds."""
+
+    heartbeat: float = 2.0  # a client that says nothing else pings this often
+    dead: float = 10.0  # silence after which a client counts as gone
+    kept: float = 120.0  # how long a session of a client that is gone can be resumed
+
+
+class RpcServer:
+    """Serves clients on one endpoint, in the calling thread's trio loop."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        host: Host,
+        programs: ProgramStore,
+        timing: Timing = Timing(),
+    ) -> None:
+        self._config = config
+        self._timing = timing
+        self._requests = Requests(config, host, programs, self._outlet_of, self._take_from)
+        self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
+        self._peers: dict[bytes, Session] = {}  # by routing id
+        self._ready: dict[Outlet, None] = {}  # may have something to send, in order
+        self._nursery: trio.Nursery
+        self._socket: zmq.Socket[bytes]
+        self._sleep: trio.CancelScope | None = None
+        self._secure = False
+
+    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled; reports the endpoint, with the port that was bound, once it listens.
+
+        Raises:
+            EndpointInUse: if something else listens there.
+            EndpointRefused: if it is reached from other machines and no user has a key, or the
+                operating system does not allow it.
+            BadEndpoint: if it is of no known form.
+        """
+        endpoint = parse_endpoint(self._config.endpoint)
+        keys = KeyStore(self._config.data_folder)
+        self._secure = not endpoint.is_loopback
+        if self._secure and not keys.users():
+            raise EndpointRefused(
+                f"{endpoint.text} can be reached from other machines, and no user has a key:"
+                " make one with `pie-py keys add USER`, or listen on tcp://127.0.0.1:PORT"
+            )
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = context.socket(zmq.ROUTER)
+        authenticator = Authenticator(context, keys) if self._secure else None
+        try:
+            self._configure(endpoint, keys)
+            bound = _bind(self._socket, endpoint)
+            async with trio.open_nursery() as self._nursery:
+                if authenticator is not None:
+                    self._nursery.start_soon(authenticator.run)
+                self._nursery.start_soon(self._sweep)
+                task_status.started(bound)
+                log.info("listening", endpoint=bound, encrypted=self._secure)
+                await self._serve()
+        finally:
+            self._leave()
+            if authenticator is not None:
+                authenticator.close()
+            context.destroy(linger=200)
+
+    def _configure(self, endpoint: Endpoint, keys: KeyStore) -> None:
+        socket = self._socket
+        largest = max(self._config.limits.message_bytes, CHUNK_BYTES) + FRAME_OVERHEAD
+        socket.setsockopt(zmq.MAXMSGSIZE, largest)
+        # A send to a connection that is gone or full fails, rather than vanishing.
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
+        socket.setsockopt(zmq.RCVHWM, 100)
+        # ZeroMQ's own heartbeats close TCP connections whose other machine is gone.
+        socket.setsockopt(zmq.HEARTBEAT_IVL, int(self._timing.heartbeat * 1000))
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self._timing.dead * 1000))
+        socket.setsockopt(zmq.IPV6, int(endpoint.is_ipv6))
+        if self._secure:
+            pair = keys.server_pair()
+            socket.setsockopt(zmq.CURVE_SERVER, 1)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+            socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+
+    # The loop
+
+    async def _serve(self) -> None:
+        # ZeroMQ's FD signals edges: an event that came during a send or receive shows in EVENTS only.
+        fd = descriptor(self._socket)
+        while True:
+            self._take_in()
+            self._send_ready()
+            if self._has_work():
+                await trio.lowlevel.checkpoint()
+                continue
+            with trio.CancelScope() as self._sleep:
+                await trio.lowlevel.wait_readable(fd)
+            self._sleep = None
+
+    def _has_work(self) -> bool:
+        return bool(self._ready) or has_input(self._socket)
+
+    def _wake(self) -> None:
+        if self._sleep is not None:
+            self._sleep.cancel()
+
+    def _take_in(self) -> None:
+        """Handles what has arrived, for a bounded time."""
+        end = time.perf_counter_ns() + TURN_NS
+        while time.perf_counter_ns() < end:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            if len(frames) == 2:  # the connection's routing id, and a message
+                self._handle(frames[0].bytes, frames[1])
+
+    def _handle(self, peer: bytes, frame: zmq.Frame) -> None:
+        try:
+            message = decode(frame.buffer)
+        except ValueError as error:
+            log.debug("ignored a message", reason=str(error))
+            return
+        session = self._peers.get(peer)
+        if isinstance(message, Hello):
+            self._hello(peer, message, _user(frame) if self._secure else LOCAL_USER)
+            return
+        if session is None:
+            self._send_to(peer, Who())
+            return
+        session.heard = trio.current_time()
+        if session.gone_at is not None:
+            self._back(session)
+        match message:
+            case Request():
+                self._request(session, message)
+            case Ack(instance, consumed):
+                if (outlet := session.streams.get(instance)) is not None:
+                    self._acknowledge(session, outlet, consumed)
+            case Resume(instance, received, consumed):
+                if (outlet := session.streams.get(instance)) is not None:
+                    outlet.resume(received, consumed)
+                    self._acknowledge(session, outlet, consumed)
+                else:
+                    self._post(session, _closed(instance))
+            case Ping():
+                self._post(session, Pong())
+            case Bye():
+                self._forget(session)
+
+    # Sessions
+
+    def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
+        if hello.protocol != PROTOCOL:
+            self._send_to(
+                peer,
+                Refused(
+                    "unsupported",
+                    f"the client speaks protocol {hello.protocol}, this server (pie_py {__version__})"
+                    f" speaks {PROTOCOL}: install the same version of pie_py on both sides",
+                ),
+            )
+            return
+        if len(hello.session) != SESSION_BYTES:
+            self._send_to(peer, Refused("invalid-argument", "a session id has 16 bytes"))
+            return
+        key = (user, hello.session)
+        session = self._sessions.get(key)
+        resumed = session is not None
+        if session is None:
+            if len(self._sessions) >= MAX_SESSIONS:
+                self._send_to(peer, Refused("busy", f"{MAX_SESSIONS} sessions are open; try later"))
+                return
+            session = Session(hello.session, user, trio.current_time(), peer)
+            self._sessions[key] = session
+            log.debug("session opened", user=user, client=hello.client[:100])
+        # A client says hello again after its connection broke: the old one counts no more.
+        if session.peer is not None:
+            self._peers.pop(session.peer, None)
+        previous = self._peers.get(peer)
+        if previous is not None and previous is not session:
+            self._gone(previous)
+        session.peer = peer
+        session.heard = trio.current_time()
+        self._peers[peer] = session
+        self._post(session, Welcome(resumed, user, self._facts()))
+        for outlet in session.streams.values():
+            outlet.pause()  # until the client says what it has
+        if session.gone_at is not None:
+            self._back(session)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "contract": contract_version(),
+            "heartbeat": self._timing.heartbeat,
+            "dead": self._timing.dead,
+            "message_bytes": self._config.limits.message_bytes,
+            "program_bytes": self._config.max_program_bytes,
+            "chunk_bytes": CHUNK_BYTES,
+            "window": MAX_WINDOW,
+            "window_bytes": WINDOW_BYTES,
+            "requests": MAX_PENDING,
+        }
+
+    def _back(self, session: Session) -> None:
+        session.gone_at = None
+        for outlet in session.streams.values():
+            outlet.present()
+            self._is_ready(outlet)
+
+    def _gone(self, session: Session) -> None:
+        """The client is not heard any more; it may come back."""
+        if session.gone_at is not None:
+            return
+        session.gone_at = trio.current_time()
+        for outlet in session.streams.values():
+            outlet.absent()
+
+    def _forget(self, session: Session) -> None:
+        """The session ends for good."""
+        if session.peer is not None:
+            self._peers.pop(session.peer, None)
+        self._sessions.pop((session.user, session.id), None)
+        session.close()
+
+    async def _sweep(self) -> None:
+        timing = self._timing
+        while True:
+            await trio.sleep(timing.dead / 5)
+            now = trio.current_time()
+            for session in list(self._sessions.values()):
+                if now - session.heard > timing.dead:
+                    self._gone(session)
+                if session.gone_at is not None and now - session.gone_at > timing.kept:
+                    self._forget(session)
+
+    def _leave(self) -> None:
+        for session in list(self._sessions.values()):
+            self._post(session, Bye("the server stops"))
+            self._forget(session)
+
+    # Requests
+
+    def _request(self, session: Session, request: Request) -> None:
+        session.confirm(request.answered_below)
+        known = session.pending.get(request.number)
+        if known is not None:  # sent again after a broken connection
+            if known.answer is not None:
+                self._transmit(session, known.answer)
+            return
+        if request.number <= session.highest:
+            return  # its answer was confirmed, so nobody waits for it
+        session.highest = request.number
+        session.pending[request.number] = Pending()
+        number = request.number
+        if len(session.pending) > MAX_PENDING or session.answer_bytes > MAX_ANSWER_BYTES:
+            log.warning("session ended: it does not take its answers", user=session.user)
+            self._post(session, Bye("too many requests at once, or answers not taken"))
+            self._forget(session)
+            return
+        method = self._requests.methods.get(request.method)
+        if method is None:
+            known_methods = ", ".join(self._requests.methods)
+            text = f"no method {request.method[:50]!r}; there are {known_methods}"
+            self._answer(session, Failure(number, "unsupported", text))
+            return
+        try:
+            value = method(session, Params(request.method, request.params))
+        except Exception as error:
+            self._answer(session, _failure(number, error))
+            return
+        if isinstance(value, Awaitable):
+            self._nursery.start_soon(self._finish, session, number, value)
+        else:
+            self._answer(session, Response(number, value))
+
+    async def _finish(self, session: Session, number: int, value: Awaitable[Any]) -> None:
+        scope = trio.CancelScope()
+        pending = session.pending.get(number)
+        if pending is None:
+            scope.cancel()
+        else:
+            pending.scope = scope
+        with scope:
+            answer: Response | Failure
+            try:
+                answer = Response(number, await value)
+            except Exception as error:
+                answer = _failure(number, error)
+            self._answer(session, answer)
+
+    def _answer(self, session: Session, answer: Response | Failure) -> None:
+        frame = encode(answer)
+        if session.answered(answer, frame):
+            self._transmit(session, frame)
+
+    # Streams
+
+    def _outlet_of(self, instance: Instance) -> Outlet:
+        if instance.outlet is None:
+            instance.outlet = Outlet(instance, self._is_ready)
+        return instance.outlet
+
+    def _take_from(self, session: Session, instance: Instance) -> None:
+        session.streams.pop(instance.id, None)
+        self._post(session, _closed(instance.id))
+
+    def _acknowledge(self, session: Session, outlet: Outlet, consumed: int) -> None:
+        outlet.acknowledge(consumed)
+        if outlet.finished:
+            session.streams.pop(outlet.instance.id, None)
+            outlet.detach()
+
+    def _is_ready(self, outlet: Outlet) -> None:
+        if outlet.reader is not None:
+            self._ready[outlet] = None
+            self._wake()
+
+    def _send_ready(self) -> None:
+        """Sends one message of every stream that may have one; those with more stay for the next turn."""
+        ready = list(self._ready)
+        self._ready.clear()
+        for outlet in ready:
+            session = outlet.reader
+            if session is None or session.peer is None or session.gone_at is not None:
+                continue
+            items = outlet.take()
+            if items is None:
+                continue
+            if self._transmit(session, encode(items)):
+                self._ready[outlet] = None
+            else:
+                outlet.untake(items)
+
+    # Sending
+
+    def _post(self, session: Session, message: ToClient) -> bool:
+        return self._transmit(session, encode(message))
+
+    def _transmit(self, session: Session, frame: bytes) -> bool:
+        """Sends to a session. A connection that is gone or takes nothing is given up: the client resumes."""
+        if session.peer is None:
+            return False
+        if self._transmit_to(session.peer, frame):
+            return True
+        self._peers.pop(session.peer, None)
+        session.peer = None
+        self._gone(session)
+        return False
+
+    def _send_to(self, peer: bytes, message: ToClient) -> None:
+        self._transmit_to(peer, encode(message))
+
+    def _transmit_to(self, peer: bytes, frame: bytes) -> bool:
+        try:
+            self._socket.send(peer, zmq.SNDMORE | zmq.NOBLOCK)
+            self._socket.send(frame, zmq.NOBLOCK)
+        except zmq.ZMQError:  # EHOSTUNREACH: it is gone; EAGAIN: its queue is full
+            return False
+        if self._sleep is not None and has_input(self._socket):
+            self._wake()  # the send has taken the edge that the sleeper waits for
+        return True
+
+
+def _bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
+    if endpoint.path is not None and _listens(endpoint.path):
+        raise _in_use(endpoint)
+    try:
+        socket.bind(endpoint.text)
+    except zmq.ZMQError as error:
+        if error.errno == zmq.EADDRINUSE:
+            raise _in_use(endpoint) from None
+        raise EndpointRefused(f"cannot listen on {endpoint.text}: {error.strerror}") from None
+    if endpoint.path is not None:
+        os.chmod(endpoint.path, 0o600)  # whoever may write to the socket is user `local`
+    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(bound, bytes)
+    return bound.rstrip(b"\0").decode()
+
+
+def _listens(path: str) -> bool:
+    """Whether a server answers on a Unix socket. ZeroMQ would replace it without a word."""
+    if not Path(path).exists():
+        return False
+    with unix_sockets.socket(unix_sockets.AF_UNIX) as probe, suppress(OSError):
+        probe.connect(path)
+        return True
+    return False
+
+
+def _in_use(endpoint: Endpoint) -> EndpointInUse:
+    return EndpointInUse(
+        f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"
+        " choose another with --endpoint tcp://127.0.0.1:PORT"
+    )
+
+
+def _user(frame: zmq.Frame) -> str:
+    user = frame.get("User-Id")
+    assert isinstance(user, str)
+    return user
+
+
+def _closed(instance: str) -> Closed:
+    return Closed(instance, "cancelled", "another client reads this instance's messages now")
+
+
+def _failure(number: int, error: Exception) -> Failure:
+    match error:
+        case ApiError():
+            return Failure(number, error.code, error.message)
+        case ProgramRejected():
+            return Failure(number, "program-rejected", str(error))
+    log.error("a request failed", error=repr(error), exc_info=error)
+    return Failure(number, "internal", f"the server failed: {type(error).__name__}; see its log")

@@ -1,0 +1,25 @@
+"""The client under asyncio and trio; `pie_py.client.sync` has the same names for plain code."""
+
+from pie_py.client.client import Client
+from pie_py.client.errors import (
+    ClientError,
+    ConnectionLost,
+    InferletFailed,
+    RpcError,
+    ServerUnreachable,
+    UsageError,
+)
+from pie_py.client.instance import Instance
+from pie_py.keys import ClientKey
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "ClientKey",
+    "ConnectionLost",
+    "InferletFailed",
+    "Instance",
+    "RpcError",
+    "ServerUnreachable",
+    "UsageError",
+]

@@ -1,0 +1,273 @@
+"""The client under asyncio and trio."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pie_py.client.connection import Connection
+from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
+from pie_py.client.instance import WINDOW, Instance
+from pie_py.config import DEFAULT_ENDPOINT
+from pie_py.endpoint import BadEndpoint, Endpoint, parse_endpoint
+from pie_py.keys import ClientKey, KeyProblem
+from pie_py.wire.rpc import CHUNK_BYTES
+
+PATIENCE_SECONDS = 10.0
+
+
+class Client:
+    """A session with a server.
+
+        async with Client() as client:
+            instance = await client.launch("text_completion", ["--prompt", "Hello"])
+            async for message in instance:
+                print(message, end="")
+
+    A dropped connection is made anew by itself: requests are done once, and messages come once, in
+    order. Only when the server is away longer than `patience`, or has been restarted, do calls fail.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        key: str | Path | ClientKey | None = None,
+        *,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Nothing is done before `async with`.
+
+        Args:
+            endpoint: `tcp://host:port` or `ipc://path`; the environment's PIE_PY_ENDPOINT or the
+                default unless given.
+            key: a key or the path of a key file, for a server on another machine; PIE_PY_KEY unless
+                given.
+            patience: seconds to look for the server when it does not answer.
+        """
+        self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
+        self._key = key or os.environ.get("PIE_PY_KEY") or None
+        self._patience = patience
+        self._connection: Connection | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Client:
+        """Connects.
+
+        Raises:
+            ServerUnreachable: if no server answers at the endpoint, or not with this key.
+        """
+        connection = Connection(*self._address(), self._patience)
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            await tasks.start(connection.run)
+            problem = await connection.ready()
+            if problem is None:
+                self._stack = stack.pop_all()
+        if problem is not None:
+            raise problem
+        self._connection = connection
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnects. Instances that were not launched detached end a minute or so later."""
+        await self._stack.aclose()
+
+    # Queries
+
+    async def server_info(self) -> dict[str, Any]:
+        """Versions, policy, limits and load of the server."""
+        info: dict[str, Any] = await self._connected.request("server")
+        return info
+
+    async def models(self) -> list[dict[str, Any]]:
+        """The models being served, the default one first."""
+        models: list[dict[str, Any]] = await self._connected.request("models")
+        return models
+
+    async def programs(self) -> list[dict[str, Any]]:
+        """The user's uploaded programs, oldest first."""
+        programs: list[dict[str, Any]] = await self._connected.request("programs")
+        return programs
+
+    async def instances(self, *, ended: bool = False) -> list[dict[str, Any]]:
+        """The user's instances that run, and those that `ended` lately if asked for."""
+        found: list[dict[str, Any]] = await self._connected.request("instances", all=ended)
+        return found
+
+    async def stats(self) -> dict[str, Any]:
+        """Numbers of each model's scheduler and pools."""
+        stats: dict[str, Any] = await self._connected.request("stats")
+        return stats
+
+    async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
+        """`lines` that an instance logged, from number `after` on; `next` for a later call; `ended`."""
+        found: dict[str, Any] = await self._connected.request(
+            "logs", instance=instance_id, after=after
+        )
+        return found
+
+    # Programs
+
+    async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
+        """Uploads a component or a Python source and returns its content hash.
+
+        Bytes that the server has are not sent again.
+
+        Args:
+            program: a file's path, or the bytes themselves.
+            name: what to call it; the file's name without its ending unless given.
+
+        Raises:
+            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if it
+                is too large, `invalid-argument` for a bad name.
+        """
+        connection = self._connected
+        if isinstance(program, bytes):
+            data = program
+            if name is None:
+                raise ValueError("bytes need a name to be called by: upload(data, name=...)")
+        else:
+            data = await anyio.Path(program).read_bytes()
+            name = name or Path(program).stem
+        limit = connection.facts["program_bytes"]
+        if len(data) > limit:
+            raise RpcError(
+                "limit-exceeded",
+                f"a program of {len(data)} bytes; this server takes {limit} at most",
+            )
+        # Hashing a large one would hold up the event loop.
+        digest = (await anyio.to_thread.run_sync(hashlib.sha256, data)).hexdigest()
+        kept = await connection.request("upload", hash=digest, name=name, size=len(data))
+        for offset in range(0, len(data), CHUNK_BYTES) if kept is None else ():
+            chunk = data[offset : offset + CHUNK_BYTES]
+            await connection.request("upload-chunk", hash=digest, offset=offset, data=chunk)
+        return digest
+
+    # Instances
+
+    async def launch(
+        self, program: str, args: Sequence[str] = (), *, detached: bool = False
+    ) -> Instance:
+        """Starts an instance of an uploaded program, by name or content hash, and reads from it.
+
+        A detached one lives on without a client, and keeps what it sends (up to a limit) for who
+        attaches; its `Instance` here only sends, kills and so on.
+
+        Raises:
+            RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`.
+        """
+        connection = self._connected
+
+        def read(launched: dict[str, Any]) -> Instance:
+            instance = Instance(connection, launched["instance"], launched["program"])
+            if detached:
+                instance.on_closed(
+                    ClientError(f"{instance.id} was launched detached: attach to read from it")
+                )
+            else:
+                connection.open_stream(instance.id, instance)
+            return instance
+
+        def abandoned(instance: Instance) -> None:
+            connection.close_stream(instance.id)
+            connection.ask("kill", instance=instance.id)
+
+        instance: Instance = await connection.request(
+            "launch",
+            read=read,
+            on_late=abandoned,
+            program=program,
+            args=list(args),
+            detached=detached,
+            window=WINDOW,
+        )
+        return instance
+
+    async def attach(self, instance_id: str) -> Instance:
+        """Reads from an instance, taking it over from whoever reads now.
+
+        What nobody has read yet comes first. It goes on for an instance that has ended: its last
+        messages and its result stay for a while.
+
+        Raises:
+            RpcError: `not-found`.
+        """
+        connection = self._connected
+        current = connection.stream(instance_id)
+        if isinstance(current, Instance):
+            return current
+
+        def read(answer: dict[str, Any]) -> Instance:
+            instance = Instance(connection, instance_id, "", answer["first"])
+            connection.open_stream(instance.id, instance)
+            if answer["state"] != "running":
+                instance.finish_with(answer["state"], answer["text"])
+            return instance
+
+        instance: Instance = await connection.request(
+            "attach", read=read, instance=instance_id, window=WINDOW
+        )
+        return instance
+
+    async def kill(self, instance_id: str) -> bool:
+        """Ends an instance. Returns whether it was alive."""
+        alive: bool = await self._connected.request("kill", instance=instance_id)
+        return alive
+
+    async def result(self, instance_id: str) -> str:
+        """Waits for an instance's end without reading from it, and returns its result.
+
+        Raises:
+            UsageError, InferletFailed: if it ended without a result.
+            RpcError: `not-found`.
+        """
+        ended: dict[str, str] = await self._connected.request("result", instance=instance_id)
+        if ended["state"] != "finished":
+            raise instance_error(ended["state"], ended["text"])
+        return ended["text"]
+
+    @property
+    def user(self) -> str:
+        """Who the server takes this client for."""
+        return self._connected.user
+
+    # Inside
+
+    @property
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            raise ClientError(
+                "the client is not connected: use it in `async with Client() as client:`"
+            )
+        return self._connection
+
+    def _address(self) -> tuple[Endpoint, ClientKey | None]:
+        try:
+            endpoint = parse_endpoint(self._endpoint)
+            key = self._key
+            if isinstance(key, str | Path):
+                key = ClientKey.read(Path(key))
+        except (BadEndpoint, KeyProblem) as error:
+            raise ServerUnreachable(str(error)) from None
+        if key is not None and endpoint.is_loopback:
+            key = None  # a server that only this machine reaches asks for none
+        if key is None and not endpoint.is_loopback:
+            raise ServerUnreachable(
+                f"{endpoint.text} is on another machine and wants a key: pass key=FILE or set"
+                " PIE_PY_KEY; `pie-py keys add USER` on the server's machine makes one"
+            )
+        return endpoint, key

@@ -1,0 +1,401 @@
+"""A client's session with a server, kept over broken connections."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import anyio
+import anyio.abc
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from pie_py import __version__
+from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
+from pie_py.endpoint import Endpoint
+from pie_py.keys import ClientKey
+from pie_py.wire.readiness import descriptor, has_input
+from pie_py.wire.rpc import (
+    PROTOCOL,
+    SESSION_BYTES,
+    Bye,
+    Closed,
+    Failure,
+    Hello,
+    Items,
+    Message,
+    Ping,
+    Refused,
+    Request,
+    Response,
+    Welcome,
+    Who,
+    decode,
+    encode,
+)
+
+RECONNECT_MS = 50
+MAX_CALLS = 4000  # at once; the server allows a few more
+HANDSHAKE_FAILURES = (
+    zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+)
+WATCHED_EVENTS = (
+    zmq.Event.HANDSHAKE_SUCCEEDED
+    | zmq.Event.DISCONNECTED
+    | zmq.Event.CONNECT_RETRIED
+    | HANDSHAKE_FAILURES
+)
+
+
+Reader: TypeAlias = Callable[[Any], Any]
+
+
+class Stream(Protocol):
+    """Receives one instance's items."""
+
+    def on_items(self, items: Items) -> None:
+        """New items, maybe some that came before."""
+
+    def on_resume(self, resumed: bool) -> None:
+        """The connection is back; `resumed` tells whether the server knows the stream still."""
+
+    def on_closed(self, error: ClientError) -> None:
+        """No more items come."""
+
+
+class _Call:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "done", "frame", "given_up", "on_late", "read", "then")
+
+    def __init__(self, frame: Callable[[], bytes], read: Reader | None) -> None:
+        self.frame = frame
+        self.done = anyio.Event()
+        self.answer: Any = None  # the value, or an exception
+        self.given_up = False
+        self.read = read
+        self.on_late: Callable[[Any], None] | None = None  # gets the value of a call given up
+        self.then: Callable[[Any], None] | None = None  # gets the answer of a call nobody awaits
+
+    def settle(self, answer: Any) -> None:
+        """Gives the call its value or exception."""
+        if not isinstance(answer, Exception) and self.read is not None:
+            answer = self.read(answer)
+        self.answer = answer
+        self.done.set()
+        if self.then is not None:
+            self.then(answer)
+        if self.given_up and self.on_late is not None and not isinstance(answer, Exception):
+            self.on_late(answer)
+
+
+class Connection:
+    """One session: requests with answers, streams of items, heartbeats, reconnection.
+
+    All methods belong to the event loop that runs `run`.
+    """
+
+    def __init__(self, endpoint: Endpoint, key: ClientKey | None, patience: float) -> None:
+        """Takes how many seconds to look for the server, at first and whenever it was lost."""
+        self.endpoint = endpoint
+        self.facts: dict[str, Any] = {}  # from the server's welcome
+        self.user = ""
+        self._key = key
+        self._patience = patience
+        self._session = os.urandom(SESSION_BYTES)
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, _Call] = {}  # by number, in order
+        self._streams: dict[str, Stream] = {}  # by instance
+        self._welcome = anyio.Event()  # set while the session is open
+        self._dead: ClientError | None = None
+        self._first_word = anyio.Event()  # set by the first welcome or by death
+        self._known = False  # whether there has been a welcome
+        self._trouble = ""  # why the last handshake failed
+        self._lost_at = anyio.current_time()
+        self._heard = anyio.current_time()
+        self._said = anyio.current_time()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._room = anyio.Semaphore(MAX_CALLS)
+        self._wake = anyio.CancelScope()  # of the wait for input
+        self._open_socket()
+
+    # Life
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Keeps the session until cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_alive)
+                tasks.start_soon(self._receive)
+                tasks.start_soon(self._monitor)
+                task_status.started()
+        finally:
+            self._die(ConnectionLost("the client was closed"))
+            if self._welcome.is_set():
+                self._transmit(Bye("closed"))
+            self._close_socket()
+            self._context.destroy(linger=200)
+
+    async def ready(self) -> ClientError | None:
+        """Waits until the server has answered; returns why it will not."""
+        await self._first_word.wait()
+        return self._dead
+
+    def _die(self, error: ClientError) -> None:
+        """Nothing more comes of this connection."""
+        if self._dead is not None:
+            return
+        self._dead = error
+        self._first_word.set()
+        self._lose_all(error)
+
+    def _lose_all(self, error: ClientError) -> None:
+        self._fail_calls(error)
+        for stream in list(self._streams.values()):
+            stream.on_closed(error)
+        self._streams.clear()
+
+    def _fail_calls(self, error: ClientError) -> None:
+        calls = list(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            call.settle(error)
+
+    # Requests
+
+    async def request(
+        self,
+        method: str,
+        *,
+        read: Reader | None = None,
+        on_late: Callable[[Any], None] | None = None,
+        **params: Any,
+    ) -> Any:
+        """Asks the server and waits for its answer, over reconnections too; it is done at most once.
+
+        `read` turns the answer into what is returned, before any later message is looked at.
+        Cancelled, the request may or may not have been done; `on_late` then gets what `read` made.
+
+        Raises:
+            RpcError: if the server refuses.
+            ConnectionLost, ServerUnreachable: if the answer will never come.
+        """
+        async with self._room:
+            if self._dead is not None:
+                raise self._dead
+            number, call = self._start(method, params, read)
+            call.on_late = on_late
+            try:
+                await call.done.wait()
+            except BaseException:
+                call.given_up = True
+                if on_late is None:
+                    self._calls.pop(number, None)
+                raise
+        if isinstance(call.answer, Exception):
+            raise call.answer
+        return call.answer
+
+    def ask(self, method: str, *, then: Callable[[Any], None] | None = None, **params: Any) -> None:
+        """Asks the server without waiting; `then` gets the value or the exception."""
+        if self._dead is None:
+            self._start(method, params, None)[1].then = then
+
+    def _start(self, method: str, params: dict[str, Any], read: Reader | None) -> tuple[int, _Call]:
+        number = next(self._numbers)
+        # Below the lowest number that is open here, nothing will be asked for again.
+        call = _Call(lambda: encode(Request(number, next(iter(self._calls)), method, params)), read)
+        self._calls[number] = call
+        if self._welcome.is_set():
+            self._send(call.frame())
+        return number, call
+
+    def tell(self, message: Message) -> None:
+        """Sends a message that needs no answer; it is lost with the connection."""
+        if self._welcome.is_set() and self._dead is None:
+            self._transmit(message)
+
+    # Streams
+
+    def open_stream(self, instance: str, stream: Stream) -> None:
+        """From now on a stream is told of an instance's items."""
+        self._streams[instance] = stream
+
+    def stream(self, instance: str) -> Stream | None:
+        """The stream that is told of an instance's items."""
+        return self._streams.get(instance)
+
+    def close_stream(self, instance: str) -> None:
+        """The opposite."""
+        self._streams.pop(instance, None)
+
+    # Messages that arrive
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case Items(instance):
+                if (stream := self._streams.get(instance)) is not None:
+                    stream.on_items(message)
+            case Response(number, value):
+                self._answer(number, value)
+            case Failure(number, code, text):
+                self._answer(number, RpcError(code, text))
+            case Welcome():
+                self._welcomed(message)
+            case Who():
+                self._hello()
+            case Closed(instance, code, text):
+                if (stream := self._streams.pop(instance, None)) is not None:
+                    stream.on_closed(RpcError(code, text))
+            case Refused(code, text):
+                self._die(ServerUnreachable(f"{self.endpoint.text} refuses: {text}"))
+            case Bye(reason):
+                self._die(ConnectionLost(f"{self.endpoint.text} has ended the session: {reason}"))
+
+    def _answer(self, number: int, answer: Any) -> None:
+        call = self._calls.pop(number, None)
+        if call is not None:
+            call.settle(answer)
+
+    def _hello(self) -> None:
+        self._transmit(Hello(PROTOCOL, self._session, f"pie_py {__version__}"))
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        self.facts = welcome.facts
+        self.user = welcome.user
+        if self._known and not welcome.resumed:
+            # The requests may have been done or not: their callers must know.
+            self._fail_calls(
+                ConnectionLost(
+                    f"{self.endpoint.text} has forgotten this session (was it restarted?);"
+                    " ask again if that does no harm"
+                )
+            )
+        self._known = True
+        self._first_word.set()
+        self._welcome.set()
+        for call in list(self._calls.values()):
+            self._send(call.frame())
+        for stream in list(self._streams.values()):
+            stream.on_resume(welcome.resumed)
+
+    # The socket
+
+    def _open_socket(self) -> None:
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IPV6, int(self.endpoint.is_ipv6))
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing queues for a connection that is not there
+        socket.setsockopt(zmq.SNDHWM, 0)  # requests and windows bound what is sent
+        socket.setsockopt(zmq.RCVHWM, 0)
+        if self._key is not None:
+            socket.setsockopt(zmq.CURVE_SERVERKEY, self._key.server.encode())
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, self._key.public.encode())
+            socket.setsockopt(zmq.CURVE_SECRETKEY, self._key.secret.encode())
+        self._events = socket.get_monitor_socket(int(WATCHED_EVENTS))
+        socket.connect(self.endpoint.text)
+        self._socket = socket
+
+    def _close_socket(self) -> None:
+        self._socket.disable_monitor()
+        self._events.close()
+        self._socket.close(linger=200)
+
+    async def _receive(self) -> None:
+        fd = descriptor(self._socket)
+        while True:
+            for _ in range(1000):
+                if not self._take_one():
+                    break
+            if has_input(self._socket):
+                await anyio.sleep(0)
+                continue
+            self._wake = anyio.CancelScope()
+            with self._wake:
+                await anyio.wait_readable(fd)
+
+    def _take_one(self) -> bool:
+        try:
+            frames = self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        self._heard = anyio.current_time()
+        if self._dead is None:
+            try:
+                message = decode(frames[0])
+            except ValueError as error:
+                self._die(ConnectionLost(f"{self.endpoint.text} does not speak as agreed: {error}"))
+            else:
+                self._handle(message)
+        return True
+
+    def _transmit(self, message: Message) -> None:
+        self._send(encode(message))
+
+    def _send(self, frame: bytes) -> None:
+        self._said = anyio.current_time()
+        try:
+            self._socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:  # no connection now; what matters is sent again after the next welcome
+            return
+        if has_input(self._socket):
+            self._wake.cancel()  # the send has taken the signal that `_receive` waits for
+
+    async def _monitor(self) -> None:
+        fd = descriptor(self._events)
+        while True:
+            while has_input(self._events):
+                event = recv_monitor_message(self._events, zmq.NOBLOCK)
+                self._connection_event(zmq.Event(event["event"]))
+            await anyio.wait_readable(fd)
+
+    def _connection_event(self, event: zmq.Event) -> None:
+        if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+            self._hello()
+        elif event == zmq.Event.DISCONNECTED:
+            self._disconnected()
+        elif event & HANDSHAKE_FAILURES:
+            self._trouble = (
+                "; the server does not accept this key"
+                if self._key is not None
+                else "; it wants a key (--key, or PIE_PY_KEY), or is no pie_py server"
+            )
+        elif event == zmq.Event.CONNECT_RETRIED and not self._known:
+            self._die(
+                ServerUnreachable(
+                    f"no server at {self.endpoint.text}{self._trouble}; `pie-py serve` starts one"
+                )
+            )
+
+    def _disconnected(self) -> None:
+        if self._welcome.is_set():
+            self._welcome = anyio.Event()
+            self._lost_at = anyio.current_time()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            interval = self.facts.get("heartbeat", 2.0)
+            await anyio.sleep(min(interval, self._patience) / 4)
+            now = anyio.current_time()
+            if not self._welcome.is_set():
+                if now - self._lost_at > self._patience:
+                    self._die(self._unreachable())
+                continue
+            if now - self._heard > self.facts["dead"]:
+                self._disconnected()
+                self._hello()
+            elif now - self._said > interval * 0.9 or now - self._heard > interval * 2:
+                self._transmit(Ping())
+
+    def _unreachable(self) -> ServerUnreachable:
+        lost = "has not come back" if self._known else "does not answer"
+        return ServerUnreachable(
+            f"the server at {self.endpoint.text} {lost} within {self._patience:g} s{self._trouble};"
+            " `pie-py serve` starts one"
+        )

@@ -1,0 +1,43 @@
+"""What can go wrong between a client and a server."""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """Any error that the client raises on purpose."""
+
+
+class ServerUnreachable(ClientError):
+    """No server answers at the endpoint, or it does not let this client in."""
+
+
+class ConnectionLost(ClientError):
+    """The server has stopped, or has forgotten this client's session; what was asked for is unknown."""
+
+
+class RpcError(ClientError):
+    """The server refused a request. `code` is stable, `message` says why and how to mend it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class InferletFailed(ClientError):
+    """An instance ended without a result: it returned an error, trapped, broke a limit or was killed."""
+
+    def __init__(self, state: str, text: str) -> None:
+        super().__init__(text)
+        self.state = state  # "failed" or "killed"
+        self.text = text
+
+
+class UsageError(InferletFailed):
+    """An inferlet did not understand its arguments: its error begins with `usage:`."""
+
+
+def instance_error(state: str, text: str) -> InferletFailed:
+    """The exception for an instance that ended without a result."""
+    kind = UsageError if text.startswith("usage:") else InferletFailed
+    return kind(state, text)

@@ -1,0 +1,166 @@
+"""The client in plain synchronous code: the same names, run by an event loop in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from pie_py.client import client as asynchronous
+from pie_py.client import instance as async_instance
+from pie_py.client.client import PATIENCE_SECONDS
+from pie_py.client.errors import ClientError
+from pie_py.keys import ClientKey
+
+Value = TypeVar("Value")
+
+
+class Instance:
+    """As `pie_py.client.Instance`, blocking."""
+
+    def __init__(self, portal: BlockingPortal, instance: async_instance.Instance) -> None:
+        self._portal = portal
+        self._instance = instance
+        self.id = instance.id
+        self.program = instance.program
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.id}>"
+
+    def __iter__(self) -> Iterator[str | bytes]:
+        while (message := self.receive()) is not None:
+            yield message
+
+    def receive(self) -> str | bytes | None:
+        """See `Instance.receive`."""
+        return self._portal.call(self._instance.receive)
+
+    def result(self) -> str:
+        """See `Instance.result`."""
+        return self._portal.call(self._instance.result)
+
+    @property
+    def ended(self) -> bool:
+        """See `Instance.ended`."""
+        return self._instance.ended
+
+    def send(self, message: str | bytes) -> None:
+        """See `Instance.send`."""
+        self._portal.call(self._instance.send, message)
+
+    def cancel(self) -> None:
+        """See `Instance.cancel`."""
+        self._portal.call(self._instance.cancel)
+
+    def detach(self) -> None:
+        """See `Instance.detach`."""
+        self._portal.call(self._instance.detach)
+
+    def logs(self, after: int = 0) -> dict[str, Any]:
+        """See `Instance.logs`."""
+        return self._portal.call(self._instance.logs, after)
+
+
+class Client:
+    """As `pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        key: str | Path | ClientKey | None = None,
+        *,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """See `Client`."""
+        self._make = lambda: asynchronous.Client(endpoint, key, patience=patience)
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._client: asynchronous.Client | None = None
+
+    def __enter__(self) -> Client:
+        """Connects; see `Client`."""
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            client = stack.enter_context(portal.wrap_async_context_manager(self._make()))
+            self._portal, self._client = portal, client
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnects; see `Client`."""
+        self._stack.close()
+        self._portal = self._client = None
+
+    def server_info(self) -> dict[str, Any]:
+        """See `Client.server_info`."""
+        return self._call(lambda client: client.server_info())
+
+    def models(self) -> list[dict[str, Any]]:
+        """See `Client.models`."""
+        return self._call(lambda client: client.models())
+
+    def programs(self) -> list[dict[str, Any]]:
+        """See `Client.programs`."""
+        return self._call(lambda client: client.programs())
+
+    def instances(self, *, ended: bool = False) -> list[dict[str, Any]]:
+        """See `Client.instances`."""
+        return self._call(lambda client: client.instances(ended=ended))
+
+    def stats(self) -> dict[str, Any]:
+        """See `Client.stats`."""
+        return self._call(lambda client: client.stats())
+
+    def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
+        """See `Client.logs`."""
+        return self._call(lambda client: client.logs(instance_id, after))
+
+    def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
+        """See `Client.upload`."""
+        return self._call(lambda client: client.upload(program, name))
+
+    def launch(self, program: str, args: Sequence[str] = (), *, detached: bool = False) -> Instance:
+        """See `Client.launch`."""
+        return self._wrap(
+            self._call(lambda client: client.launch(program, args, detached=detached))
+        )
+
+    def attach(self, instance_id: str) -> Instance:
+        """See `Client.attach`."""
+        return self._wrap(self._call(lambda client: client.attach(instance_id)))
+
+    def kill(self, instance_id: str) -> bool:
+        """See `Client.kill`."""
+        return self._call(lambda client: client.kill(instance_id))
+
+    def result(self, instance_id: str) -> str:
+        """See `Client.result`."""
+        return self._call(lambda client: client.result(instance_id))
+
+    @property
+    def user(self) -> str:
+        """See `Client.user`."""
+        _, client = self._connected()
+        return client.user
+
+    def _call(self, call: Callable[[asynchronous.Client], Awaitable[Value]]) -> Value:
+        portal, client = self._connected()
+        return portal.call(call, client)
+
+    def _wrap(self, instance: async_instance.Instance) -> Instance:
+        portal, _ = self._connected()
+        return Instance(portal, instance)
+
+    def _connected(self) -> tuple[BlockingPortal, asynchronous.Client]:
+        if self._portal is None or self._client is None:
+            raise ClientError("the client is not connected: use it in `with Client() as client:`")
+        return self._portal, self._client

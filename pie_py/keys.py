@@ -1,0 +1,139 @@
+"""Keys of users and of the server, for endpoints that other machines reach.
+
+The server keeps its own key pair and every user's public key below `keys/` in its data folder. A user
+holds one file: the user's key pair and the server's public key. All are CURVE25519 keys in Z85 text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import zmq
+
+from pie_py.wire.rpc import LOCAL_USER
+
+_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEY_CHARACTERS = 40  # of Z85
+
+
+class KeyProblem(Exception):
+    """A key that cannot be made or used; the text says why and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A CURVE key pair."""
+
+    public: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKey:
+    """What a user needs to connect."""
+
+    user: str
+    public: str
+    secret: str
+    server: str  # the server's public key
+
+    @staticmethod
+    def read(path: Path) -> ClientKey:
+        """Reads a key file.
+
+        Raises:
+            KeyProblem: if it is not there or no key file.
+        """
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            key = ClientKey(**fields)
+        except OSError as error:
+            raise KeyProblem(f"the key file {path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError):
+            raise KeyProblem(
+                f"{path} is no key file; `pie-py keys add USER` on the server's machine makes one"
+            ) from None
+        for text in (key.public, key.secret, key.server):
+            if not isinstance(text, str) or len(text) != _KEY_CHARACTERS:
+                raise KeyProblem(f"{path} holds no valid key; was it cut off?")
+        return key
+
+    def write(self, path: Path) -> None:
+        """Writes the key file, readable by its owner alone."""
+        _write_private(path, asdict(self))
+
+
+class KeyStore:
+    """The keys of one server, in its data folder."""
+
+    def __init__(self, data_folder: Path) -> None:
+        self._folder = data_folder / "keys"
+
+    def server_pair(self) -> KeyPair:
+        """The server's key pair, made the first time."""
+        path = self._folder / "server.json"
+        if not path.exists():
+            public, secret = zmq.curve_keypair()
+            _write_private(path, asdict(KeyPair(public.decode(), secret.decode())))
+        try:
+            return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise KeyProblem(
+                f"{path} is damaged; restore it, or delete it and give every user a new key"
+            ) from None
+
+    def users(self) -> dict[str, str]:
+        """User names by public key."""
+        folder = self._folder / "users"
+        if not folder.is_dir():
+            return {}
+        return {
+            file.read_text(encoding="ascii").strip(): file.stem
+            for file in sorted(folder.glob("*.pub"))
+        }
+
+    def add(self, user: str) -> ClientKey:
+        """Makes a key for a user and remembers its public half.
+
+        Raises:
+            KeyProblem: for a bad name, or one that has a key already.
+        """
+        if not _USER.fullmatch(user) or user == LOCAL_USER:
+            raise KeyProblem(
+                f"{user!r} cannot name a user: take 1 to 64 letters, digits, '.', '_' or '-',"
+                f" beginning with a letter or digit, and not {LOCAL_USER!r}"
+            )
+        path = self._path(user)
+        if path.exists():
+            raise KeyProblem(f"user {user} has a key already; `pie-py keys remove {user}` first")
+        public, secret = zmq.curve_keypair()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(public.decode() + "\n", encoding="ascii")
+        return ClientKey(user, public.decode(), secret.decode(), self.server_pair().public)
+
+    def remove(self, user: str) -> None:
+        """Forgets a user's key: new connections with it are refused.
+
+        Raises:
+            KeyProblem: if the user has none.
+        """
+        if not _USER.fullmatch(user) or not self._path(user).exists():
+            raise KeyProblem(f"no user {user!r} has a key; `pie-py keys list` shows them")
+        self._path(user).unlink()
+
+    def _path(self, user: str) -> Path:
+        return self._folder / "users" / f"{user}.pub"
+
+
+def _write_private(path: Path, fields: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # mkstemp makes the file readable by its owner alone from the start.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(fields, file, indent=1)
+    os.replace(name, path)
