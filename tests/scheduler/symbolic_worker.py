@@ -1,0 +1,184 @@
+"""A worker whose values are hashes: runs plans by the rules of the wire protocol, without a model.
+
+A batch reads everything before it writes anything, so a batch that held a command together with one
+that it depends on would give other values than the commands one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pie_py.wire.plan import (
+    BatchResult,
+    CopyKv,
+    Distributions,
+    EmbedText,
+    Forward,
+    MaskKv,
+    ModelDescription,
+    NextDist,
+    Plan,
+    PlanResult,
+    decode,
+    encode,
+)
+
+Value = int
+GARBAGE = -1
+
+
+@dataclass(frozen=True)
+class Slot:
+    value: Value = GARBAGE
+    position: int = -1
+    masked: bool = False
+
+
+def attend(
+    value: Value, position: int, cached: list[Slot], inputs: list[tuple[Value, int]]
+) -> Value:
+    """What an input becomes that sees these slots and inputs."""
+    return hash(("h", value, position, tuple((s.value, s.position) for s in cached), tuple(inputs)))
+
+
+def rows_of(mask: list[int]) -> list[list[bool]]:
+    """Run-length rows as booleans, True for visible."""
+    rows, at = [], 0
+    while at < len(mask):
+        lengths = mask[at + 1 : at + 1 + mask[at]]
+        row: list[bool] = []
+        for i, length in enumerate(lengths):
+            row += [i % 2 == 1] * length
+        rows.append(row)
+        at += 1 + len(lengths)
+    return rows
+
+
+def run_forward(inputs: list[tuple[Value, int]], slots: list[Slot], mask: list[int]) -> list[Value]:
+    """The contract's rule: the inputs' new values, given the filled slots of the input pages."""
+    rows = rows_of(mask)
+    hidden = []
+    for i, (value, position) in enumerate(inputs):
+        if mask:
+            seen = rows[i]
+            assert len(seen) == len(slots) + len(inputs)
+        else:
+            seen = [True] * len(slots) + [
+                other < position or (other == position and j <= i)
+                for j, (_, other) in enumerate(inputs)
+            ]
+        cached = [s for s, visible in zip(slots, seen, strict=False) if visible and not s.masked]
+        beside = [x for x, visible in zip(inputs, seen[len(slots) :], strict=True) if visible]
+        hidden.append(attend(value, position, cached, beside))
+    return hidden
+
+
+def distribution(value: Value, k: int, vocab: int) -> list[int]:
+    """The most likely tokens after a value."""
+    return [(abs(value) + i) % vocab for i in range(k)]
+
+
+class SymbolicWorker:
+    def __init__(self, description: ModelDescription) -> None:
+        self.facts = description
+        self.slots = [Slot()] * (description.kv_pages * description.page_size)
+        self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * description.embeds
+        self.fail_kinds: set[str] = set()
+        self.sizes: list[tuple[str, int, int]] = []  # kind, commands, rows
+
+    def run(self, plan: Plan) -> PlanResult:
+        sent = decode([bytes(frame) for frame in encode(plan)])
+        assert isinstance(sent, Plan)
+        results = []
+        for batch in sent.batches:
+            if batch.kind in self.fail_kinds:
+                results.append(BatchResult(error="told to fail"))
+            else:
+                results.append(getattr(self, batch.kind)(batch))
+        answer = decode([bytes(f) for f in encode(PlanResult(plan.id, plan.model, results))])
+        assert isinstance(answer, PlanResult)
+        return answer
+
+    def embed_text(self, batch: EmbedText) -> BatchResult:
+        self._note("embed_text", 1, len(batch.tokens))
+        assert len(set(batch.embeds.tolist())) == len(batch.embeds)
+        for token, position, embed in zip(
+            batch.tokens.tolist(), batch.positions.tolist(), batch.embeds.tolist(), strict=True
+        ):
+            self.embeds[embed] = (hash(("t", token)), position)
+        return BatchResult()
+
+    def forward(self, batch: Forward) -> BatchResult:
+        count = len(batch.input_starts) - 1
+        self._note("forward", count, len(batch.inputs))
+        size = self.facts.page_size
+        written: dict[int, Slot] = {}
+        embedded: dict[int, tuple[Value, int]] = {}
+        for i in range(count):
+            first, last = batch.input_starts[i : i + 2].tolist()
+            inputs = [self.embeds[e] for e in batch.inputs[first:last].tolist()]
+            pages = slice(*batch.page_starts[i : i + 2].tolist())
+            slots = [
+                self.slots[page * size + offset]
+                for page, used in zip(
+                    batch.pages[pages].tolist(), batch.page_used[pages].tolist(), strict=True
+                )
+                for offset in range(used)
+            ]
+            assert not any(slot.masked for slot in slots) or batch.has_masked[i]
+            if not batch.has_masked[i]:
+                slots = [Slot(s.value, s.position) for s in slots]
+            mask = batch.mask[slice(*batch.mask_starts[i : i + 2].tolist())].tolist()
+            hidden = run_forward(inputs, slots, mask)
+            for value, (_, position), slot in zip(
+                hidden, inputs, batch.output_slots[first:last].tolist(), strict=True
+            ):
+                if slot >= 0:
+                    assert slot not in written
+                    written[slot] = Slot(value, position)  # live, whatever the slot was
+            outputs = batch.outputs[slice(*batch.output_starts[i : i + 2].tolist())].tolist()
+            for j, embed in enumerate(outputs):
+                at = len(inputs) - len(outputs) + j
+                assert embed not in embedded
+                embedded[embed] = (hidden[at], inputs[at][1])
+        for slot, kept in written.items():
+            self.slots[slot] = kept
+        for embed, pair in embedded.items():
+            self.embeds[embed] = pair
+        return BatchResult()
+
+    def copy_kv(self, batch: CopyKv) -> BatchResult:
+        self._note("copy_kv", 1, len(batch.sources))
+        read = [self.slots[s] for s in batch.sources.tolist()]
+        in_order = list(self.slots)
+        for source, target in zip(batch.sources.tolist(), batch.targets.tolist(), strict=True):
+            in_order[target] = in_order[source]
+        for target, slot in zip(batch.targets.tolist(), read, strict=True):
+            self.slots[target] = slot
+        assert in_order == self.slots  # either way of copying must do
+        return BatchResult()
+
+    def mask_kv(self, batch: MaskKv) -> BatchResult:
+        self._note("mask_kv", 1, len(batch.pages))
+        assert len(set(batch.pages.tolist())) == len(batch.pages)
+        size = self.facts.page_size
+        for page, mask in zip(batch.pages.tolist(), batch.masks.tolist(), strict=True):
+            for offset in range(size):
+                old = self.slots[page * size + offset]
+                self.slots[page * size + offset] = Slot(
+                    old.value, old.position, bool(mask >> offset & 1)
+                )
+        return BatchResult()
+
+    def next_dist(self, batch: NextDist) -> BatchResult:
+        self._note("next_dist", len(batch.embeds), len(batch.embeds))
+        widest = int(batch.k.max())
+        tokens = np.zeros((len(batch.k), widest), np.int32)
+        for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
+            tokens[i, :k] = distribution(self.embeds[embed][0], k, self.facts.vocab_size)
+        return BatchResult(distributions=Distributions(tokens, np.ones_like(tokens, np.float32)))
+
+    def _note(self, kind: str, commands: int, rows: int) -> None:
+        self.sizes.append((kind, commands, rows))

@@ -1,0 +1,425 @@
+"""Commands through queues, batches, plans and back, one situation at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fixtures import Server
+
+from pie_control.api import allocate, forward, runtime, text
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+
+
+def u32(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.uint32)
+
+
+class Guest:
+    """One instance with a queue, and its calls."""
+
+    def __init__(self, server: Server, instance: Instance | None = None, **limits: object) -> None:
+        self.server = server
+        self.instance = instance or server.launch(**limits)
+        self.queue = runtime.create_queue(self.instance, "symbolic")
+
+    def pages(self, count: int) -> list[int]:
+        return [allocate.alloc_kvpage(self.instance, self.queue, count), count]
+
+    def embeds(self, count: int) -> list[int]:
+        return [allocate.alloc_emb(self.instance, self.queue, count), count]
+
+    def embed(self, tokens: list[int], first: int, embeds: list[int]) -> None:
+        text.embed_txt(self.instance, self.queue, u32(*tokens), [first, len(tokens)], embeds)
+
+    def forward(
+        self,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        outputs: list[int] = [],  # noqa: B006
+        mask: list[int] = [],  # noqa: B006
+    ) -> None:
+        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, u32(*mask))
+
+    def mask(self, pages: list[int], *masks: int) -> None:
+        forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))
+
+    def copy(self, *numbers: int) -> None:
+        allocate.copy_kvpage(self.instance, self.queue, *numbers)
+
+    def used(self, pages: list[int]) -> list[int]:
+        return list(allocate.kvpage_used(self.instance, self.queue, pages))
+
+    def dist(self, embed: int, k: int = 3) -> int:
+        return text.get_next_dist(self.instance, self.queue, embed, k)
+
+    def take(self, future: int) -> list[int]:
+        tokens, probabilities = text.take_dist(self.instance, future)
+        assert tokens.dtype == np.uint32
+        assert probabilities.dtype == np.float32
+        assert len(tokens) == len(probabilities)
+        return tokens.tolist()
+
+    def sync(self) -> int:
+        return runtime.synchronize(self.instance, self.queue)
+
+    def ready(self, future: int) -> bool:
+        return self.instance.futures.get(future).ready
+
+    def filled(self, tokens: int) -> list[int]:
+        """Pages that hold this many tokens, once the server has run."""
+        size = self.server.facts.page_size
+        pages = self.pages(-(-tokens // size))
+        embeds = self.embeds(tokens)
+        self.embed(list(range(tokens)), 0, embeds)
+        self.forward(pages, embeds, pages)
+        allocate.dealloc_emb(self.instance, self.queue, embeds)
+        return pages
+
+
+def refused(code: str):
+    return pytest.raises(ApiError, match=f"^{code}: ")
+
+
+def test_a_step_is_one_plan() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages, embeds, out = guest.pages(2), guest.embeds(9), guest.embeds(1)
+    guest.embed(list(range(9)), 0, embeds)
+    guest.forward(pages, embeds, pages, out)
+    future = guest.dist(out[0], k=5)
+    assert not guest.ready(future)
+    assert server.step()
+    assert [kind for kind, _, _ in server.worker.sizes] == ["embed_text", "forward", "next_dist"]
+    assert len(guest.take(future)) == 5
+    assert guest.used(pages) == [8, 1]
+    assert not server.step()
+
+
+def test_queues_are_joined_across_instances() -> None:
+    server = Server(max_batch_commands=64)
+    guests = [Guest(server) for _ in range(10)]
+    futures = []
+    for guest in guests:
+        pages, embed = guest.pages(1), guest.embeds(1)
+        guest.embed([7], 0, embed)
+        guest.forward(pages, embed, pages, embed)
+        futures.append(guest.dist(embed[0]))
+    assert server.step()
+    assert server.worker.sizes == [
+        ("embed_text", 1, 10),
+        ("forward", 10, 10),
+        ("next_dist", 10, 10),
+    ]
+    answers = [g.take(f) for g, f in zip(guests, futures, strict=True)]
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_commands_of_a_queue_are_joined_unless_one_depends_on_another() -> None:
+    server = Server()
+    guest = Guest(server)
+    embeds, pages = guest.embeds(4), guest.pages(2)
+    first = embeds[0]
+    guest.embed([1], 0, [first, 1])
+    guest.embed([2], 1, [first + 1, 1])
+    guest.embed([3], 2, [first, 1])  # overwrites: a batch of its own
+    guest.forward([], [first, 1], [pages[0], 1])
+    guest.forward([], [first + 1, 1], [pages[0] + 1, 1])
+    guest.forward([pages[0], 1], [first + 1, 1], [], [first + 2, 1])  # reads what was written
+    server.drain()
+    assert server.worker.sizes == [
+        ("embed_text", 1, 2),
+        ("embed_text", 1, 1),
+        ("forward", 2, 2),
+        ("forward", 1, 1),
+    ]
+
+
+def test_priority_then_age_within_a_batch_and_the_tail_is_cut() -> None:
+    server = Server(max_batch_commands=2)
+    guests = [Guest(server) for _ in range(4)]
+    runtime.set_queue_priority(guests[3].instance, guests[3].queue, 5)
+    futures = []
+    for guest in guests:
+        embed = guest.embeds(1)
+        guest.embed([1], 0, embed)
+        server.drain()
+        futures.append(embed[0])
+    futures = [guest.dist(embed) for guest, embed in zip(guests, futures, strict=True)]
+    plan = server.scheduler.next_plan(0)
+    assert plan is not None
+    order = [row for batch in plan.batches for row in batch.embeds.tolist()]
+    assert order == [3, 0, 1, 2]
+    assert [len(batch.embeds) for batch in plan.batches] == [2, 2]
+
+
+def test_a_wide_distribution_does_not_widen_all_others() -> None:
+    server = Server(vocab_size=128_000, max_batch_commands=512, embeds=512)
+    guest = Guest(server)
+    embeds = guest.embeds(300)
+    for start in range(0, 300, 20):
+        guest.embed([1] * 20, 0, [embeds[0] + start, 20])
+    server.drain()
+    server.worker.sizes.clear()
+    for i in range(300):
+        guest.dist(embeds[0] + i, k=10**6 if i == 0 else 256)
+    server.drain()
+    assert [rows for _, _, rows in server.worker.sizes] == [32, 268]
+
+
+def test_long_embeds_are_split_to_the_batch_limit() -> None:
+    server = Server(embeds=200)
+    guest = Guest(server)
+    guest.embed([1] * 60, 0, guest.embeds(60))
+    assert guest.instance.queued_commands == 3
+    server.drain()
+    assert [rows for _, _, rows in server.worker.sizes] == [24, 24, 12]
+    assert guest.instance.queued_commands == 0
+
+
+def test_one_forward_batch_a_plan() -> None:
+    server = Server()
+    guests = [Guest(server) for _ in range(3)]
+    for guest in guests:
+        guest.filled(20)
+    assert server.step()
+    assert [kind for kind, _, _ in server.worker.sizes].count("forward") == 1
+    server.drain()
+    assert [kind for kind, _, _ in server.worker.sizes].count("forward") == 3
+
+
+def test_synchronize_waits_for_what_was_queued_before() -> None:
+    server = Server()
+    guest = Guest(server)
+    done = guest.sync()
+    assert guest.ready(done)
+    runtime.take(guest.instance, done)
+    guest.embed([1], 0, guest.embeds(1))
+    future = guest.sync()
+    assert not guest.ready(future)
+    server.send()
+    assert not guest.ready(future)
+    late = guest.sync()
+    server.deliver()
+    assert guest.ready(future)
+    assert guest.ready(late)
+    runtime.take(guest.instance, future)
+    runtime.cancel(guest.instance, late)
+
+
+def test_cancelled_marks_and_distributions_leave_nothing_behind() -> None:
+    server = Server()
+    guest = Guest(server)
+    embed = guest.embeds(1)
+    guest.embed([1], 0, embed)
+    for _ in range(10):
+        runtime.cancel(guest.instance, guest.sync())
+        runtime.cancel(guest.instance, guest.dist(embed[0]))
+    assert server.scheduler.stats()["queued"] == 1
+    assert guest.instance.queued_commands == 1
+    kept = guest.dist(embed[0])
+    server.send()
+    sent = guest.sync()
+    runtime.cancel(guest.instance, sent)
+    runtime.cancel(guest.instance, kept)
+    server.deliver()
+    assert guest.instance.queued_commands == 0
+    first = guest.dist(embed[0])
+    guest.embed([2], 0, embed)
+    runtime.cancel(guest.instance, first)  # the queue's first: the next one takes its place
+    server.drain()
+    assert server.worker.sizes[-1] == ("embed_text", 1, 1)
+
+
+def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
+    server = Server(policy="k-only", k=10)
+    guest = Guest(server)
+    pages = guest.filled(8)
+    other = runtime.create_queue(guest.instance, "symbolic")
+    free = server.service.pages.free
+    allocate.dealloc_kvpage(guest.instance, other, pages)  # another queue than the one that writes
+    with refused("invalid-handle"):
+        guest.used(pages)
+    assert server.service.pages.free == free
+    server.step()
+    assert server.service.pages.free == free
+    server.step()
+    assert server.service.pages.free == free + 1
+    assert server.service.embeds.free == server.facts.embeds
+
+
+def test_a_destroyed_queue_still_takes_effect() -> None:
+    server = Server()
+    guest = Guest(server)
+    embed = guest.embeds(1)
+    guest.embed([1], 0, embed)
+    future = guest.dist(embed[0])
+    runtime.destroy_queue(guest.instance, guest.queue)
+    with refused("invalid-handle"):
+        guest.sync()
+    server.drain()
+    assert len(guest.take(future)) == 3
+    assert server.service.stats()["queues"] == 0
+
+
+def test_masks_and_copies() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages = guest.filled(12)
+    out = guest.embeds(2)
+    guest.embed([5], 12, [out[0], 1])
+    guest.mask([pages[0], 1], 0b1010)
+    fork = guest.pages(2)
+    guest.copy(pages[0], 0, fork[0], 0, 8)
+    guest.copy(pages[0] + 1, 0, fork[0] + 1, 0, 4)
+    assert guest.used(fork) == [8, 4]
+    answers = []
+    for context in (pages, fork):
+        guest.forward(context, [out[0], 1], [], [out[0] + 1, 1])
+        answers.append(guest.dist(out[0] + 1))
+    guest.mask([pages[0], 1], 0)
+    guest.forward(pages, [out[0], 1], [], [out[0] + 1, 1])
+    answers.append(guest.dist(out[0] + 1))
+    server.drain()
+    masked, copied, live = (guest.take(answer) for answer in answers)
+    assert masked == copied
+    assert masked != live
+    guest.copy(fork[0], 0, fork[0], 1, 7)  # overlapping: as if copied aside first
+    server.drain()
+
+
+def test_a_failed_batch_fails_what_depends_on_it_and_no_more() -> None:
+    server = Server()
+    hit, spared = Guest(server), Guest(server)
+    embed, other = hit.embeds(2), spared.embeds(1)
+    hit.embed([1, 2], 0, embed)
+    spared.embed([1], 0, other)
+    server.drain()
+    server.worker.fail_kinds = {"forward"}
+    hit.forward([], [embed[0], 1], [], [embed[0] + 1, 1])
+    dependant = hit.dist(embed[0] + 1)
+    mark = hit.sync()
+    after = hit.dist(embed[0])
+    fine = spared.dist(other[0])
+    server.drain()
+    with refused("failed-dependency"):
+        text.take_dist(hit.instance, dependant)
+    runtime.take(hit.instance, mark)  # the distribution has reported it
+    assert len(hit.take(after)) == 3
+    assert len(spared.take(fine)) == 3
+
+    hit.forward([], [embed[0], 1], [], [embed[0] + 1, 1])
+    mark = hit.sync()
+    server.step()
+    with refused("internal"):
+        runtime.take(hit.instance, mark)
+    assert hit.instance.queued_commands == 0
+
+
+def test_commands_after_a_failure_fail_until_a_synchronize() -> None:
+    server = Server()
+    guest = Guest(server)
+    embed = guest.embeds(2)
+    server.worker.fail_kinds = {"embed_text"}
+    guest.embed([1, 2], 0, embed)
+    server.send()
+    guest.embed([1, 2], 0, embed)
+    guest.forward([], embed, [], embed)
+    waiting = guest.dist(embed[0])
+    server.deliver()  # what was queued meanwhile fails without being sent
+    assert guest.instance.queued_commands == 0
+    assert not server.send()
+    with refused("failed-dependency"):
+        text.take_dist(guest.instance, waiting)
+    late = guest.dist(embed[0])
+    with refused("failed-dependency"):
+        text.take_dist(guest.instance, late)
+    server.worker.fail_kinds = set()
+    runtime.take(guest.instance, guest.sync())
+    guest.embed([1, 2], 0, embed)
+    good = guest.dist(embed[0])
+    server.drain()
+    assert len(guest.take(good)) == 3
+
+
+def test_a_failed_distribution_fails_its_future_alone() -> None:
+    server = Server()
+    guest = Guest(server)
+    embed = guest.embeds(1)
+    guest.embed([1], 0, embed)
+    server.worker.fail_kinds = {"next_dist"}
+    bad = guest.dist(embed[0])
+    server.drain()
+    server.worker.fail_kinds = set()
+    with refused("internal"):
+        text.take_dist(guest.instance, bad)
+    good = guest.dist(embed[0])
+    server.drain()
+    assert len(guest.take(good)) == 3
+
+
+def test_a_lost_worker_fails_everything() -> None:
+    server = Server()
+    guest = Guest(server)
+    embed = guest.embeds(1)
+    guest.embed([1], 0, embed)
+    flying = guest.dist(embed[0])
+    server.send()
+    guest.embed([2], 0, embed)
+    queued = guest.dist(embed[0])
+    mark = guest.sync()
+    server.scheduler.fail_all("gone")
+    late = guest.dist(embed[0])
+    for future in (flying, queued, late):
+        with refused("worker-lost"):
+            text.take_dist(guest.instance, future)
+    with refused("worker-lost"):
+        runtime.take(guest.instance, mark)
+    assert guest.instance.queued_commands == 0
+    server.deliver()  # an answer that was on the way
+    assert not server.send()
+
+
+def test_a_killed_instance_frees_all_at_once_and_disturbs_nobody() -> None:
+    server = Server()
+    victim, other = Guest(server), Guest(server)
+    victim.filled(20)
+    server.send()
+    victim.filled(20)
+    kept = other.filled(20)
+    server.lifecycle.kill(victim.instance, "test")
+    server.lifecycle.kill(victim.instance, "twice")
+    server.service.drop_instance(victim.instance)
+    assert server.service.pages.free == server.facts.kv_pages - 3
+    server.drain()
+    embed = other.embeds(1)
+    other.embed([1], 20, embed)
+    other.forward(kept, embed, kept, embed)
+    future = other.dist(embed[0])
+    server.drain()
+    assert len(other.take(future)) == 3
+    assert victim.instance.queued_commands == 0
+    server.lifecycle.kill(other.instance, "test")
+    assert server.service.pages.free == server.facts.kv_pages
+    assert server.service.embeds.free == server.facts.embeds
+    assert server.service.stats()["queues"] == 0
+
+
+@pytest.mark.parametrize("what", ["pages", "embeds"])
+def test_first_come_first_served(what: str) -> None:
+    server = Server(kv_pages=20, embeds=20)
+    old, middle, young = Guest(server), Guest(server), Guest(server)
+    for guest in (old, middle, young):
+        getattr(guest, what)(6)
+    getattr(middle, what)(7)  # the youngest makes way
+    assert young.instance.ended is not None
+    assert middle.instance.ended is None
+    with refused("out-of-resources"):
+        getattr(middle, what)(2)
+    assert old.instance.ended is None
+    with refused("out-of-resources"):
+        getattr(old, what)(21)  # more than there is: nobody is ended for it
+    assert middle.instance.ended is None
+    getattr(old, what)(14)
+    assert middle.instance.ended is not None
