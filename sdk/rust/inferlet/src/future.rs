@@ -1,0 +1,150 @@
+//! Futures of the host as Rust futures.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::runtime;
+
+/// Something that the host is doing. Await it for its value; drop it to give it up.
+///
+/// An error at the start (say, too many open futures) is told when it is awaited, so that one `?`
+/// is enough.
+#[must_use = "a future that is dropped is given up"]
+pub struct HostFuture<T> {
+    state: State,
+    take: fn(u32) -> Result<T>,
+}
+
+enum State {
+    /// It could not be started.
+    Failed(Error),
+    /// Nobody has asked for it yet.
+    Started(u32),
+    /// The reactor waits for it, or has seen it ready.
+    Watched(u32),
+    Finished,
+}
+
+impl<T> HostFuture<T> {
+    pub(crate) fn new(started: Result<u32>, take: fn(u32) -> Result<T>) -> HostFuture<T> {
+        let state = match started {
+            Ok(handle) => State::Started(handle),
+            Err(error) => State::Failed(error),
+        };
+        HostFuture { state, take }
+    }
+
+    /// The handle, for `runtime::wait`, `take` and `cancel`. The future is no longer given up when
+    /// it is dropped.
+    pub fn into_handle(mut self) -> Result<u32> {
+        match mem::replace(&mut self.state, State::Finished) {
+            State::Failed(error) => Err(error),
+            State::Started(handle) => Ok(handle),
+            State::Watched(handle) => {
+                forget(handle);
+                Ok(handle)
+            }
+            State::Finished => {
+                Err(Error::new(ErrorCode::InvalidHandle, "the future has given its value already"))
+            }
+        }
+    }
+}
+
+impl<T> Future for HostFuture<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        match mem::replace(&mut self.state, State::Finished) {
+            State::Failed(error) => Poll::Ready(Err(error)),
+            State::Started(handle) => {
+                self.state = State::Watched(handle);
+                watch(handle, context.waker());
+                Poll::Pending
+            }
+            State::Watched(handle) if still_watched(handle, context.waker()) => {
+                self.state = State::Watched(handle);
+                Poll::Pending
+            }
+            State::Watched(handle) => Poll::Ready((self.take)(handle)),
+            State::Finished => panic!("a host future was polled after it had given its value"),
+        }
+    }
+}
+
+impl<T> Drop for HostFuture<T> {
+    fn drop(&mut self) {
+        let handle = match self.state {
+            State::Started(handle) => handle,
+            State::Watched(handle) => {
+                forget(handle);
+                handle
+            }
+            State::Failed(_) | State::Finished => return,
+        };
+        // It can only fail for a handle that is gone, and gone is what it shall be.
+        let _ = runtime::cancel(handle);
+    }
+}
+
+/// The futures that are waited for, and whom to wake: two lists in the order of the handles, so that
+/// the first is `wait`'s argument as it is.
+struct Reactor {
+    handles: Vec<u32>,
+    wakers: Vec<Waker>,
+}
+
+thread_local! {
+    static REACTOR: RefCell<Reactor> =
+        const { RefCell::new(Reactor { handles: Vec::new(), wakers: Vec::new() }) };
+}
+
+fn watch(handle: u32, waker: &Waker) {
+    REACTOR.with_borrow_mut(|reactor| {
+        let at = reactor.handles.binary_search(&handle).unwrap_or_else(|place| place);
+        reactor.handles.insert(at, handle);
+        reactor.wakers.insert(at, waker.clone());
+    });
+}
+
+fn still_watched(handle: u32, waker: &Waker) -> bool {
+    REACTOR.with_borrow_mut(|reactor| match reactor.handles.binary_search(&handle) {
+        Ok(at) => {
+            reactor.wakers[at].clone_from(waker);
+            true
+        }
+        Err(_) => false,
+    })
+}
+
+fn forget(handle: u32) {
+    REACTOR.with_borrow_mut(|reactor| {
+        if let Ok(at) = reactor.handles.binary_search(&handle) {
+            reactor.handles.remove(at);
+            reactor.wakers.remove(at);
+        }
+    });
+}
+
+/// Suspends the instance until one of the watched futures is ready, and wakes their tasks.
+pub(crate) fn park() -> Result {
+    let ready = REACTOR.with_borrow(|reactor| {
+        if reactor.handles.is_empty() {
+            return Err(Error::other("every task waits, and none of them for the host: a deadlock"));
+        }
+        runtime::wait(&reactor.handles)
+    })?;
+    REACTOR.with_borrow_mut(|reactor| {
+        for handle in &ready {
+            if let Ok(at) = reactor.handles.binary_search(handle) {
+                reactor.handles.remove(at);
+                reactor.wakers.remove(at).wake();
+            }
+        }
+    });
+    Ok(())
+}
