@@ -140,7 +140,6 @@ class Guest:
         self.escaped: BaseException | None = None
         self._outcome: tuple[bool, str] | None = None
         self._instantiated = False
-        self._polling = False
         self._ticker = linker.engine.ticker
         self._epoch = self._ticker.epoch
         self._fiber: _Fiber | None = _Fiber(linker, component, limits)
@@ -163,8 +162,10 @@ class Guest:
             GuestTrap: if the guest broke a rule; it has ended.
         """
         fiber = self._fiber
-        if fiber is None or fiber.future is None or self._polling:
-            raise RuntimeError("only a started guest can be polled, and not from within itself")
+        if fiber is None or fiber.future is None:
+            raise RuntimeError("only a guest that has been started and has not ended can be polled")
+        if turn.guest is not None:
+            raise RuntimeError("a host function cannot poll a guest")
         if self.pending is not None and not self.pending.answered:
             return Status.WAITING
         done = self._run(fiber)
@@ -204,7 +205,7 @@ class Guest:
         From within one of its own host functions, it ends when that function returns.
         """
         self.closing = True
-        if not self._polling:
+        if turn.guest is not self:
             self._release()
 
     def _run(self, fiber: _Fiber) -> bool:
@@ -212,14 +213,14 @@ class Guest:
         if self._epoch != ticker.epoch:
             self._epoch = ticker.epoch
             symbols.set_deadline(fiber.context, 1)
-        interrupted, turn.guest, self._polling = turn.guest, self, True
+        turn.guest = self
         start = perf_counter_ns()
         ticker.begin(start)
         try:
             return bool(symbols.future_poll(fiber.future))
         finally:
             ticker.end()
-            turn.guest, self._polling = interrupted, False
+            turn.guest = None
             self.cpu_ns += perf_counter_ns() - start
 
     def _finish(self, fiber: _Fiber) -> None:

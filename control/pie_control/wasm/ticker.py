@@ -63,7 +63,7 @@ class Ticker:
                 idle = 0
                 wait = started + self._slice_ns - time.perf_counter_ns()
                 if wait <= 0:
-                    self._advance()
+                    self._advance(started)
                     ended = started
                     continue
             if idle > _IDLE_SLICES:
@@ -76,8 +76,8 @@ class Ticker:
             else:
                 time.sleep(wait / 1e9)
 
-    def _advance(self) -> None:
+    def _advance(self, started: int) -> None:
         with self._lock:
-            if not self._stopped:
+            if not self._stopped and self._started_ns == started:  # still the same turn
                 self.epoch += 1
                 symbols.increment_epoch(self._address)

@@ -15,8 +15,13 @@ TrapKind: TypeAlias = Literal[
 _FRAMES = 5  # innermost functions that the message names
 _FRAME = re.compile(r"^ +\d+: +(?:0x[0-9a-f]+ - )?(?P<name>[^!\n]*![^\n]+)$", re.MULTILINE)
 _LAST_CAUSE = re.compile(r"^(?:\s*\d+: )?(?:wasm trap: )?")
-# The functions in which Rust, C and C++ give up when they get no memory
-_OUT_OF_MEMORY = re.compile(r"alloc_error|rust_oom|__rg_oom|out_of_memory|bad_alloc")
+# The functions in which Rust and C++ programs, and the canonical ABI's allocator, give up when they
+# get no memory. Wasm tells a program that asks for too much so, and the program aborts by itself;
+# Wasmtime's C API has no way to end it at the refusal.
+_OUT_OF_MEMORY = re.compile(
+    r"alloc_error|raw_vec::(handle_error|capacity_overflow)|rust_oom|__rg_oom|out_of_memory"
+    r"|bad_alloc|cabi_realloc"
+)
 
 
 class GuestTrap(Exception):
@@ -30,16 +35,16 @@ class GuestTrap(Exception):
 
 def explain(error: str, limits: GuestLimits) -> GuestTrap:
     """Makes a trap of Wasmtime's account of it: the kind, what happened, in which functions."""
-    frames = [name.rpartition("!")[2] for name in _FRAME.findall(error)[:_FRAMES]]
+    frames = [name.rpartition("!")[2] for name in _FRAME.findall(error)]
     lines = error.strip().splitlines()
     reason = _LAST_CAUSE.sub("", lines[-1].strip() if frames else " ".join(error.split()))
-    where = f" (in {' < '.join(frames)})" if frames else ""
+    where = f" (in {' < '.join(frames[:_FRAMES])})" if frames else ""
     kind = _kind_of(reason, frames)
     match kind:
         case "memory":
             what = (
-                f"out of memory: the limit is {limits.memory_bytes >> 20} MiB;"
-                f" use less, or raise `limits.memory` of the server"
+                f"out of memory: the limit is {limits.memory_bytes >> 20} MiB; use less, or raise"
+                " the server's `limits.memory`"
             )
             if not frames:
                 what += f" ({reason})"

@@ -23,6 +23,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
+    memmove,
     memset,
     string_at,
 )
@@ -70,6 +71,7 @@ _SCALARS: dict[Scalar, tuple[int, Any, Any]] = {
 
 # Any stretch of memory, as a buffer; a ctypes type for each length would cost 20 µs.
 _window: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
+_PACKED = "IifdB"  # dtype characters that mean the same to `struct`
 _SHORT = 24  # lists up to this length are unpacked by `struct`, which starts faster than NumPy
 
 
@@ -225,6 +227,8 @@ def _array_reader(element: Scalar) -> Callable[[int], npt.NDArray[Any]]:
 def _numbers_reader(element: Scalar) -> Reader:
     read_array = _array_reader(element)
     dtype = np.dtype(_SCALARS[element][2])
+    if dtype.char not in _PACKED:
+        return lambda slot: read_array(slot).tolist()
     one = f"{PAYLOAD}x{dtype.char}{VALUE_SIZE - PAYLOAD - dtype.itemsize}x"
     short = [Struct("=" + one * count).unpack_from for count in range(_SHORT + 1)]
 
@@ -238,14 +242,24 @@ def _numbers_reader(element: Scalar) -> Reader:
         numbers: list[Any] = read_array(slot).tolist()
         return numbers
 
-    # NumPy's characters for 64-bit numbers and booleans mean other sizes to `struct`
-    return read if dtype.char in "IifdB" else lambda slot: read_array(slot).tolist()
+    return read
 
 
 def _numbers_writer(element: Scalar) -> Writer:
-    dtype = np.dtype(_SCALARS[element][2])
+    kind, _, scalar = _SCALARS[element]
+    dtype = np.dtype(scalar)
+    packed = dtype.char in _PACKED
+    one = f"Q{dtype.char}{VALUE_SIZE - PAYLOAD - dtype.itemsize}x"
+    short = [Struct("=" + one * count).pack for count in range(_SHORT + 1)] if packed else []
 
     def write(slot: int, value: Any) -> None:
+        if packed and type(value) is list and 0 < (count := len(value)) <= _SHORT:
+            items = short[count](*[part for number in value for part in (kind, number)])
+            symbols.list_new(slot + PAYLOAD, count)
+            span = _Span.from_address(slot)
+            memmove(span.data, items, count * VALUE_SIZE)
+            span.kind = _LIST
+            return
         if isinstance(value, np.ndarray):
             numbers = value.astype(dtype, casting="same_kind", copy=False)
         else:
