@@ -1,0 +1,244 @@
+"""Python programs to components: the runtime that runs source files, and self-contained ones."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from pie_py.resources import shared_folder
+
+BUILD_SECONDS = 600.0
+
+_RUNTIME_APP = '''\
+"""The Python runtime: runs the source that the server gives it."""
+
+from inferlet._guest import component
+from wit_world.imports import source
+
+
+class WitWorld(component.Runner):
+    def source(self):
+        return source.read()
+
+
+component.seal()
+'''
+
+_PROGRAM_APP = '''\
+"""A program with the packages it needs."""
+
+import importlib
+
+from inferlet._guest import component
+
+for name in {required!r}:
+    importlib.import_module(name)
+for name in {optional!r}:
+    try:
+        importlib.import_module(name)
+    except BaseException:  # a part of a package that wants something else to be there
+        pass
+
+
+class WitWorld(component.Runner):
+    def source(self):
+        return {file!r}, {source!r}
+
+
+component.seal()
+'''
+
+
+class BuildError(Exception):
+    """A component could not be built; the text says why and how to mend it."""
+
+
+def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None = None) -> Path:
+    """The component that runs Python source files, built unless it is in the cache.
+
+    It is found by the content of the SDK, the contract and the version of componentize-py. Two
+    processes that build it at once both succeed.
+
+    Args:
+        cache_folder: where it is kept; made if need be.
+        progress: told in a sentence what takes time.
+
+    Raises:
+        BuildError: if componentize-py fails.
+    """
+    target = cache_folder / f"python-runtime-{_fingerprint()}.wasm"
+    if target.is_file():
+        return target
+    if progress is not None:
+        progress("building the Python runtime (once, about 10 s)")
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
+        _componentize(Path(folder), "python-runtime", _RUNTIME_APP, [], target)
+    return target
+
+
+def build_component(source: Path, packages: list[str], output: Path) -> Path:
+    """Builds a self-contained component from a Python file and the packages it uses.
+
+    Args:
+        source: the program.
+        packages: what pip is to install for it, such as `jinja2` or `markdown==3.7`; pure Python only.
+        output: the component's file.
+
+    Returns:
+        `output`.
+
+    Raises:
+        BuildError: if the file is not Python, a package is not pure Python or can't be had, or an
+            import finds nothing.
+    """
+    try:
+        text = source.read_text(encoding="utf-8")
+        tree = ast.parse(text, source.name)
+    except OSError as error:
+        raise BuildError(f"{source}: {error.strerror}") from None
+    except (SyntaxError, ValueError) as error:
+        raise BuildError(f"{source} is not Python: {error}") from None
+    with tempfile.TemporaryDirectory(prefix="pie-py-build-") as name:
+        folder = Path(name)
+        site = folder / "site"
+        if packages:
+            _install(packages, site)
+        app = _PROGRAM_APP.format(
+            required=sorted(_imports(tree)),
+            optional=sorted(_modules(site)),
+            file=source.name,
+            source=text,
+        )
+        output.parent.mkdir(parents=True, exist_ok=True)
+        _componentize(folder, "inferlet", app, [site] if packages else [], output)
+    return output
+
+
+def _fingerprint() -> str:
+    """Hash of all that the runtime component is made from."""
+    digest = hashlib.sha256(f"{version('componentize-py')}\n{_RUNTIME_APP}".encode())
+    for folder, pattern in ((_sdk_folder(), "**/*.py"), (shared_folder("wit"), "**/*.wit")):
+        for file in sorted(folder.glob(pattern)):
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(folder)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:24]
+
+
+def _sdk_folder() -> Path:
+    """Where the `inferlet` package lies."""
+    spec = importlib.util.find_spec("inferlet")
+    if spec is None or spec.origin is None:
+        raise BuildError("the inferlet package is not installed beside pie_py; reinstall pie-py")
+    return Path(spec.origin).parent
+
+
+def _componentize(folder: Path, world: str, app: str, paths: list[Path], target: Path) -> None:
+    """Runs componentize-py over an app module, and puts the component in place in one step."""
+    stage = folder / "stage"
+    stage.mkdir()
+    shutil.copytree(_sdk_folder(), stage / "inferlet", ignore=shutil.ignore_patterns("__pycache__"))
+    (stage / "pie_app.py").write_text(app, encoding="utf-8")
+    made = stage / "component.wasm"
+    command = [
+        *(sys.executable, "-c", "import sys, componentize_py; sys.exit(componentize_py.script())"),
+        *("--wit-path", str(shared_folder("wit")), "--world", world),
+        *("componentize", "--stub-wasi", "pie_app", "--output", str(made)),
+    ]
+    for path in (stage, *paths):
+        command += ["--python-path", str(path)]
+    # componentize-py searches an active virtual environment too; nothing of it belongs in here.
+    environment = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
+    done = subprocess.run(
+        command,
+        cwd=stage,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0 or not made.is_file():
+        raise BuildError(_reason(done.stderr or done.stdout))
+    # Beside the target, so that the last step is a rename within one file system.
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(made, beside)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _reason(output: str) -> str:
+    """What of componentize-py's output a user can do something about."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "ModuleNotFoundError" in line:
+            return (
+                f"{line.strip()} (neither the standard library of the runtime nor the packages have"
+                " it; name what is missing with --package)"
+            )
+    # A native backtrace follows the reason.
+    stop = next((n for n, line in enumerate(lines) if "Stack backtrace" in line), len(lines))
+    return "componentize-py failed:\n" + "\n".join(lines[:stop][-40:])
+
+
+def _install(packages: list[str], site: Path) -> None:
+    """Installs pure-Python wheels into a folder."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--no-input", "--no-compile", "--target", str(site), "--only-binary", ":all:"),
+            *("--platform", "any", "--python-version", "3.14", "--implementation", "py"),
+            *packages,
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        raise BuildError(
+            f"{', '.join(packages)} can't be installed as pure Python: {last} (only packages with"
+            " pure-Python wheels, in their name `none-any`, run in an inferlet)"
+        )
+    compiled = [f.name for f in site.rglob("*") if f.suffix in (".so", ".pyd", ".dylib")]
+    if compiled:
+        raise BuildError(
+            f"{', '.join(packages)} has compiled parts ({', '.join(sorted(compiled)[:3])}), which"
+            " can't run in an inferlet; use a pure-Python package"
+        )
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    """Modules that a program imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return names
+
+
+def _modules(site: Path) -> Iterable[str]:
+    """All modules of the installed packages, but for their tests and entry points."""
+    for file in site.rglob("*.py"):
+        parts = file.relative_to(site).with_suffix("").parts
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+        if parts and not any(p in ("tests", "test", "__main__", "conftest") for p in parts):
+            if all(p.isidentifier() for p in parts):
+                yield ".".join(parts)

@@ -1,0 +1,42 @@
+"""The SDK of Python inferlets: programs that run beside the model.
+
+::
+
+    from inferlet import Context, Model, Sampler, session
+
+    async def main(args: list[str]) -> str:
+        ctx = Context(Model.load())
+        ctx.fill("The capital of France is")
+        async for text in ctx.generate(Sampler.argmax(), max_tokens=16).stream_text():
+            session.send(text)
+        return ""
+
+Run it with `pie-py run FILE.py`. `Context` and `Generator` cover most programs; `raw` is the server's
+contract itself. Tasks of asyncio run concurrently, and their commands are batched together.
+"""
+
+from inferlet import chat, raw, runtime, session
+from inferlet._loop import ready
+from inferlet.context import Context
+from inferlet.errors import NotInServerError, PieError
+from inferlet.generation import Generator, GenStep, Output
+from inferlet.model import Model, Tokenizer
+from inferlet.sample import Distribution, Sampler
+
+__all__ = [
+    "Context",
+    "Distribution",
+    "GenStep",
+    "Generator",
+    "Model",
+    "NotInServerError",
+    "Output",
+    "PieError",
+    "Sampler",
+    "Tokenizer",
+    "chat",
+    "raw",
+    "ready",
+    "runtime",
+    "session",
+]

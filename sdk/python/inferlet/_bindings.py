@@ -1,0 +1,57 @@
+"""The contract's interfaces as the component's generated bindings offer them.
+
+They exist only inside the server. Elsewhere (an editor, a type checker, a unit test) the same names
+are there, so that the SDK imports, and the first call says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from inferlet.errors import NotInServerError
+
+
+class _Absent:
+    """Stands for an interface outside the server."""
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: object) -> NoReturn:
+            raise NotInServerError
+
+        return call
+
+
+try:
+    from componentize_py_types import Err
+    from wit_world.imports import (
+        allocate,
+        forward,
+        input_text,
+        output_text,
+        runtime,
+        session,
+        tokenize,
+    )
+
+    INSIDE = True
+except ImportError:
+
+    class Err(Exception):  # type: ignore[no-redef]
+        """The error case of a contract function."""
+
+        value: Any
+
+    allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
+    INSIDE = False
+
+__all__ = [
+    "INSIDE",
+    "Err",
+    "allocate",
+    "forward",
+    "input_text",
+    "output_text",
+    "runtime",
+    "session",
+    "tokenize",
+]

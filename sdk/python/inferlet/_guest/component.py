@@ -1,0 +1,44 @@
+"""The component's entry: what the server calls."""
+
+from __future__ import annotations
+
+import gc
+
+import wit_world
+from componentize_py_types import Err
+
+from inferlet._guest import program, sandbox, standard
+from inferlet._guest.streams import LogStream
+
+standard.import_all()
+
+
+class Runner(wit_world.WitWorld):  # type: ignore[misc]
+    """Runs a program. A component's `WitWorld` is derived from it, and says where the program is."""
+
+    def source(self) -> tuple[str, str]:
+        """File name and text of the program."""
+        raise NotImplementedError
+
+    def run(self, args: list[str]) -> str:
+        """The export of the world; see the contract."""
+        try:
+            file, source = self.source()
+            sandbox.start(file, args)
+            return program.run(file, program.prepare(file, source), args)
+        except program.ProgramError as error:
+            raise Err(str(error)) from None
+        finally:
+            for stream in _streams:
+                stream.finish()
+
+
+_streams: list[LogStream] = []
+
+
+def seal() -> None:
+    """Ends the build: from here on there is no operating system."""
+    _streams[:] = sandbox.seal()
+    # What the build made lives for ever: no collection needs to look at it.
+    gc.collect()
+    gc.freeze()

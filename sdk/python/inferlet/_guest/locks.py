@@ -1,0 +1,98 @@
+"""Locks of a program with one thread: they work, and waiting for one is an error.
+
+The locks of the C library would sleep in WASI, which is not there.
+"""
+
+from __future__ import annotations
+
+_DEADLOCK = (
+    "this lock is held, and an inferlet has one thread: waiting for it would never end"
+    " (tasks wait for each other with asyncio.Lock)"
+)
+
+
+class Lock:
+    """Stands for `threading.Lock`."""
+
+    __slots__ = ("__weakref__", "_held")
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Takes the lock. A held one: False if not to wait for ever, else RuntimeError."""
+        if not self._held:
+            self._held = True
+            return True
+        if blocking and timeout < 0:
+            raise RuntimeError(_DEADLOCK)
+        return False
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        if not self._held:
+            raise RuntimeError("release unlocked lock")
+        self._held = False
+
+    def locked(self) -> bool:
+        """Whether it is held."""
+        return self._held
+
+    acquire_lock = acquire
+    release_lock = release
+    locked_lock = locked
+
+    def _at_fork_reinit(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class RLock:
+    """Stands for `threading.RLock`: with one thread, whoever asks is the owner."""
+
+    __slots__ = ("__weakref__", "_count")
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Takes the lock once more."""
+        self._count += 1
+        return True
+
+    def release(self) -> None:
+        """Gives it back once."""
+        if not self._count:
+            raise RuntimeError("cannot release un-acquired lock")
+        self._count -= 1
+
+    def locked(self) -> bool:
+        """Whether it is held."""
+        return self._count > 0
+
+    def _is_owned(self) -> bool:
+        return self._count > 0
+
+    def _recursion_count(self) -> int:
+        return self._count
+
+    def _release_save(self) -> int:
+        count, self._count = self._count, 0
+        return count
+
+    def _acquire_restore(self, count: int) -> None:
+        self._count = count
+
+    def _at_fork_reinit(self) -> None:
+        self._count = 0
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,174 @@
+"""Runs a program's source, and turns what becomes of it into a result or an error text."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import linecache
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import CodeType, ModuleType
+from typing import Any
+
+from inferlet._guest.sandbox import Finished
+from inferlet._loop import HostLoop
+
+MODULE = "__inferlet__"  # what `__name__` is in the program: not "__main__", it is not a script
+
+_own_files: set[str] = set()  # programs, whose frames tracebacks show
+
+
+class ProgramError(Exception):
+    """The program failed; the text is for its user."""
+
+
+def prepare(file: str, source: str) -> CodeType:
+    """Compiles a program and keeps its lines for tracebacks.
+
+    Raises:
+        ProgramError: if it is not Python.
+    """
+    _own_files.add(file)
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    try:
+        return compile(source, file, "exec")
+    except (SyntaxError, ValueError) as error:
+        raise ProgramError("".join(traceback.format_exception_only(error)).rstrip()) from None
+
+
+def run(file: str, code: CodeType, args: list[str]) -> str:
+    """Executes a program and its `main`; returns its result as text.
+
+    Raises:
+        ProgramError: if it fails.
+    """
+    module = ModuleType(MODULE)
+    module.__file__ = file
+    sys.modules[MODULE] = sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)
+        main = module.__dict__.get("main")
+        if not callable(main):
+            raise ProgramError(
+                f"{file} has no function `main`; write `async def main(args: list[str]) -> str:`"
+            )
+        return as_text(_call(main, args))
+    except ProgramError:
+        raise
+    except Finished as finished:
+        return finished.text
+    except SystemExit as leaving:
+        if leaving.code is None or leaving.code == 0:
+            return ""
+        if isinstance(leaving.code, str):
+            raise ProgramError(leaving.code) from None
+        raise ProgramError(f"the program exited with status {leaving.code}") from None
+    except BaseException as error:
+        raise ProgramError(describe(error)) from None
+
+
+def _call(main: Callable[..., Any], args: list[str]) -> Any:
+    """Calls `main` with what it wants: nothing, the arguments, or a dict if it says `input`."""
+    parameters = list(inspect.signature(main).parameters.values())
+    if not parameters:
+        answer = main()
+    elif parameters[0].name == "input":
+        answer = main(as_input(args))
+    else:
+        answer = main(list(args))
+    if not inspect.isawaitable(answer):
+        return answer
+    loop = HostLoop()  # type: ignore[abstract]  # what it lacks is the network's
+    try:
+        return loop.run_until_complete(answer)
+    finally:
+        if not loop.is_running():
+            _cancel_rest(loop)
+
+
+def _cancel_rest(loop: HostLoop) -> None:
+    """Cancels the tasks that `main` left behind, so that their `finally` blocks run."""
+    rest = asyncio.all_tasks(loop)
+    for task in rest:
+        task.cancel()
+    if rest:
+        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+    if loop._generators:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+def as_input(args: Sequence[str]) -> dict[str, Any]:
+    """Arguments as the dict that programs of the real Pie take.
+
+    `--input JSON` gives many keys at once; `--key value`, `--key=value` and `key=value` give one, whose
+    value is JSON if it reads as such and text otherwise; `--key` alone is true.
+    """
+    found: dict[str, Any] = {}
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        dashed = word.startswith("--")
+        key, separator, value = word.removeprefix("--").partition("=")
+        if not dashed and not separator:
+            raise ProgramError(
+                f"usage: argument {word!r} is not KEY=VALUE, --KEY VALUE or --input JSON"
+            )
+        if dashed and not separator:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        if dashed and key == "input":
+            found.update(_input_object(value))
+        else:
+            found[key.replace("-", "_")] = _json_or_text(value)
+    return found
+
+
+def _input_object(text: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise ProgramError(f"usage: --input is not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise ProgramError("usage: --input must be a JSON object, {...}")
+    return parsed
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def as_text(value: Any) -> str:
+    """A result as text: nothing, a string as it is, anything else as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ProgramError(
+            f"main returned a {type(value).__name__}, which is neither text nor JSON: {error}"
+        ) from None
+
+
+def describe(error: BaseException) -> str:
+    """An exception as a traceback that shows the program's own frames."""
+    try:
+        shown = traceback.TracebackException.from_exception(error)
+        _keep_own_frames(shown)
+        return "".join(shown.format()).rstrip()
+    except RecursionError:
+        return f"{type(error).__name__}: {error}"
+
+
+def _keep_own_frames(shown: traceback.TracebackException) -> None:
+    own = [frame for frame in shown.stack if frame.filename in _own_files]
+    if own:
+        shown.stack[:] = own
+    for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
+        if other is not None:
+            _keep_own_frames(other)

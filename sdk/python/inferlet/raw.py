@@ -1,0 +1,558 @@
+"""The contract as it is: one function each, on plain numbers and lists.
+
+The paper's API (Pie, section 4.2). `Context` and `Generator` are built from these; use them directly
+for what those do not offer. Handles are `int`; pages and embeds are passed as spans, a flat list
+`[start, count, start, count, ...]`. A function that takes time returns the handle of a future: `await
+inferlet.ready(future)`, then consume it with the `take` function that its documentation names.
+
+Every function raises `PieError` for the codes that its documentation lists.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from inferlet._bindings import Err
+from inferlet._bindings import allocate as _allocate
+from inferlet._bindings import forward as _forward
+from inferlet._bindings import input_text as _input_text
+from inferlet._bindings import output_text as _output_text
+from inferlet._bindings import runtime as _runtime
+from inferlet._bindings import session as _session
+from inferlet._bindings import tokenize as _tokenize
+from inferlet.errors import PieError
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+# runtime
+
+
+def get_arg() -> list[str]:
+    """The arguments given at launch, in order."""
+    answer: list[str] = _runtime.get_arg()
+    return answer
+
+
+def instance_id() -> str:
+    """This instance's identifier, unique on the server."""
+    answer: str = _runtime.instance_id()
+    return answer
+
+
+def user() -> str:
+    """The user who launched this instance."""
+    answer: str = _runtime.user()
+    return answer
+
+
+def version() -> str:
+    """The server's version."""
+    answer: str = _runtime.version()
+    return answer
+
+
+def available_models() -> list[str]:
+    """Names of the models being served. The first one is the server's default."""
+    answer: list[str] = _runtime.available_models()
+    return answer
+
+
+def available_traits(model: str) -> list[str]:
+    """Names of the traits that a model offers.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: list[str] = _runtime.available_traits(model)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def model_info(model: str) -> str:
+    """Facts about a model, a JSON object so that keys can be added without breaking a component:
+    `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
+    `max_batch_tokens` (largest forward), `bos_token` (or null), `stop_tokens` (token ids),
+    `has_chat_template`.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: str = _runtime.model_info(model)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def create_queue(model: str) -> int:
+    """Creates a command queue of a model. Commands of one queue take effect in order; queues are
+    independent of each other.
+    Errors: `unknown-model`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.create_queue(model)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def destroy_queue(queue: int) -> None:
+    """Destroys a queue. Commands already in it still take effect.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _runtime.destroy_queue(queue)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def synchronize(queue: int) -> int:
+    """A future that is ready when every command queued before it has taken effect. Consume it with
+    `take`, which reports the first error among them that nothing has reported yet.
+    Errors: `invalid-handle`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.synchronize(queue)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def set_queue_priority(queue: int, priority: int) -> None:
+    """Priority of a queue, 0 unless set; higher goes first within a batch. At most 100, at least -100.
+    Errors: `invalid-handle`, `invalid-argument`.
+    """
+    try:
+        _runtime.set_queue_priority(queue, priority)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def wait(futures: list[int]) -> list[int]:
+    """Suspends the instance until at least one of the futures is ready, and returns those that are,
+    in the order given. A ready future stays ready until it is taken or cancelled. An empty list
+    gives every other instance a turn and returns an empty list.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: list[int] = _runtime.wait(futures)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take(future: int) -> None:
+    """Consumes a ready future that carries no value (`synchronize`, `sleep`, `session.writable`).
+    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    """
+    try:
+        _runtime.take(future)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def take_text(future: int) -> str:
+    """Consumes a ready future that carries text (`session.receive`, `launch`).
+    Errors: as `take`.
+    """
+    try:
+        answer: str = _runtime.take_text(future)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_blob(future: int) -> bytes:
+    """Consumes a ready future that carries bytes (`session.receive-blob`).
+    Errors: as `take`.
+    """
+    try:
+        answer: bytes = _runtime.take_blob(future)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def cancel(future: int) -> None:
+    """Gives a future up, ready or not. What it stands for is undone where it can be: a message stays
+    in the mailbox, a child instance is killed, a command that has not been sent yields no result.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _runtime.cancel(future)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def now() -> int:
+    """Nanoseconds since the Unix epoch."""
+    answer: int = _runtime.now()
+    return answer
+
+
+def monotonic_now() -> int:
+    """Nanoseconds of a clock that never goes back, from an arbitrary start."""
+    answer: int = _runtime.monotonic_now()
+    return answer
+
+
+def sleep(nanoseconds: int) -> int:
+    """A future that is ready after this many nanoseconds. Consume it with `take`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.sleep(nanoseconds)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def random_bytes(count: int) -> bytes:
+    """Random bytes fit for cryptography, at most 65536.
+    Errors: `invalid-argument`.
+    """
+    try:
+        answer: bytes = _runtime.random_bytes(count)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def log(level: LogLevel, message: str) -> None:
+    """Writes a line to the instance's log (`pie-py logs`). The log keeps the newest lines."""
+    _runtime.log(_runtime.LogLevel[level.upper()], message)
+
+
+def launch(program: str, args: list[str]) -> int:
+    """Starts a child instance of a program (its name or content hash), as the same user. The future
+    carries its result; consume it with `take_text`. A child ends with its parent.
+    Errors: `not-found`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.launch(program, args)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# session
+
+
+def send(message: str) -> None:
+    """Sends text to the client. The server keeps a bounded number of bytes for a client that does
+    not read: over it the error is `would-block`, and `writable` tells when to try again.
+    Errors: `would-block`, `limit-exceeded` (one message too large).
+    """
+    try:
+        _session.send(message)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def send_blob(data: bytes) -> None:
+    """Sends bytes to the client. Errors: as `send`."""
+    try:
+        _session.send_blob(data)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def writable() -> int:
+    """A future that is ready when `send` has room again. Consume it with `take`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _session.writable()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def receive() -> int:
+    """A future of the client's next text. Consume it with `take_text`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _session.receive()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def receive_blob() -> int:
+    """A future of the client's next bytes. Consume it with `take_blob`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _session.receive_blob()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# allocate
+
+
+def alloc_kvpage(queue: int, count: int) -> int:
+    """Allocates pages, all slots empty, and returns the first address of the range.
+    Errors: `invalid-handle`, `invalid-argument`, `out-of-resources` (more than the model has),
+    `limit-exceeded`.
+    """
+    try:
+        answer: int = _allocate.alloc_kvpage(queue, count)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def dealloc_kvpage(queue: int, pages: list[int]) -> None:
+    """Frees pages once the commands queued before have taken effect; the addresses end at once.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _allocate.dealloc_kvpage(queue, pages)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def export_kvpage(queue: int, pages: list[int], name: str, shared: bool) -> None:
+    """Publishes pages under a name. They become immutable, and live until the export is released
+    and no instance maps them. Private to the user unless `shared`.
+    Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command still
+    writes one of them: synchronize first), `limit-exceeded`.
+    """
+    try:
+        _allocate.export_kvpage(queue, pages, name, shared)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def import_kvpage(queue: int, name: str) -> list[int]:
+    """Maps exported pages into this instance, read-only, and returns spans of addresses.
+    Errors: `invalid-handle`, `not-found`, `limit-exceeded`.
+    """
+    try:
+        answer: list[int] = _allocate.import_kvpage(queue, name)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def list_exports(queue: int) -> list[str]:
+    """Names of the exports of the queue's model that this user may import.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: list[str] = _allocate.list_exports(queue)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def release_export(queue: int, name: str) -> None:
+    """Withdraws an export of this user. Pages already mapped stay.
+    Errors: `invalid-handle`, `not-found`, `permission-denied`.
+    """
+    try:
+        _allocate.release_export(queue, name)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def copy_kvpage(
+    queue: int, source_page: int, source_slot: int, target_page: int, target_slot: int, count: int
+) -> None:
+    """Copies `count` slots (content, position, mask) from `source-page` at `source-slot` to
+    `target-page` at `target-slot`. The source slots must be filled, and no empty slot may be left
+    before the target's.
+    Errors: `invalid-handle`, `invalid-argument`, `page-full`, `immutable`, `limit-exceeded`.
+    """
+    try:
+        _allocate.copy_kvpage(queue, source_page, source_slot, target_page, target_slot, count)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def kvpage_used(queue: int, pages: list[int]) -> list[int]:
+    """Number of filled (live or masked) slots of each page, as if every queued command had run.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: list[int] = _allocate.kvpage_used(queue, pages)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def alloc_emb(queue: int, count: int) -> int:
+    """Allocates embeds and returns the first address of the range. Errors: as `alloc_kvpage`."""
+    try:
+        answer: int = _allocate.alloc_emb(queue, count)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def dealloc_emb(queue: int, embeds: list[int]) -> None:
+    """Frees embeds once the commands queued before have taken effect; the addresses end at once.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _allocate.dealloc_emb(queue, embeds)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def pool_stats(queue: int) -> str:
+    """State of the queue's model's pools, a JSON object: `kv_pages`, `kv_pages_free`, `embeds`,
+    `embeds_free`, and this instance's `kv_pages_mine`, `embeds_mine`.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: str = _allocate.pool_stats(queue)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# forward
+
+
+def forward(
+    queue: int,
+    input_pages: list[int],
+    input_embeds: list[int],
+    output_pages: list[int],
+    output_embeds: list[int],
+    mask: list[int],
+) -> None:
+    """Runs the model over the input embeds, in order.
+
+    Each input attends to every live slot of `input-pages`, and to those inputs whose position is
+    lower, or equal and not after it in the list. An explicit `mask` replaces this rule: one row
+    an input, flattened as `[runs, length, length, ...]` for each row, the lengths alternating
+    hidden, visible, hidden, ... over the columns: the filled slots of `input-pages` in order,
+    then the inputs. A masked slot is never attended to, whatever the mask says.
+
+    If `output-pages` is not empty, the inputs' keys and values go into its empty slots, from the
+    first on. The last inputs' hidden states go into `output-embeds`, as many as it names. Pages
+    may be input and output at once: the inputs see the slots filled before this call.
+
+    Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
+    `limit-exceeded` (more inputs than `max_batch_tokens`, too many queued commands).
+    """
+    try:
+        _forward.forward(queue, input_pages, input_embeds, output_pages, output_embeds, mask)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def mask_kvpage(queue: int, pages: list[int], masks: list[int]) -> None:
+    """Sets which filled slots of pages are masked: one word a page, bit `i` set hides slot `i`. A
+    bit of an empty slot is an error.
+    Errors: `invalid-handle`, `invalid-argument`, `immutable`, `limit-exceeded`.
+    """
+    try:
+        _forward.mask_kvpage(queue, pages, masks)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# input-text
+
+
+def embed_txt(queue: int, tokens: list[int], positions: list[int], embeds: list[int]) -> None:
+    """Embeds tokens at positions into embeds; the three have the same length. `positions` are spans,
+    like handles: `[0, 9]` is the positions 0 to 8.
+    Errors: `invalid-handle`, `invalid-argument` (a token outside the vocabulary, a position outside
+    the model's context, lengths that disagree), `limit-exceeded`.
+    """
+    try:
+        _input_text.embed_txt(queue, tokens, positions, embeds)
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# tokenize
+
+
+def tokenize(model: str, text: str) -> list[int]:
+    """Token ids of a text; special tokens written in the text are recognised, none is added.
+    Errors: `unknown-model`, `limit-exceeded` (text too long).
+    """
+    try:
+        answer: list[int] = _tokenize.tokenize(model, text)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def detokenize(model: str, tokens: list[int]) -> str:
+    """Text of token ids, special tokens included. Incomplete UTF-8 becomes U+FFFD.
+    Errors: `unknown-model`, `invalid-argument`.
+    """
+    try:
+        answer: str = _tokenize.detokenize(model, tokens)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def get_vocabs(model: str) -> list[bytes]:
+    """The bytes of every token, by id. Large: ask once.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: list[bytes] = _tokenize.get_vocabs(model)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def special_tokens(model: str) -> list[tuple[str, int]]:
+    """Special tokens, as their texts and ids.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: list[tuple[str, int]] = _tokenize.special_tokens(model)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) -> str:
+    """Renders messages, a JSON list of `{"role": ..., "content": ...}`, with the model's chat template.
+    `add-generation-prompt` appends what starts the assistant's turn.
+    Errors: `unknown-model`, `unsupported` (the model has no template), `invalid-argument`.
+    """
+    try:
+        answer: str = _tokenize.apply_chat_template(model, messages, add_generation_prompt)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# output-text
+
+
+def get_next_dist(queue: int, embed: int, k: int) -> int:
+    """A future of the `k` most likely next tokens after an output embed; consume it with `take_dist`.
+    `k` is at least 1; more than the vocabulary means the whole vocabulary; 256 is usual.
+    Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _output_text.get_next_dist(queue, embed, k)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_dist(future: int) -> tuple[list[int], list[float]]:
+    """Consumes a ready future of a distribution: token ids, and their probabilities (of the softmax
+    over the whole vocabulary, temperature 1), most likely first.
+    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    """
+    try:
+        answer: tuple[list[int], list[float]] = _output_text.take_dist(future)
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer

@@ -1,0 +1,83 @@
+"""The server and this instance: who, where, when, and what else runs."""
+
+from __future__ import annotations
+
+from inferlet import raw
+from inferlet._loop import done, text_of
+from inferlet.model import Model
+from inferlet.raw import LogLevel
+
+
+def version() -> str:
+    """The server's version."""
+    return raw.version()
+
+
+def instance_id() -> str:
+    """This instance's identifier, unique on the server."""
+    return raw.instance_id()
+
+
+def username() -> str:
+    """The user who launched this instance."""
+    return raw.user()
+
+
+def arguments() -> list[str]:
+    """The arguments given at launch."""
+    return raw.get_arg()
+
+
+def models() -> list[str]:
+    """Names of the models being served, the default one first."""
+    return raw.available_models()
+
+
+def get_auto_model() -> Model:
+    """The server's default model."""
+    return Model.load()
+
+
+def get_model(name: str) -> Model:
+    """The model of this name. Raises PieError `unknown-model`."""
+    return Model.load(name)
+
+
+async def sleep(seconds: float) -> None:
+    """Waits; other tasks run meanwhile. The same as `asyncio.sleep`."""
+    await done(raw.sleep(max(0, int(seconds * 1e9))))
+
+
+def now() -> float:
+    """Seconds since the Unix epoch."""
+    return raw.now() / 1e9
+
+
+def monotonic() -> float:
+    """Seconds of a clock that never goes back, from an arbitrary start."""
+    return raw.monotonic_now() / 1e9
+
+
+def random_bytes(count: int) -> bytes:
+    """Random bytes fit for cryptography."""
+    most = 65536
+    return b"".join(raw.random_bytes(min(most, count - start)) for start in range(0, count, most))
+
+
+def log(message: object, level: LogLevel = "info") -> None:
+    """Writes a line to the instance's log, which `pie-py logs` shows. `print` does the same."""
+    raw.log(level, str(message))
+
+
+async def launch(program: str, *args: str) -> str:
+    """Runs a child instance of an uploaded program to its end and returns its result.
+
+    Args:
+        program: its name or content hash.
+        args: its arguments.
+
+    Raises:
+        PieError: `not-found`, `limit-exceeded`, or why the child failed. If the calling task is
+            cancelled, the child is killed.
+    """
+    return await text_of(raw.launch(program, list(args)))

@@ -1,0 +1,65 @@
+"""Messages between this instance and the client that launched it: text, and bytes beside it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from inferlet import raw
+from inferlet._loop import blob_of, done, text_of
+from inferlet.errors import PieError
+
+
+def send(message: Any) -> None:
+    """Sends text to the client: a string as it is, anything else as JSON.
+
+    If the client does not read, the server keeps a bounded number of bytes for it; over that, this
+    call waits, and with it every task of the inferlet. `await drain()` before it to let them run.
+
+    Raises:
+        PieError: `limit-exceeded` if the message is too large.
+    """
+    text = message if isinstance(message, str) else json.dumps(message, default=str)
+    while True:
+        try:
+            raw.send(text)
+            return
+        except PieError as error:
+            _wait_for_room(error)
+
+
+def send_blob(data: bytes) -> None:
+    """Sends bytes to the client. Waits and raises as `send` does."""
+    while True:
+        try:
+            raw.send_blob(bytes(data))
+            return
+        except PieError as error:
+            _wait_for_room(error)
+
+
+async def drain() -> None:
+    """Waits until there is room for a message; other tasks run meanwhile."""
+    await done(raw.writable())
+
+
+async def receive() -> str:
+    """The client's next text. Cancelled, it leaves the message for the next one."""
+    return await text_of(raw.receive())
+
+
+async def receive_blob() -> bytes:
+    """The client's next bytes. Cancelled, it leaves them for the next one."""
+    return await blob_of(raw.receive_blob())
+
+
+send_file = send_blob
+receive_file = receive_blob
+
+
+def _wait_for_room(error: PieError) -> None:
+    if error.code != "would-block":
+        raise error
+    future = raw.writable()
+    raw.wait([future])
+    raw.take(future)
