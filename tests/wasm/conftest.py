@@ -42,3 +42,9 @@ def finish(guest: Guest) -> tuple[bool, str]:
     while (status := guest.poll()) is not Status.DONE:
         assert status is Status.RUNNING
     return guest.outcome
+
+
+def wait(guest: Guest) -> None:
+    """Polls a guest until a host function has suspended it."""
+    while (status := guest.poll()) is not Status.WAITING:
+        assert status is Status.RUNNING

@@ -16,7 +16,7 @@ from pie_control.wasm.component import Component
 from pie_control.wasm.engine import CORE_INSTANCES, MEMORIES, TABLES
 from pie_control.wasm.linker import Linker, Pending, turn
 from pie_control.wasm.symbols import VALUE_SIZE
-from pie_control.wasm.trap import explain
+from pie_control.wasm.trap import GuestTrap, explain
 from pie_control.wasm.types import STRING_LIST
 from pie_control.wasm.values import free, read_outcome, writer
 
@@ -137,7 +137,8 @@ class Guest:
         self.cpu_ns = 0  # time spent in `poll`
         self.closing = False  # host functions see it: the guest ends at the next one's return
         self.pending: Pending | None = None
-        self.escaped: BaseException | None = None
+        self.escaped: BaseException | None = None  # what a host function raised that is no error
+        self.fault: bytes | None = None  # why an answer could not be given
         self._outcome: tuple[bool, str] | None = None
         self._instantiated = False
         self._ticker = linker.engine.ticker
@@ -180,6 +181,9 @@ class Guest:
         if self.closing:
             self._release()
             return Status.DONE
+        if self.fault is not None:
+            self._release()
+            raise GuestTrap("other", self.fault.decode())
         if done:
             self._finish(fiber)
             return Status.DONE

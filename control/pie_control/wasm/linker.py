@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.wasm")
 
 SUSPENDED: Any = object()  # what a host function returns to suspend its guest
-CLOSED = "the instance has been closed"
+CLOSED = b"the instance has been closed"
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,10 @@ class Linker:
             guest: Any = turn.guest
             try:
                 write(results, call(guest.state, *read(args)))
-                return 0 if not guest.closing else symbols.error_new(CLOSED.encode())
+                return 0 if not guest.closing else symbols.error_new(CLOSED)
             except BaseException as error:
-                return fail(guest, results, error)
+                trap = fail(guest, results, error)
+                return 0 if trap is None else int(symbols.error_new(trap))
 
         return symbols.HostCall(host_call)
 
@@ -159,14 +160,16 @@ class Linker:
             try:
                 value = call(guest.state, *read(args))
                 if value is SUSPENDED:
-                    guest.pending = Pending(results, error_slot, write, fail)
+                    guest.pending = Pending(results, write, fail)
                     proceed.value = _WHEN_ANSWERED
                     return
                 write(results, value)
                 if guest.closing:
-                    c_void_p.from_address(error_slot).value = symbols.error_new(CLOSED.encode())
+                    c_void_p.from_address(error_slot).value = symbols.error_new(CLOSED)
             except BaseException as error:
-                c_void_p.from_address(error_slot).value = fail(guest, results, error)
+                trap = fail(guest, results, error)
+                if trap is not None:
+                    c_void_p.from_address(error_slot).value = symbols.error_new(trap)
             proceed.value = _AT_ONCE
 
         return symbols.AsyncHostCall(host_call)
@@ -190,49 +193,49 @@ class Failure:
         self._fallible = function.fallible
         self._scratch = scratch
 
-    def __call__(self, guest: Guest, results: int, error: BaseException) -> int:
-        """Writes the error for the guest and returns 0, or returns a C API error that traps it."""
+    def __call__(self, guest: Guest, results: int, error: BaseException) -> bytes | None:
+        """Gives the guest its error; or returns the text of the trap that must end it."""
         if not isinstance(error, Exception):
             guest.escaped = error  # Ctrl-C and the like: `poll` raises it again
-            return int(symbols.error_new(b"interrupted"))
+            return b"interrupted"
         try:
             if isinstance(error, ApiError):
                 text = str(error)
             else:
                 log.error("a host function failed", function=self._name, exc_info=error)
                 text = f"internal: {self._name} failed: {type(error).__name__}: {error}"
+            if guest.closing:
+                return CLOSED
             if self._fallible:
                 free(results)  # what was written before it failed
                 write_failure(results, text, self._scratch)
-                return 0
-            # A text with a NUL in it would be cut off there.
-            return int(symbols.error_new(text.encode(errors="replace").replace(b"\0", b"?")))
+                return None
+            return text.encode(errors="replace").replace(b"\0", b"?")  # a C string
         except Exception:  # such as an exception whose text cannot be made
-            return int(symbols.error_new(f"internal: {self._name} failed".encode()))
+            return f"internal: {self._name} failed".encode()
 
 
 class Pending:
-    """Where the answer of a suspended host call goes. The addresses are valid until it is given."""
+    """Where the answer of a suspended host call goes. The address is valid until it is given."""
 
-    __slots__ = ("_error_slot", "_fail", "_results", "_write", "answer", "answered")
+    __slots__ = ("_fail", "_results", "_write", "answer", "answered")
 
-    def __init__(self, results: int, error_slot: int, write: Writer, fail: Failure) -> None:
+    def __init__(self, results: int, write: Writer, fail: Failure) -> None:
         self._results = results
-        self._error_slot = error_slot
         self._write = write
         self._fail = fail
         self.answered = False
         self.answer: Any = None
 
-    def finish(self, guest: Guest) -> None:
-        """Gives the guest the answer."""
+    def finish(self, guest: Guest) -> bytes | None:
+        """Gives the guest the answer; or returns the text of the trap that must end it."""
         try:
             if isinstance(self.answer, ApiError):
                 raise self.answer
             self._write(self._results, self.answer)
         except BaseException as error:
-            trap = self._fail(guest, self._results, error)
-            c_void_p.from_address(self._error_slot).value = trap
+            return self._fail(guest, self._results, error)
+        return None
 
 
 def _is_answered(env: int) -> bool:
@@ -241,8 +244,10 @@ def _is_answered(env: int) -> bool:
     pending: Pending = guest.pending
     if not pending.answered:
         return False
+    guest.fault = pending.finish(guest)
+    if guest.fault is not None:  # C has no way to trap from here: it stays suspended and is dropped
+        return False
     guest.pending = None
-    pending.finish(guest)
     return True
 
 

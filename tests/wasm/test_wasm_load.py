@@ -1,0 +1,259 @@
+"""Loading: what is refused and how, and the cache of compiled code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import LIMITS, finish
+from wasmtime import wat2wasm
+from wat_guests import OK, guest, host
+
+from pie_control.errors import ProgramRejected
+from pie_control.wasm import (
+    CONTRACT_VERSION,
+    STRING,
+    U32,
+    Engine,
+    EngineConfig,
+    Enum,
+    Guest,
+    HostFunction,
+    Linker,
+)
+from pie_control.wasm.cache import Cache
+from pie_control.wasm.engine import fingerprint
+
+FUNCTIONS = [host("work", lambda state, number: number, U32, returns=U32)]
+BODY = f"(drop (call $work (i32.const 1))) {OK}"
+SMALL = EngineConfig(max_instances=2, memory_bytes=1 << 20)
+
+
+@pytest.fixture
+def fussy(engine: Engine) -> Engine:
+    Linker(engine, FUNCTIONS)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "not a WebAssembly file: it is empty"),
+        (b"import inferlet\n", "text that starts with 'import inferlet'.* ends in .py"),
+        (b"(component)", "WebAssembly text; send the binary form"),
+        (b"\x7fELF\xff\x01", "starts with the bytes 7f 45 4c 46 ff 01"),
+        (bytes(wat2wasm("(module)")), "core WebAssembly module, not a component.*pie-py build"),
+        (b"\0asm\x07\0\0\0", "unknown version"),
+        (b"\0asm", "unknown version .cut off."),
+        (bytes(wat2wasm("(component)"))[:8] + b"\xff\xff\xff", "damaged"),
+        (bytes(wat2wasm("(component)")), "exports no function `run"),
+    ],
+)
+def test_what_is_no_program_is_refused(fussy: Engine, data: bytes, text: str) -> None:
+    with pytest.raises(ProgramRejected, match=text):
+        fussy.load(data)
+
+
+def test_a_cut_off_component_is_refused(fussy: Engine) -> None:
+    whole = guest(FUNCTIONS, BODY)
+    for size in range(8, len(whole) // 2, 41):  # what comes last are names only
+        with pytest.raises(ProgramRejected):
+            fussy.load(whole[:size])
+
+
+def test_foreign_imports_are_named(fussy: Engine) -> None:
+    text = """(component
+        (import "wasi:clocks/wall-clock@0.2.0" (instance))
+        (import "env" (func)))"""
+    with pytest.raises(ProgramRejected) as refused:
+        fussy.load(bytes(wat2wasm(text)))
+    assert "imports env, wasi:clocks/wall-clock@0.2.0;" in str(refused.value)
+    assert "WASI are not offered" in str(refused.value)
+
+
+def test_another_contract_version_is_refused_naming_both(fussy: Engine) -> None:
+    with pytest.raises(ProgramRejected, match=r"version 0\.2\.0 of .* speaks 0\.1\.0"):
+        fussy.load(guest(FUNCTIONS, BODY, version="0.2.0"))
+
+
+def test_unknown_parts_of_the_contract_are_named(fussy: Engine) -> None:
+    unknown = [
+        HostFunction("test", "later", (), None, False, lambda state: None),
+        HostFunction("future", "more", (), None, False, lambda state: None),
+        HostFunction("test", "work", (STRING,), None, True, lambda state: None),
+    ]
+    with pytest.raises(ProgramRejected) as refused:
+        fussy.load(guest(unknown, OK))
+    text = str(refused.value)
+    assert "pie:inferlet/test@0.1.0.later, which this server does not have" in text
+    assert "the interface pie:inferlet/future@0.1.0, which" in text
+    assert "work as func(string) -> result<_, string>, which here is func(u32) -> u32" in text
+
+
+def test_other_cases_of_an_enum_are_refused(engine: Engine) -> None:
+    ours = [host("paint", lambda state, color: None, Enum(("red", "green")))]
+    theirs = [host("paint", lambda state, color: None, Enum(("red", "blue")))]
+    Linker(engine, ours)
+    with pytest.raises(ProgramRejected, match=r"red, blue.*red, green"):
+        engine.load(guest(theirs, OK))
+    engine.load(guest(ours, OK))
+
+
+def test_a_run_of_another_type_is_refused(fussy: Engine) -> None:
+    text = """(component (core module $m (func (export "run")))
+        (core instance $i (instantiate $m))
+        (func (export "run") (canon lift (core func $i "run"))))"""
+    with pytest.raises(ProgramRejected, match=r"its export `run` is func\(\); it must be"):
+        fussy.load(bytes(wat2wasm(text)))
+    with pytest.raises(ProgramRejected, match="exports no function `run"):
+        fussy.load(guest(FUNCTIONS, BODY, run=False))
+
+
+def test_more_memory_than_the_server_gives_is_refused_at_loading(fussy: Engine) -> None:
+    with pytest.raises(ProgramRejected, match="needs more than an instance may have here"):
+        fussy.load(guest(FUNCTIONS, BODY, pages=2000))
+
+
+def test_the_contract_version_is_that_of_the_wit_package() -> None:
+    wit = Path(__file__).parents[2] / "sdk" / "wit" / "inferlet.wit"
+    assert f"package pie:inferlet@{CONTRACT_VERSION};" in wit.read_text()
+
+
+# The cache
+
+
+def code_of(folder: Path) -> Path:
+    (code,) = folder.glob("*.cwasm")
+    return code
+
+
+def load_and_run(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> bool:
+    """Loads and runs the program in a fresh engine; whether it was compiled."""
+    engine = Engine(EngineConfig(max_instances=2, memory_bytes=1 << 20, cache_folder=folder))
+    linker = Linker(engine, FUNCTIONS)
+    before = {path: path.stat().st_ino for path in folder.glob("*.cwasm")}
+    made = Guest(linker, engine.load(guest(FUNCTIONS, BODY)), None, LIMITS)
+    made.start([])
+    assert finish(made) == (True, "")
+    return before != {path: path.stat().st_ino for path in folder.glob("*.cwasm")}
+
+
+def test_compiled_code_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    assert load_and_run(folder)
+    assert not load_and_run(folder)
+
+
+@pytest.mark.parametrize("where", [0, 100, -100, -1])
+def test_damaged_code_is_compiled_again(tmp_path: Path, where: int) -> None:
+    load_and_run(tmp_path)
+    data = bytearray(code_of(tmp_path).read_bytes())
+    data[where] ^= 0xFF
+    code_of(tmp_path).write_bytes(data)
+    assert load_and_run(tmp_path)
+    assert not load_and_run(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 4096])
+def test_truncated_code_is_compiled_again(tmp_path: Path, keep: int) -> None:
+    load_and_run(tmp_path)
+    code_of(tmp_path).write_bytes(code_of(tmp_path).read_bytes()[:keep])
+    assert load_and_run(tmp_path)
+
+
+@pytest.mark.parametrize("index", ["", "{", "[]", '{"file": "../x", "stamp": [], "sha256": ""}'])
+def test_a_damaged_index_is_written_again(tmp_path: Path, index: str) -> None:
+    load_and_run(tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    path.write_text(index)
+    assert load_and_run(tmp_path)
+    assert not load_and_run(tmp_path)
+
+
+def test_missing_code_is_compiled_again(tmp_path: Path) -> None:
+    load_and_run(tmp_path)
+    code_of(tmp_path).unlink()
+    assert load_and_run(tmp_path)
+
+
+def test_copied_code_is_checked_and_used(tmp_path: Path) -> None:
+    """Another file with the same content: its hash is checked once, then its identity is known."""
+    load_and_run(tmp_path)
+    code = code_of(tmp_path)
+    data = code.read_bytes()
+    code.unlink()
+    code.write_bytes(data)
+    (index,) = tmp_path.glob("*.json")
+    stale = json.loads(index.read_text())["stamp"]
+    assert not load_and_run(tmp_path)
+    assert json.loads(index.read_text())["stamp"] != stale
+
+
+def test_code_of_another_wasmtime_is_compiled_again(tmp_path: Path) -> None:
+    """Whatever the index says, Wasmtime refuses what another version or configuration made."""
+    program = guest(FUNCTIONS, BODY)
+    config = EngineConfig(max_instances=2, memory_bytes=1 << 20, cache_folder=tmp_path)
+    Cache(tmp_path, fingerprint(config)).store(program, b"\x7fELF of some other version")
+    assert load_and_run(tmp_path)
+    assert not load_and_run(tmp_path)
+
+
+def test_each_configuration_has_its_own_code() -> None:
+    assert fingerprint(SMALL) == fingerprint(EngineConfig(2, 1 << 20, slice_ms=1.0))
+    assert fingerprint(SMALL) != fingerprint(EngineConfig(2, 2 << 20))
+
+
+def test_a_folder_that_cannot_be_written_does_not_stop_loading(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    load_and_run(tmp_path / "file" / "cache")
+
+
+def test_many_threads_compile_the_same_program(tmp_path: Path) -> None:
+    engine = Engine(EngineConfig(max_instances=2, memory_bytes=1 << 20, cache_folder=tmp_path))
+    Linker(engine, FUNCTIONS)
+    errors: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            for _ in range(5):
+                engine.load(guest(FUNCTIONS, BODY))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert not load_and_run(tmp_path)
+    assert not list(tmp_path.glob(".*"))  # no temporary file is left
+
+
+def test_leaving_the_process_with_live_guests_is_clean(tmp_path: Path) -> None:
+    """Guests that wait, spin or have not begun when the interpreter ends do not crash it."""
+    script = tmp_path / "leave.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from conftest import LIMITS\n"
+        "from wat_guests import guest, host\n"
+        "from pie_control.wasm import *\n"
+        "functions = [host('work', lambda state: SUSPENDED, suspends=True)]\n"
+        "engine = Engine(EngineConfig(max_instances=9, memory_bytes=64 << 20))\n"
+        "linker = Linker(engine, functions)\n"
+        "live = []\n"
+        "for body in ('(call $work) unreachable', '(loop $l (br $l)) unreachable') * 2:\n"
+        "    live.append(Guest(linker, engine.load(guest(functions, body)), None, LIMITS))\n"
+        "    live[-1].start(['argument'])\n"
+        "for guest in live[:3]:\n"
+        "    print(guest.poll().name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["WAITING", "RUNNING", "WAITING"]
