@@ -15,6 +15,9 @@ from pie_control.server import serve
 from pie_py.config import ServerConfig
 
 
+log = structlog.get_logger("pie.server")
+
+
 def main() -> int:
     """Serves until SIGINT, SIGTERM, or (with `--with-parent`) the end of standard input.
 
@@ -33,8 +36,9 @@ def main() -> int:
     config = ServerConfig.model_validate(json.loads(options.config))
     try:
         trio.run(_run, config, options.with_parent)
-    except* Exception as group:
-        _say({"error": str(_first(group))})
+    except Exception as error:  # what the server's tasks raise comes in groups
+        _say({"error": str(_first(error))})
+        log.debug("cannot serve", exc_info=True)
         return 1
     return 0
 

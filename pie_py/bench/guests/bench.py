@@ -1,0 +1,58 @@
+"""The inferlet that the benchmarks launch as a Python source; `rust/` beside it does the same."""
+
+import json
+import time
+from collections.abc import Callable
+
+from inferlet import Context, Model, Sampler, raw, runtime, session
+
+
+async def main(args: list[str]) -> str:
+    """Arguments: `launch PROMPT TOKENS`, `complete PROMPT TOKENS`, `calls COUNT`, or `idle SECONDS`."""
+    match args:
+        case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
+            await session.send("launched")
+            await complete(prompt, int(tokens))
+        case ["complete", prompt, tokens]:
+            await complete(prompt, int(tokens), tell=True)
+        case ["calls", count]:
+            return json.dumps(calls(int(count)))
+        case ["idle", seconds]:
+            await runtime.sleep(float(seconds))
+    return ""
+
+
+async def complete(prompt: str, tokens: int, tell: bool = False) -> None:
+    """Continues token ids greedily, whatever the model's stop tokens; tells of first and last."""
+    context = Context(Model.load()).append(json.loads(prompt))
+    generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[])
+    count = 0
+    async for _ in generator.stream_tokens():
+        count += 1
+        if tell and count in (1, tokens):
+            await session.send("token")
+
+
+def calls(count: int) -> dict[str, float]:
+    """Median nanoseconds of calls that the control layer answers, over blocks of 100."""
+    model = raw.available_models()[0]
+    queue = raw.create_queue(model)
+    page = raw.alloc_kvpage(queue, 1)
+    measured: dict[str, Callable[[], object]] = {
+        "monotonic-now": raw.monotonic_now,
+        "instance-id": raw.instance_id,
+        "kvpage-used": lambda: raw.kvpage_used(queue, [page, 1]),
+        "pool-stats": lambda: raw.pool_stats(queue),
+    }
+    return {name: median_ns(call, count) for name, call in measured.items()}
+
+
+def median_ns(call: Callable[[], object], count: int) -> float:
+    """Median over blocks of the mean nanoseconds of a call within the block."""
+    blocks = []
+    for _ in range(max(1, count // 100)):
+        start = time.monotonic_ns()
+        for _ in range(100):
+            call()
+        blocks.append((time.monotonic_ns() - start) / 100)
+    return sorted(blocks)[len(blocks) // 2]

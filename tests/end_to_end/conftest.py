@@ -1,0 +1,41 @@
+"""One server for the tests that leave it as they found it, and components built from source."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checkpoints import make_llama
+from servers import Server
+
+GUESTS = Path(__file__).parent / "guests"
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random Llama checkpoint in fp32."""
+    return make_llama(tmp_path_factory.mktemp("checkpoint") / "model")
+
+
+@pytest.fixture(scope="session")
+def server(checkpoint: Path) -> Iterator[Server]:
+    """A server of the small checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        models = [{"source": str(checkpoint), "name": "test", "page_size": 16, "kv_pages": 4096}]
+        with Server(Path(folder), models=models) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def guests() -> Path:
+    """The folder of the Python inferlets that these tests launch."""
+    return GUESTS

@@ -1,0 +1,37 @@
+"""What `transformers` says, the test of truth."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM
+
+
+@lru_cache(maxsize=4)
+def load(folder: Path) -> LlamaForCausalLM:
+    """The checkpoint as transformers loads it, in fp32."""
+    torch.set_num_threads(1)
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def greedy(folder: Path, tokens: list[int], count: int) -> list[int]:
+    """New token ids of `transformers.generate`, greedy, which no stop token ends."""
+    with torch.inference_mode():
+        output = load(folder).generate(
+            torch.tensor([tokens]),
+            attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=count,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    return output[0, len(tokens) :].tolist()
+
+
+def probabilities(folder: Path, tokens: list[int]) -> torch.Tensor:
+    """Next-token distribution `[vocab]` after the tokens."""
+    with torch.inference_mode():
+        logits = load(folder)(torch.tensor([tokens])).logits[0, -1]
+    return torch.softmax(logits.float(), -1)

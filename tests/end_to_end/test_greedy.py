@@ -1,0 +1,63 @@
+"""Through the whole system, greedy output equals that of `transformers`, token for token."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+import torch
+from checkpoints import make_llama
+from servers import Server
+
+SHAPES: list[tuple[int, dict[str, Any]]] = [
+    (8, {"heads": 4, "kv_heads": 2, "tied": True}),
+    (16, {"heads": 4, "kv_heads": 4, "tied": False}),
+    (32, {"heads": 8, "kv_heads": 1, "tied": False, "rope_scaling": "llama3"}),
+]
+LENGTHS = (1, 7, 8, 16, 33, 100)
+
+
+def prompt(length: int, seed: int, vocabulary: int = 300) -> list[int]:
+    return random.Random(seed).choices(range(3, vocabulary), k=length)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page_size", "shape"), SHAPES)
+def test_one_at_a_time(
+    page_size: int, shape: dict[str, Any], short_folder: Path, guests: Path
+) -> None:
+    folder = make_llama(short_folder / "model", seed=page_size, **shape)
+    models = [{"source": str(folder), "name": "test", "page_size": page_size, "kv_pages": 256}]
+    with Server(short_folder, models=models) as server, server.client() as client:
+        program = client.upload(guests / "greedy.py")
+        raw = client.upload(guests / "raw_probabilities.py")
+        for length in LENGTHS:
+            tokens = prompt(length, seed=length)
+            answer = client.launch(program, [json.dumps(tokens), "24"]).result()
+            assert json.loads(answer) == reference.greedy(folder, tokens, 24), length
+            answer = client.launch(raw, [json.dumps(tokens)]).result()
+            expected = reference.probabilities(folder, tokens)
+            ours = torch.tensor(json.loads(answer))
+            # Log-probabilities differ as logits do.
+            assert (ours.log() - expected.log()).abs().max() < 1e-4
+
+
+@pytest.mark.slow
+def test_64_different_ones_at_once(server: Server, checkpoint: Path, guests: Path) -> None:
+    prompts = [prompt(1 + 3 * i % 70, seed=100 + i) for i in range(64)]
+    source = (guests / "greedy.py").read_text()
+    with server.client() as client:
+        programs = [  # different programs, too
+            client.upload(f"{source}\n# number {i}\n".encode(), f"greedy_{i}") for i in range(64)
+        ]
+        instances = [
+            client.launch(program, [json.dumps(tokens), "16"])
+            for program, tokens in zip(programs, prompts, strict=True)
+        ]
+        answers = [json.loads(instance.result()) for instance in instances]
+    for tokens, answer in zip(prompts, answers, strict=True):
+        assert answer == reference.greedy(checkpoint, tokens, 16)
