@@ -58,6 +58,9 @@ component.seal()
 '''
 
 
+_NOT_MODULES = ("tests", "test", "__main__", "conftest")  # of a package, not imported
+
+
 class BuildError(Exception):
     """A component could not be built; the text says why and how to mend it."""
 
@@ -239,6 +242,6 @@ def _modules(site: Path) -> Iterable[str]:
         parts = file.relative_to(site).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
-        if parts and not any(p in ("tests", "test", "__main__", "conftest") for p in parts):
-            if all(p.isidentifier() for p in parts):
-                yield ".".join(parts)
+        skipped = any(p in _NOT_MODULES or not p.isidentifier() for p in parts)
+        if parts and not skipped:
+            yield ".".join(parts)

@@ -118,7 +118,7 @@ class HostLoop(asyncio.AbstractEventLoop):
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)
         if not self._closed:
-            self.create_task(generator.aclose())  # type: ignore[arg-type]
+            self.create_task(generator.aclose())
 
     def _check_closed(self) -> None:
         if self._closed:

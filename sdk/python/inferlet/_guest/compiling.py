@@ -7,7 +7,7 @@ if it is called `<string>`. A file name that can't be encoded makes it give up b
 from __future__ import annotations
 import __future__
 
-import _symtable
+import _symtable  # type: ignore[import-not-found]
 import builtins
 import os
 import sys

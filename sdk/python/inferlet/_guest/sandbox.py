@@ -9,7 +9,7 @@ from __future__ import annotations
 import _io
 import _signal  # type: ignore[import-not-found]
 import _socket
-import _symtable
+import _symtable  # type: ignore[import-not-found]
 import _thread
 import argparse
 import asyncio.events
@@ -243,10 +243,10 @@ def seal() -> tuple[LogStream, LogStream]:
         setattr(module, name, new)
     _replace_everywhere(changed)
     random.Random.seed = _seed  # type: ignore[method-assign]
-    random.seed = random._inst.seed  # type: ignore[attr-defined]  # bound to the old one so far
+    random.seed = random._inst.seed  # bound to the old one so far
     argparse.ArgumentParser.error = _usage_error  # type: ignore[method-assign]
     argparse.ArgumentParser.print_help = _print_help  # type: ignore[method-assign]
-    sys.meta_path[:] = [Finder]  # type: ignore[list-item]
+    sys.meta_path[:] = [Finder]
     sys.path[:] = []
     sys.path_hooks[:] = []
     sys.path_importer_cache.clear()

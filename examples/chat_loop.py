@@ -1,0 +1,22 @@
+"""A conversation: every text that the client sends is a turn, an empty one ends it.
+
+Run: pie-py run examples/chat_loop.py    (the model needs a chat template)
+"""
+
+from inferlet import Context, Model, Sampler, session
+
+
+async def main(args: list[str]) -> str:
+    """Answers turn by turn; the conversation so far stays in the KV pages."""
+    context = Context(Model.load())
+    if args:
+        context.system(args[0])
+    turns = 0
+    while message := await session.receive():
+        context.user(message)
+        answer = context.generate(Sampler.top_p(0.7, 0.9), max_tokens=256)
+        async for text in answer.stream_text():
+            session.send(text)
+        session.send("\n")
+        turns += 1
+    return f"{turns} turns"
