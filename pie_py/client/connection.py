@@ -210,8 +210,15 @@ class Connection:
         # Below the lowest number that is open here, nothing will be asked for again.
         call = _Call(lambda: encode(Request(number, next(iter(self._calls)), method, params)), read)
         self._calls[number] = call
+        frame = call.frame()
+        limit = self.facts["frame_bytes"]
+        if len(frame) > limit:  # the server would break the connection
+            del self._calls[number]
+            raise RpcError(
+                "limit-exceeded", f"{method}: {len(frame)} bytes; this server takes {limit} at once"
+            )
         if self._welcome.is_set():
-            self._send(call.frame())
+            self._send(frame)
         return number, call
 
     def tell(self, message: Message) -> None:

@@ -39,8 +39,7 @@ def describe_instance(instance: Instance) -> dict[str, Any]:
         "created_ns": instance.created_ns,
         "ended_ns": instance.ended_ns,
         "cpu_ms": (guest.cpu_ns if guest is not None else instance.cpu_ns) / 1e6,
-        "memory": guest.memory_bytes if guest is not None else 0,
-        "pages": sum(space.pages_held for space in instance.spaces.values()),
+        "pages": sum(space.pages.live for space in instance.spaces.values()),
         "attached": instance.attached > 0,
     }
 

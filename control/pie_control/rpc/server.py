@@ -22,7 +22,7 @@ from pie_control.programs import ProgramStore
 from pie_control.rpc.auth import ZAP_DOMAIN, Authenticator
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
 from pie_control.rpc.params import Params
-from pie_control.rpc.requests import Requests
+from pie_control.rpc.requests import MAX_ARGUMENT_BYTES, Requests
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
 from pie_py import __version__
 from pie_py.config import ServerConfig
@@ -98,6 +98,8 @@ class RpcServer:
         self._socket: zmq.Socket[bytes]
         self._sleep: trio.CancelScope | None = None
         self._secure = False
+        largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
+        self._frame_bytes = largest + FRAME_OVERHEAD
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint, with the port that was bound, once it listens.
@@ -130,22 +132,26 @@ class RpcServer:
                 log.info("listening", endpoint=bound, encrypted=self._secure)
                 await self._serve()
         finally:
-            self._leave()
+            with trio.CancelScope(shield=True):
+                await self._leave()
             if authenticator is not None:
                 authenticator.close()
             context.destroy(linger=200)
 
     def _configure(self, endpoint: Endpoint, keys: KeyStore) -> None:
         socket = self._socket
-        largest = max(self._config.limits.message_bytes, CHUNK_BYTES) + FRAME_OVERHEAD
-        socket.setsockopt(zmq.MAXMSGSIZE, largest)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._frame_bytes)
         # A send to a connection that is gone or full fails, rather than vanishing.
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
         socket.setsockopt(zmq.RCVHWM, 100)
-        # ZeroMQ's own heartbeats close TCP connections whose other machine is gone.
-        socket.setsockopt(zmq.HEARTBEAT_IVL, int(self._timing.heartbeat * 1000))
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self._timing.dead * 1000))
+        # The kernel closes connections whose other machine is gone. ZeroMQ's own heartbeats would abort
+        # the process (libzmq 4.3.5, an assertion in out_event) when one comes due on a connection that
+        # broke while its input was held back.
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
         socket.setsockopt(zmq.IPV6, int(endpoint.is_ipv6))
         if self._secure:
             pair = keys.server_pair()
@@ -270,6 +276,7 @@ class RpcServer:
             "message_bytes": self._config.limits.message_bytes,
             "program_bytes": self._config.max_program_bytes,
             "chunk_bytes": CHUNK_BYTES,
+            "frame_bytes": self._frame_bytes,
             "window": MAX_WINDOW,
             "window_bytes": WINDOW_BYTES,
             "requests": MAX_PENDING,
@@ -307,10 +314,14 @@ class RpcServer:
                 if session.gone_at is not None and now - session.gone_at > timing.kept:
                     self._forget(session)
 
-    def _leave(self) -> None:
+    async def _leave(self) -> None:
+        if not self._sessions:
+            return
         for session in list(self._sessions.values()):
             self._post(session, Bye("the server stops"))
             self._forget(session)
+        # Clients drop what they have not read when their connection closes.
+        await trio.sleep(0.1)
 
     # Requests
 

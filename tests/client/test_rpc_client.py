@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from rpc_bench import Bench, Proxy
+
+from pie_control.instance import State
+from pie_control.rpc.server import EndpointInUse
+from pie_py.client import (
+    Client,
+    ConnectionLost,
+    InferletFailed,
+    RpcError,
+    ServerUnreachable,
+    UsageError,
+    sync,
+)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path) as bench:
+        yield bench
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    def run(function: Callable[..., object], *args: object) -> None:
+        async def limited() -> None:
+            with anyio.fail_after(30):
+                await function(*args)  # type: ignore[misc]
+
+        anyio.run(limited, backend=request.param)
+
+    return run
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
+async def eventually_async(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+def test_launch_messages_result(bench: Bench, run: Callable[..., None]) -> None:
+    async def main() -> None:
+        async with Client(bench.endpoint) as client:
+            instance = await client.launch("count", ["2000"])
+            assert [m async for m in instance] == [str(i) for i in range(2000)]
+            assert await instance.result() == "counted"
+            assert await instance.receive() is None
+
+            talker = await client.launch("echo")
+            for text in ("one", "zwei", "三", ""):
+                await talker.send(text)
+                assert await talker.receive() == text
+            await talker.send("stop")
+            assert await talker.result() == "stopped"
+            with pytest.raises(RpcError, match="has ended"):
+                await talker.send("too late")
+
+            blob = await client.launch("echo_bytes")
+            await blob.send(b"\x00\xff" * 1000)
+            assert await blob.receive() == b"\x00\xff" * 1000
+
+    run(main)
+
+
+def test_sync_client(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        assert client.user == "local"
+        instance = client.launch("count", ["300"])
+        assert list(instance) == [str(i) for i in range(300)]
+        assert instance.result() == "counted"
+        talker = client.launch("echo")
+        talker.send("hello")
+        assert talker.receive() == "hello"
+        assert talker.logs()["lines"][0]["text"] == "hello"
+        assert not talker.ended
+        talker.cancel()
+        with pytest.raises(InferletFailed, match="killed: by local") as failure:
+            talker.result()
+        assert failure.value.state == "killed"
+    with pytest.raises(Exception, match="not connected"):
+        client.models()
+
+
+def test_errors_of_an_inferlet(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        with pytest.raises(InferletFailed, match="^it broke$"):
+            client.launch("fail", ["it broke"]).result()
+        with pytest.raises(UsageError, match="usage: give a prompt"):
+            client.launch("fail", ["usage: give a prompt"]).result()
+        with pytest.raises(RpcError, match="did you mean count"):
+            client.launch("coumt")
+        with pytest.raises(RpcError, match="no instance 'nobody'"):
+            client.attach("nobody")
+
+
+def test_queries(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        info = client.server_info()
+        assert (info["user"], info["contract"], info["policy"]) == ("local", "0.1.0", "adaptive")
+        assert info["pid"] > 0
+        assert client.models() == []
+        assert client.stats() == {}
+        sleeper = client.launch("sleep", ["x"])
+        client.launch("count", ["0"]).result()
+        assert [i["id"] for i in client.instances()] == [sleeper.id]
+        found = client.instances(ended=True)
+        assert [i["state"] for i in found] == ["running", "finished"]
+        assert found[0]["attached"]
+        assert found[0]["args"] == ["x"]
+        assert {p["name"] for p in client.programs()} >= {"count", "sleep"}
+
+
+def test_many_concurrent_launches(bench: Bench, run: Callable[..., None]) -> None:
+    async def main() -> None:
+        async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
+
+            async def one(number: int) -> None:
+                instance = await client.launch("count", [str(number % 7)])
+                assert [m async for m in instance] == [str(i) for i in range(number % 7)]
+                assert await instance.result() == "counted"
+
+            for number in range(300):
+                tasks.start_soon(one, number)
+
+    run(main)
+
+
+def test_upload_sends_bytes_once(bench: Bench, tmp_path: Path) -> None:
+    proxy = Proxy(bench)
+    source = ("# " + "x" * 70 + "\n") * 30_000  # more than one chunk would be, were it Wasm
+    program = b"\0asm" + source.encode()
+    with sync.Client(proxy.endpoint) as client:
+        digest = client.upload(program, name="big")
+        assert proxy.bytes_up > len(program)
+        before = proxy.bytes_up
+        assert client.upload(program, name="again") == digest
+        assert proxy.bytes_up - before < 4000
+        found = {p["name"]: p for p in client.programs()}
+        assert found["again"]["hash"] == digest
+        assert found["again"]["kind"] == "component"
+
+        path = tmp_path / "hello.py"
+        path.write_text("async def main(args): ...\n")
+        client.upload(path)
+        assert client.programs()[-1]["name"] == "hello"
+
+
+def test_upload_refuses_what_cannot_run(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        with pytest.raises(RpcError, match="program-rejected: a core module"):
+            client.upload(b"\0asm core", name="core")
+        with pytest.raises(RpcError, match=r"bad\.py, line 2: .*\n    def \(") as failure:
+            client.upload(b"x = 1\ndef (:\n", name="bad")
+        assert failure.value.code == "program-rejected"
+        with pytest.raises(RpcError, match="neither Wasm nor a Python source"):
+            client.upload(b"\x89PNG\xff", name="picture")
+        with pytest.raises(RpcError, match="takes 4194304 at most"):
+            client.upload(bytes(5 << 20), name="large")
+        with pytest.raises(RpcError, match="cannot name a program"):
+            client.upload(b"x = 1", name="../etc")
+        with pytest.raises(RpcError, match="empty"):
+            client.upload(b"", name="nothing")
+        assert not any(p["name"] in ("core", "bad", "picture") for p in client.programs())
+
+
+def test_a_dropped_connection_loses_and_repeats_nothing(
+    bench: Bench, run: Callable[..., None]
+) -> None:
+    proxy = Proxy(bench)
+
+    async def main() -> None:
+        async with Client(proxy.endpoint) as client, anyio.create_task_group() as tasks:
+            done = anyio.Event()
+
+            async def cut_often() -> None:
+                while not done.is_set():
+                    await anyio.sleep(0.15)
+                    await anyio.to_thread.run_sync(proxy.cut)
+
+            tasks.start_soon(cut_often)
+            counter = await client.launch("slow_count", ["600"])
+            talker = await client.launch("echo")
+            for i in range(100):
+                await talker.send(f"text {i}")
+                assert await talker.receive() == f"text {i}"
+                if i % 10 == 0:
+                    assert await client.launch("count", ["0"]) is not None
+            assert [m async for m in counter] == [str(i) for i in range(600)]
+            assert await counter.result() == "counted"
+            done.set()
+        assert proxy.connections > 3
+        assert bench.behaviours.launched == 12  # no request was done twice
+
+    run(main)
+
+
+def test_a_dropped_connection_in_the_middle_of_an_upload(bench: Bench) -> None:
+    proxy = Proxy(bench)
+    program = b"\0asm" + bytes(range(256)) * (14 << 10)
+    stop = threading.Event()
+
+    def cut_often() -> None:
+        while not stop.wait(0.02):
+            proxy.cut()
+
+    with sync.Client(proxy.endpoint) as client:
+        thread = threading.Thread(target=cut_often)
+        thread.start()
+        digest = client.upload(program, name="big")
+        stop.set()
+        thread.join()
+        assert client.upload(program, name="big") == digest
+
+
+def test_a_reader_that_does_not_read_holds_the_instance_up(bench: Bench) -> None:
+    limits = bench.config.limits
+    most = limits.mailbox_bytes + (1 << 20) + (64 << 10)
+    with sync.Client(bench.endpoint) as client:
+        instance = client.launch("flood")
+
+        def sent() -> int:
+            return int((bench.instance(instance.id).args or ["0"])[0])
+
+        def is_full() -> bool:
+            return not bench.instance(instance.id).outbox.has_room
+
+        eventually(is_full)
+        held = sent()
+        time.sleep(0.3)
+        assert sent() == held
+        assert held * (16 << 10) <= most
+        for _ in range(held):  # reading lets it go on
+            assert instance.receive() == bytes(16 << 10)
+        eventually(lambda: sent() > held)
+        instance.cancel()
+
+
+def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -> None:
+    with Bench(tmp_path, mailbox_messages=3) as bench, sync.Client(bench.endpoint) as client:
+        sleeper = client.launch("sleep")
+        sent = 0
+
+        def send() -> None:
+            nonlocal sent
+            with contextlib.suppress(RpcError):
+                while True:
+                    sleeper.send("x")
+                    sent += 1
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        eventually(lambda: sent == 3)
+        time.sleep(0.2)
+        assert sent == 3
+        client.kill(sleeper.id)  # what waits for room learns that there will be none
+        thread.join()
+        assert sent == 3
+
+
+def test_result_waits_without_a_reader(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        instance = client.launch("count", ["20000"])
+        assert instance.result() == "counted"
+        assert len(list(instance)) == 20000
+
+
+def test_detached_instances_and_attach(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        instance = client.launch("count", ["500"], detached=True)
+        with pytest.raises(Exception, match="attach to read"):
+            instance.receive()
+    assert bench.instance(instance.id).detached_at is None
+    with sync.Client(bench.endpoint) as client:
+        found = client.attach(instance.id)
+        assert list(found) == [str(i) for i in range(500)]
+        assert found.result() == "counted"
+        assert client.result(instance.id) == "counted"
+    with sync.Client(bench.endpoint) as client:
+        late = client.attach(instance.id)
+        assert list(late) == []
+        assert late.result() == "counted"
+
+
+def test_attaching_takes_the_messages_over(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as first, sync.Client(bench.endpoint) as second:
+        mine = first.launch("echo")
+        mine.send("one")
+        assert mine.receive() == "one"
+        mine.send("two")
+        assert mine.receive() == "two"
+        yours = second.attach(mine.id)
+        with pytest.raises(RpcError, match="another client reads"):
+            mine.receive()
+        # The first client has not acknowledged in so short a stream, so the second gets all of it.
+        assert [yours.receive(), yours.receive()] == ["one", "two"]
+        mine.send("three")
+        assert yours.receive() == "three"
+
+
+def test_a_vanished_client_is_noticed(bench: Bench) -> None:
+    proxy = Proxy(bench)
+    with sync.Client(proxy.endpoint) as client:
+        waiting = client.launch("sleep")
+        alone = client.launch("sleep", detached=True)
+        assert bench.instance(waiting.id).attached == 1
+        proxy.open = False
+        proxy.cut()
+        eventually(lambda: bench.instance(waiting.id).detached_at is not None)
+        assert bench.instance(waiting.id).attached == 0
+        assert bench.instance(alone.id).detached_at is None
+        proxy.open = True
+        eventually(lambda: bench.instance(waiting.id).attached == 1)
+        assert bench.instance(waiting.id).detached_at is None
+    eventually(lambda: bench.instance(waiting.id).detached_at is not None)
+
+
+def test_a_vanished_server_is_noticed(bench: Bench, run: Callable[..., None]) -> None:
+    async def main() -> None:
+        async with Client(bench.endpoint, patience=1) as client:
+            instance = await client.launch("sleep")
+            await anyio.to_thread.run_sync(bench.stop)
+            with pytest.raises(ConnectionLost, match="the server stops"):
+                await instance.result()
+            with pytest.raises(ConnectionLost):
+                await client.models()
+
+    run(main)
+
+
+def test_a_server_that_stays_away_is_given_up(bench: Bench) -> None:
+    proxy = Proxy(bench)
+    with sync.Client(proxy.endpoint, patience=0.5) as client:
+        instance = client.launch("sleep")
+        proxy.open = False
+        proxy.cut()
+        with pytest.raises(ServerUnreachable, match="has not come back within 0.5 s"):
+            instance.result()
+
+
+def test_nobody_listens(run: Callable[..., None]) -> None:
+    async def main() -> None:
+        with pytest.raises(
+            ServerUnreachable, match="no server at tcp://127.0.0.1:1;.*pie-py serve"
+        ):
+            async with Client("tcp://127.0.0.1:1"):
+                raise AssertionError
+        with pytest.raises(ServerUnreachable, match="is no endpoint"):
+            async with Client("http://example"):
+                raise AssertionError
+        with pytest.raises(ServerUnreachable, match="wants a key"):
+            async with Client("tcp://192.0.2.1:7743"):
+                raise AssertionError
+
+    run(main)
+
+
+def test_exceptions_of_the_user_pass_through(bench: Bench, run: Callable[..., None]) -> None:
+    async def main() -> None:
+        with pytest.raises(KeyError, match="mine"):
+            async with Client(bench.endpoint) as client:
+                await client.launch("sleep")
+                raise KeyError("mine")
+
+    run(main)
+
+
+def test_a_launch_that_is_given_up_ends(bench: Bench, run: Callable[..., None]) -> None:
+    async def main() -> None:
+        async with Client(bench.endpoint) as client:
+            with anyio.move_on_after(0) as scope:
+                await client.launch("sleep")
+            assert scope.cancelled_caught
+            await client.server_info()  # answered after the launch
+            await eventually_async(
+                lambda: all(i.state is State.KILLED for i in bench.behaviours.instances())
+            )
+
+    run(main)
+
+
+def test_ipc_and_an_endpoint_in_use(tmp_path: Path) -> None:
+    with Bench(tmp_path / "a", f"ipc://{tmp_path}/door") as bench:
+        with sync.Client(bench.endpoint) as client:
+            assert client.launch("count", ["0"]).result() == "counted"
+        with (
+            pytest.raises(EndpointInUse, match="--endpoint"),
+            Bench(tmp_path / "b", bench.endpoint),
+        ):
+            pass
+    with Bench(tmp_path / "c") as first, pytest.raises(EndpointInUse, match="in use already"):
+        Bench(tmp_path / "d", first.endpoint).__enter__()
+
+
+def test_too_large_messages(tmp_path: Path) -> None:
+    with Bench(tmp_path, message_bytes=1000) as bench, sync.Client(bench.endpoint) as client:
+        talker = client.launch("echo")
+        with pytest.raises(RpcError, match="a message of 1001 bytes; this server takes 1000"):
+            talker.send("x" * 1001)
+        talker.send("x" * 1000)
+        assert talker.receive() == "x" * 1000
+        with pytest.raises(RpcError, match="arguments have more than"):
+            client.launch("count", ["9" * ((1 << 20) + 1)])
+        with pytest.raises(RpcError, match="this server takes"):
+            client.launch("count", ["9" * (1 << 23)])
