@@ -50,8 +50,8 @@ def forward(
         receiving = pages
         if output_pages != input_pages:
             receiving = space.pages.find(output_pages, pool.size)
-        _check_distinct(receiving, output_pages, "page")
         room = _room(pool, receiving, count)
+        _check_distinct(room.pages, output_pages, "page")
     rows = None
     if len(mask):
         _check_mask(mask, count, int(used.sum()) + count)
@@ -80,8 +80,8 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
         raise ApiError(
             "invalid-argument", f"{len(masks)} masks for {len(physical)} pages; give one a page"
         )
-    _check_distinct(physical, pages, "page")
     _check_mutable(pool, physical)
+    _check_distinct(physical, pages, "page")
     beyond = masks.astype(np.uint64) >> pool.used[physical].astype(np.uint64)
     if beyond.any():
         i = int(np.argmax(beyond > 0))

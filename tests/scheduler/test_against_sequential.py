@@ -1,0 +1,429 @@
+"""Random programs of many instances, compared with the same calls carried out one by one.
+
+The reference below knows only the contract: virtual pages of slots, embeds, calls that take effect at
+once. The real side batches across queues, keeps up to two plans in flight, kills instances, reuses
+their pages. Whatever it does, every distribution, fill count and error must be the reference's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from fixtures import Server
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from symbolic_worker import Slot, distribution, run_forward
+
+from pie_control.api import allocate, forward, runtime, text
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+
+PAGE = 8
+
+
+@dataclass(eq=False)
+class Page:
+    """A page as the contract describes it: its filled slots, the first ones."""
+
+    slots: list[Slot] = field(default_factory=list)
+    immutable: bool = False
+
+
+@dataclass(eq=False)
+class Lane:
+    """A queue and what its commands alone touch. Lanes of one instance share nothing."""
+
+    instance: Instance
+    queue: int
+    pages: dict[int, Page] = field(default_factory=dict)  # by address
+    embeds: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    expected: dict[int, list[int]] = field(default_factory=dict)  # tokens by future
+    marks: list[int] = field(default_factory=list)
+
+
+def spans(addresses: list[int]) -> list[int]:
+    """Addresses as spans, neighbours joined."""
+    out: list[int] = []
+    for address in addresses:
+        if out and out[-2] + out[-1] == address:
+            out[-1] += 1
+        else:
+            out += [address, 1]
+    return out
+
+
+def runs(visible: list[bool]) -> list[int]:
+    """One row of a mask in run-length form."""
+    lengths, last = [0], False
+    for bit in visible:
+        if bit == last:
+            lengths[-1] += 1
+        else:
+            lengths.append(1)
+            last = bit
+    return [len(lengths), *lengths]
+
+
+def outcome(call: Any, *args: Any) -> tuple[Any, str | None]:
+    """What a call returned, or the code of its error."""
+    try:
+        return call(*args), None
+    except ApiError as error:
+        return None, error.code
+
+
+class Programs(RuleBasedStateMachine):
+    @initialize(
+        policy=st.sampled_from(["adaptive", "adaptive", "eager", "k-only", "t-only"]),
+        tokens=st.sampled_from([6, 24, 1000]),
+        commands=st.sampled_from([1, 3, 100]),
+    )
+    def start(self, policy: str, tokens: int, commands: int) -> None:
+        self.server = Server(policy, max_batch_tokens=tokens, max_batch_commands=commands)
+        self.lanes: list[Lane] = []
+        self.exports: dict[tuple[str, str], list[Page]] = {}
+        self.deferred = False
+        self.launch(0, 2)
+        self.launch(1, 1)
+
+    # Instances
+
+    @rule(user=st.integers(0, 1), lanes=st.integers(1, 2))
+    def launch(self, user: int, lanes: int) -> None:
+        if len(self.lanes) > 6:
+            return
+        instance = self.server.launch(("ann", "ben")[user])
+        for _ in range(lanes):
+            lane = Lane(instance, runtime.create_queue(instance, "symbolic"))
+            self.lanes.append(lane)
+            self._allocate(lane, "page", 2)
+            if lane in self.lanes:
+                self._allocate(lane, "embed", 6)
+
+    @rule(which=st.integers(0, 10))
+    def kill(self, which: int) -> None:
+        if len(self.lanes) > 3:
+            self.server.lifecycle.kill(self.lanes[which % len(self.lanes)].instance, "test")
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        self.lanes = [lane for lane in self.lanes if lane.instance.ended is None]
+
+    # Calls
+
+    @rule(data=st.data(), what=st.sampled_from(["page", "embed"]), count=st.integers(0, 5))
+    def allocate(self, data: st.DataObject, what: str, count: int) -> None:
+        if lane := self._lane(data):
+            self._allocate(lane, what, count)
+
+    def _allocate(self, lane: Lane, what: str, count: int) -> None:
+        call = allocate.alloc_kvpage if what == "page" else allocate.alloc_emb
+        first, error = outcome(call, lane.instance, lane.queue, count)
+        self._forget_ended()
+        assert lane in self.lanes
+        if error is None:
+            if what == "page":
+                lane.pages.update((first + i, Page()) for i in range(count))
+            else:
+                lane.embeds.update((first + i, None) for i in range(count))
+        else:
+            assert error == ("out-of-resources" if count else "invalid-argument")
+
+    @rule(data=st.data())
+    def embed(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.embeds:
+            return
+        targets = self._some(data, list(lane.embeds), 4)
+        tokens = data.draw(
+            st.lists(st.integers(0, 30), min_size=len(targets), max_size=len(targets))
+        )
+        positions = [data.draw(st.integers(0, 40)) for _ in targets]
+        text.embed_txt(
+            lane.instance,
+            lane.queue,
+            np.array(tokens, np.uint32),
+            spans(positions),
+            spans(targets),
+        )
+        for target, token, position in zip(targets, tokens, positions, strict=True):
+            lane.embeds[target] = (hash(("t", token)), position)
+
+    @rule(data=st.data())
+    def forward(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        written = [e for e, value in lane.embeds.items() if value] if lane else []
+        if lane is None or not written:
+            return
+        inputs = self._some(data, written, 4)
+        pages = self._some(data, list(lane.pages), 3, least=0)
+        outputs = self._some(data, list(lane.embeds), len(inputs), least=0)
+        same = data.draw(st.booleans())
+        receiving = pages if same else self._some(data, list(lane.pages), 3, least=0)
+        columns = [slot for page in pages for slot in lane.pages[page].slots]
+        mask: list[int] = []
+        if data.draw(st.integers(0, 3)) == 0:
+            for _ in inputs:
+                width = len(columns) + len(inputs)
+                mask += runs(data.draw(st.lists(st.booleans(), min_size=width, max_size=width)))
+        _, error = outcome(
+            forward.forward,
+            lane.instance,
+            lane.queue,
+            spans(pages),
+            spans(inputs),
+            spans(receiving),
+            spans(outputs),
+            np.array(mask, np.uint32),
+        )
+        targets: list[Page] = []
+        for page in receiving:
+            kept = lane.pages[page]
+            targets += [kept] * (PAGE - len(kept.slots))
+        targets = targets[: len(inputs)]
+        if receiving and len(targets) < len(inputs):
+            assert error == "page-full"
+            return
+        if any(page.immutable for page in targets):
+            assert error == "immutable"
+            return
+        assert error is None
+        values = [lane.embeds[e] for e in inputs]
+        hidden = run_forward([v for v in values if v], columns, mask)
+        pairs = [(h, v[1]) for h, v in zip(hidden, values, strict=True) if v]
+        for kept, pair in zip(targets, pairs, strict=False):
+            kept.slots.append(Slot(*pair))
+        for embed, pair in zip(outputs, pairs[len(pairs) - len(outputs) :], strict=True):
+            lane.embeds[embed] = pair
+
+    @rule(data=st.data(), start=st.integers(0, 9), to=st.integers(0, 9))
+    def copy(self, data: st.DataObject, start: int, to: int) -> None:
+        lane = self._lane(data)
+        if lane is None or len(lane.pages) < 2:
+            return
+        a, b = (data.draw(st.sampled_from(sorted(lane.pages))) for _ in range(2))
+        count = data.draw(st.integers(0, PAGE))
+        old, new = lane.pages[a], lane.pages[b]
+        _, error = outcome(
+            allocate.copy_kvpage, lane.instance, lane.queue, a, start, b, to, count
+        )
+        if count == 0 or start + count > len(old.slots) or to > len(new.slots):
+            assert error == "invalid-argument"
+        elif to + count > PAGE:
+            assert error == "page-full"
+        elif new.immutable:
+            assert error == "immutable"
+        else:
+            assert error is None
+            new.slots[to : to + count] = old.slots[start : start + count]
+
+    @rule(data=st.data())
+    def mask(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.pages:
+            return
+        pages = self._some(data, list(lane.pages), 3)
+        words = [
+            data.draw(st.integers(0, (1 << len(lane.pages[page].slots)) - 1)) for page in pages
+        ]
+        wrong = data.draw(st.integers(0, 9)) == 0 and len(lane.pages[pages[0]].slots) < PAGE
+        if wrong:
+            words[0] |= 1 << PAGE - 1
+        _, error = outcome(
+            forward.mask_kvpage,
+            lane.instance,
+            lane.queue,
+            spans(pages),
+            np.array(words, np.uint32),
+        )
+        if any(lane.pages[page].immutable for page in pages):
+            assert error == "immutable"
+        elif wrong:
+            assert error == "invalid-argument"
+        else:
+            assert error is None
+            for page, word in zip(pages, words, strict=True):
+                kept = lane.pages[page]
+                kept.slots = [
+                    replace(slot, masked=bool(word >> i & 1)) for i, slot in enumerate(kept.slots)
+                ]
+
+    @rule(data=st.data(), k=st.integers(1, 1200))
+    def dist(self, data: st.DataObject, k: int) -> None:
+        lane = self._lane(data)
+        written = [e for e, value in lane.embeds.items() if value] if lane else []
+        if lane is None or not written:
+            return
+        embed = data.draw(st.sampled_from(written))
+        future = text.get_next_dist(lane.instance, lane.queue, embed, k)
+        value = lane.embeds[embed]
+        assert value is not None
+        vocab = self.server.facts.vocab_size
+        lane.expected[future] = distribution(value[0], min(k, vocab), vocab)
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane and lane.expected:
+            future = data.draw(st.sampled_from(sorted(lane.expected)))
+            del lane.expected[future]
+            runtime.cancel(lane.instance, future)
+
+    @rule(data=st.data(), priority=st.integers(-2, 2))
+    def prioritise(self, data: st.DataObject, priority: int) -> None:
+        if lane := self._lane(data):
+            runtime.set_queue_priority(lane.instance, lane.queue, priority)
+
+    @rule(data=st.data())
+    def synchronize(self, data: st.DataObject) -> None:
+        if lane := self._lane(data):
+            lane.marks.append(runtime.synchronize(lane.instance, lane.queue))
+
+    @rule(data=st.data(), what=st.sampled_from(["page", "embed"]))
+    def deallocate(self, data: st.DataObject, what: str) -> None:
+        lane = self._lane(data)
+        held: dict[int, Any] = {} if lane is None else getattr(lane, what + "s")
+        if lane is None or len(held) < 4:
+            return
+        gone = self._some(data, list(held), 2)
+        call = allocate.dealloc_kvpage if what == "page" else allocate.dealloc_emb
+        call(lane.instance, lane.queue, spans(gone))
+        for address in gone:
+            del held[address]
+        assert outcome(call, lane.instance, lane.queue, spans(gone))[1] == "invalid-handle"
+
+    @rule(data=st.data(), name=st.sampled_from("xyz"), shared=st.booleans())
+    def export(self, data: st.DataObject, name: str, shared: bool) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.pages:
+            return
+        pages = self._some(data, list(lane.pages), 2)
+        kept = [lane.pages[page] for page in pages]
+        _, error = outcome(
+            allocate.export_kvpage, lane.instance, lane.queue, spans(pages), name, shared
+        )
+        space = "" if shared else lane.instance.user
+        if (space, name) in self.exports:
+            assert error == "already-exists"
+        elif error is None:
+            self.exports[space, name] = kept
+            for page in kept:
+                page.immutable = True
+        else:
+            assert error in ("busy", "limit-exceeded")
+
+    @rule(data=st.data(), name=st.sampled_from("xyz"))
+    def import_(self, data: st.DataObject, name: str) -> None:
+        lane = self._lane(data)
+        if lane is None:
+            return
+        found = self.exports.get((lane.instance.user, name)) or self.exports.get(("", name))
+        mapped, error = outcome(allocate.import_kvpage, lane.instance, lane.queue, name)
+        if found is None:
+            assert error == "not-found"
+        else:
+            first, count = mapped
+            assert count == len(found)
+            lane.pages.update(zip(range(first, first + count), found, strict=True))
+
+    @rule(data=st.data(), name=st.sampled_from("xyz"))
+    def release(self, data: st.DataObject, name: str) -> None:
+        lane = self._lane(data)
+        if lane is None:
+            return
+        _, error = outcome(allocate.release_export, lane.instance, lane.queue, name)
+        if error is None:
+            own = (lane.instance.user, name)
+            del self.exports[own if own in self.exports else ("", name)]
+        else:
+            assert error == ("permission-denied" if ("", name) in self.exports else "not-found")
+
+    # The worker
+
+    @precondition(lambda self: len(self.server.results) < 2)
+    @rule()
+    def send(self) -> None:
+        self.server.send()
+
+    @precondition(lambda self: self.server.results)
+    @rule()
+    def deliver(self) -> None:
+        self.server.deliver()
+
+    @rule()
+    def settle(self) -> None:
+        """Runs all there is, and looks at everything."""
+        self.server.drain()
+        facts, service = self.server.facts, self.server.service
+        for lane in self.lanes:
+            for future, expected in lane.expected.items():
+                tokens, probabilities = text.take_dist(lane.instance, future)
+                assert tokens.tolist() == expected
+                assert len(probabilities) == len(expected)
+            lane.expected.clear()
+            for mark in lane.marks:
+                runtime.take(lane.instance, mark)
+            lane.marks.clear()
+            assert lane.instance.queued_commands == 0
+        held = {id(page) for lane in self.lanes for page in lane.pages.values()}
+        held |= {id(page) for pages in self.exports.values() for page in pages}
+        assert service.pages.free == facts.kv_pages - len(held)
+        assert service.embeds.free == facts.embeds - sum(len(lane.embeds) for lane in self.lanes)
+        for kind, commands, rows in self.server.worker.sizes:
+            assert commands <= facts.max_batch_commands
+            assert kind not in ("embed_text", "forward") or rows <= facts.max_batch_tokens
+        self.server.worker.sizes.clear()
+
+    @invariant()
+    def fill_counts_agree(self) -> None:
+        for lane in getattr(self, "lanes", []):
+            used = allocate.kvpage_used(lane.instance, lane.queue, spans(list(lane.pages)))
+            assert used.tolist() == [len(page.slots) for page in lane.pages.values()]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "server"):
+            return
+        self.settle()
+        self.server.lifecycle.end_all("the test is over")
+        exports = self.server.service.exports
+        for user in ("ann", "ben"):
+            for name in exports.names(user):
+                outcome(exports.release, user, name)
+                outcome(exports.release, user, name)  # a private one hides a shared one
+        stats = self.server.service.stats()
+        assert stats["exports"] == stats["exported_pages"] == stats["queues"] == 0
+        assert stats["kv_pages_free"] == self.server.facts.kv_pages
+        assert stats["embeds_free"] == self.server.facts.embeds
+        assert self.server.service.pages.masked == 0
+
+    # Choices
+
+    def _lane(self, data: st.DataObject) -> Lane | None:
+        if not self.lanes:
+            return None
+        return self.lanes[data.draw(st.integers(0, len(self.lanes) - 1))]
+
+    def _some(self, data: st.DataObject, values: list[int], most: int, least: int = 1) -> list[int]:
+        """A few different values in some order."""
+        if not values:
+            return []
+        return data.draw(
+            st.lists(
+                st.sampled_from(values),
+                min_size=least,
+                max_size=max(least, min(most, len(values))),
+                unique=True,
+            )
+        )
+
+
+Programs.TestCase.settings = settings(
+    max_examples=120,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestPrograms = Programs.TestCase
