@@ -74,7 +74,7 @@ impl Args {
     pub fn finish(self) -> Result {
         match self.rest.first() {
             None => Ok(()),
-            Some(argument) => Err(Error::usage(format!("unknown argument {argument:?}"))),
+            Some(argument) => Err(Error::usage(format!("unknown argument {argument}"))),
         }
     }
 

@@ -1,16 +1,16 @@
 //! SDK of pie_py for Rust: programs that run beside a language model and drive its inference.
 //!
 //! ```ignore
-//! use inferlet::{get_auto_model, max_len, session, Args, Result, Sampler};
+//! use inferlet::{session, Args, Context, Model, Result, Sampler};
 //!
 //! #[inferlet::main]
 //! async fn main(mut args: Args) -> Result {
 //!     let prompt: String = args.value_from_str("--prompt")?;
 //!     args.finish()?;
-//!     let mut context = get_auto_model()?.create_context()?;
+//!     let mut context = Context::new(&Model::load()?)?;
 //!     context.fill(&prompt)?;
-//!     let mut generation = context.stream(Sampler::greedy(), max_len(64));
-//!     while let Some(piece) = generation.next().await? {
+//!     let mut generation = context.generate(Sampler::greedy()).max_tokens(64);
+//!     while let Some(piece) = generation.next_text().await? {
 //!         session::stream(&piece).await?;
 //!     }
 //!     Ok(())
@@ -25,19 +25,33 @@
 mod abi;
 pub mod allocate;
 mod args;
+pub mod chat;
+mod context;
 mod error;
 #[doc(hidden)]
 pub mod export;
 pub mod forward;
 mod future;
+mod generation;
+pub mod json;
 mod log;
+mod model;
+mod random;
 pub mod runtime;
+mod sampler;
 pub mod session;
+pub mod stream;
 pub mod task;
 pub mod text;
 
 pub use args::{Args, Keys};
+pub use context::Context;
 pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
+pub use generation::Generator;
 pub use inferlet_macros::main;
+pub use model::{Model, Tokenizer};
+pub use random::Random;
+pub use sampler::{Sampler, DISTRIBUTION_SIZE};
 pub use task::{join, join_all, select, select_all, spawn, timeout};
+pub use text::Distribution;

@@ -1,0 +1,236 @@
+//! Generating tokens one after the other.
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::random::Random;
+use crate::sampler::Sampler;
+use crate::stream::{StopStrings, TextDecoder};
+use crate::text::Distribution;
+
+/// A generation under way; made by [`Context::generate`].
+///
+/// ```ignore
+/// let text = context.generate(Sampler::greedy()).max_tokens(64).collect_text().await?;
+///
+/// let mut generation = context.generate(Sampler::top_p(0.6, 0.95)).stop_strings(["\n\n"]);
+/// while let Some(piece) = generation.next_text().await? { ... }
+/// ```
+///
+/// A generated token joins the context; the stop token that ends a generation does not. The text of
+/// a stop string is left out of the text, its tokens stay in the context.
+pub struct Generator<'a> {
+    context: &'a mut Context,
+    sampler: Sampler,
+    random: Option<Random>,
+    max_tokens: Option<usize>,
+    stop_tokens: Vec<u32>,
+    stop_strings: StopStrings,
+    decoder: Option<TextDecoder>,
+    count: usize,
+    started: bool,
+    done: bool,
+}
+
+impl<'a> Generator<'a> {
+    pub(crate) fn new(context: &'a mut Context, sampler: Sampler) -> Generator<'a> {
+        let stop_tokens = context.model().stop_tokens().to_vec();
+        Generator {
+            context,
+            random: sampler.seed().map(Random::seeded),
+            sampler,
+            max_tokens: None,
+            stop_tokens,
+            stop_strings: StopStrings::new([""; 0]),
+            decoder: None,
+            count: 0,
+            started: false,
+            done: false,
+        }
+    }
+
+    /// Sets the most tokens to generate; up to the model's longest context unless set.
+    pub fn max_tokens(mut self, count: usize) -> Generator<'a> {
+        self.max_tokens = Some(count);
+        self
+    }
+
+    /// Sets the tokens that end the generation; the model's own unless set.
+    pub fn stop_tokens(mut self, tokens: impl IntoIterator<Item = u32>) -> Generator<'a> {
+        self.stop_tokens = tokens.into_iter().collect();
+        self
+    }
+
+    /// Sets strings that end the generation as well.
+    pub fn stop_strings(
+        mut self,
+        strings: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Generator<'a> {
+        self.stop_strings = StopStrings::new(strings);
+        self
+    }
+
+    /// Makes the choices repeatable, if there is a seed; overrides the sampler's.
+    pub fn seed(mut self, seed: impl Into<Option<u64>>) -> Generator<'a> {
+        self.random = seed.into().map(Random::seeded);
+        self
+    }
+
+    /// Tokens so far.
+    pub fn tokens_generated(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nothing more comes.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The next token; `None` at the end.
+    pub async fn next_token(&mut self) -> Result<Option<u32>> {
+        self.start()?;
+        if !self.stop_strings.is_empty() {
+            self.start_decoder()?;
+        }
+        let token = self.advance().await?;
+        if let Some(token) = token {
+            self.decode(token)?;
+        }
+        Ok(token)
+    }
+
+    /// The next piece of text, of whole characters and never empty; `None` at the end.
+    pub async fn next_text(&mut self) -> Result<Option<String>> {
+        self.start()?;
+        if !self.done {
+            self.start_decoder()?;
+        }
+        while let Some(token) = self.advance().await? {
+            let text = self.decode(token)?;
+            if !text.is_empty() {
+                return Ok(Some(text));
+            }
+        }
+        let rest = self.rest()?;
+        Ok((!rest.is_empty()).then_some(rest))
+    }
+
+    /// All tokens.
+    pub async fn collect_tokens(mut self) -> Result<Vec<u32>> {
+        let mut tokens = Vec::new();
+        while let Some(token) = self.next_token().await? {
+            tokens.push(token);
+        }
+        Ok(tokens)
+    }
+
+    /// All text.
+    pub async fn collect_text(mut self) -> Result<String> {
+        if self.stop_strings.is_empty() {
+            // Nobody looks at the text before its end: decode it once.
+            self.start()?;
+            let mut tokens = self.context.tail();
+            let tokenizer = self.context.model().tokenizer();
+            let before = tokenizer.decode(&tokens)?.len();
+            while let Some(token) = self.next_token().await? {
+                tokens.push(token);
+            }
+            let text = tokenizer.decode(&tokens)?;
+            return Ok(text.get(before..).unwrap_or_default().to_owned());
+        }
+        let mut text = String::new();
+        while let Some(piece) = self.next_text().await? {
+            text.push_str(&piece);
+        }
+        Ok(text)
+    }
+
+    /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
+    /// [`accept`](Generator::accept) to continue with a token of your own choice.
+    pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
+        self.start()?;
+        self.context.next_distribution(k).await
+    }
+
+    /// Continues with a token chosen by the program, as if it had been sampled. False if it ends the
+    /// generation: a stop token, or after the end.
+    pub fn accept(&mut self, token: u32) -> Result<bool> {
+        self.start()?;
+        Ok(self.take(token))
+    }
+
+    fn start(&mut self) -> Result {
+        if self.started {
+            return Ok(());
+        }
+        self.started = true;
+        self.context.start_turn()?;
+        let longest = self.context.model().max_position() as usize;
+        let room = longest.saturating_sub(self.context.len());
+        let most = self.max_tokens.map_or(room, |most| most.min(room));
+        self.max_tokens = Some(most);
+        self.done = most == 0;
+        self.context.expect(most);
+        Ok(())
+    }
+
+    fn start_decoder(&mut self) -> Result {
+        if self.decoder.is_none() && self.count == 0 {
+            let tokenizer = self.context.model().tokenizer();
+            self.decoder = Some(TextDecoder::new(tokenizer, &self.context.tail())?);
+        }
+        Ok(())
+    }
+
+    async fn advance(&mut self) -> Result<Option<u32>> {
+        if self.done {
+            return Ok(None);
+        }
+        let distribution = self.context.next_distribution(self.sampler.size()).await?;
+        let token = if self.sampler.is_greedy() {
+            distribution.max_index()
+        } else {
+            let random = match &mut self.random {
+                Some(random) => random,
+                none => none.insert(Random::from_host()?),
+            };
+            self.sampler.choose(&distribution, random)
+        };
+        Ok(self.take(token).then_some(token))
+    }
+
+    /// Appends a token to the context, unless it ends the generation.
+    fn take(&mut self, token: u32) -> bool {
+        if self.done {
+            return false;
+        }
+        if self.stop_tokens.contains(&token) {
+            self.done = true;
+            return false;
+        }
+        self.context.push(token);
+        self.count += 1;
+        self.done = Some(self.count) == self.max_tokens;
+        true
+    }
+
+    /// The text that a token completes, if anybody reads text.
+    fn decode(&mut self, token: u32) -> Result<String> {
+        let Some(decoder) = &mut self.decoder else { return Ok(String::new()) };
+        let (text, found) = self.stop_strings.feed(decoder.feed(token)?);
+        if found {
+            self.done = true;
+            self.decoder = None;
+        }
+        Ok(text)
+    }
+
+    /// Text that waited for more, at the end.
+    fn rest(&mut self) -> Result<String> {
+        let Some(mut decoder) = self.decoder.take() else { return Ok(String::new()) };
+        let (mut text, found) = self.stop_strings.feed(decoder.finish()?);
+        if !found {
+            text.push_str(&self.stop_strings.finish());
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,262 @@
+//! A small JSON reader, for what the host describes in JSON, and for messages of clients.
+
+use std::fmt::Write;
+
+use crate::error::{Error, ErrorCode, Result};
+
+/// How deep lists and objects may lie in each other.
+const MAX_DEPTH: usize = 128;
+
+/// A JSON value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// Any number.
+    Number(f64),
+    /// A string.
+    Text(String),
+    /// A list.
+    List(Vec<Value>),
+    /// An object's members, in order.
+    Object(Vec<(String, Value)>),
+}
+
+impl Value {
+    /// A member of an object.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        match self {
+            Value::Object(members) => {
+                members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+            }
+            _ => None,
+        }
+    }
+
+    /// The number.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Value::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is a whole one in range.
+    pub fn as_u32(&self) -> Option<u32> {
+        let number = self.as_f64()?;
+        (number == f64::from(number as u32)).then_some(number as u32)
+    }
+
+    /// The truth value.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(truth) => Some(*truth),
+            _ => None,
+        }
+    }
+
+    /// The string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The list's elements.
+    pub fn as_list(&self) -> Option<&[Value]> {
+        match self {
+            Value::List(elements) => Some(elements),
+            _ => None,
+        }
+    }
+}
+
+/// Reads one JSON value; nothing may follow it.
+///
+/// Errors: `invalid-argument`, with the byte at which the text is wrong.
+pub fn parse(text: &str) -> Result<Value> {
+    let mut reader = Reader { text, at: 0 };
+    let value = reader.value(0)?;
+    reader.space();
+    match reader.at == text.len() {
+        true => Ok(value),
+        false => Err(reader.wrong("the end")),
+    }
+}
+
+/// A text as a JSON string, with its quotes.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            control if control < ' ' => {
+                let _ = write!(out, "\\u{:04x}", control as u32); // writing to a String can't fail
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, wanted: &str) -> Error {
+        let message = format!("JSON: {wanted} expected at byte {}", self.at);
+        Error::new(ErrorCode::InvalidArgument, message)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn accept(&mut self, token: &str) -> bool {
+        let found = self.text[self.at..].starts_with(token);
+        self.at += if found { token.len() } else { 0 };
+        found
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value> {
+        if depth > MAX_DEPTH {
+            return Err(self.wrong("less nesting"));
+        }
+        self.space();
+        match self.peek() {
+            Some(b'"') => Ok(Value::Text(self.string()?)),
+            Some(b'[') => self.list(depth),
+            Some(b'{') => self.object(depth),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ if self.accept("null") => Ok(Value::Null),
+            _ if self.accept("true") => Ok(Value::Bool(true)),
+            _ if self.accept("false") => Ok(Value::Bool(false)),
+            _ => Err(self.wrong("a value")),
+        }
+    }
+
+    fn number(&mut self) -> Result<Value> {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) {
+            self.at += 1;
+        }
+        let number = self.text[start..self.at].parse();
+        number.map(Value::Number).map_err(|_| self.wrong("a number"))
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value> {
+        self.at += 1;
+        let mut elements = Vec::new();
+        self.space();
+        if self.accept("]") {
+            return Ok(Value::List(elements));
+        }
+        loop {
+            elements.push(self.value(depth + 1)?);
+            self.space();
+            if self.accept("]") {
+                return Ok(Value::List(elements));
+            }
+            if !self.accept(",") {
+                return Err(self.wrong("a comma or ]"));
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Value> {
+        self.at += 1;
+        let mut members = Vec::new();
+        self.space();
+        if self.accept("}") {
+            return Ok(Value::Object(members));
+        }
+        loop {
+            self.space();
+            let name = self.string()?;
+            self.space();
+            if !self.accept(":") {
+                return Err(self.wrong("a colon"));
+            }
+            members.push((name, self.value(depth + 1)?));
+            self.space();
+            if self.accept("}") {
+                return Ok(Value::Object(members));
+            }
+            if !self.accept(",") {
+                return Err(self.wrong("a comma or }"));
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<String> {
+        if !self.accept("\"") {
+            return Err(self.wrong("a string"));
+        }
+        let mut out = String::new();
+        loop {
+            let rest = &self.text[self.at..];
+            let plain = rest.find(['"', '\\']).ok_or_else(|| self.wrong("a closing quote"))?;
+            out.push_str(&rest[..plain]);
+            self.at += plain + 1;
+            if rest.as_bytes()[plain] == b'"' {
+                return Ok(out);
+            }
+            out.push(self.escape()?);
+        }
+    }
+
+    fn escape(&mut self) -> Result<char> {
+        let kind = self.peek();
+        self.at += 1;
+        Ok(match kind {
+            Some(b'n') => '\n',
+            Some(b't') => '\t',
+            Some(b'r') => '\r',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(mark @ (b'"' | b'\\' | b'/')) => char::from(mark),
+            Some(b'u') => {
+                let first = self.unit()?;
+                match char::from_u32(first) {
+                    Some(character) => character,
+                    None if first < 0xDC00 && self.accept("\\u") => {
+                        let second = self.unit()?.wrapping_sub(0xDC00);
+                        let joined = 0x10000 + ((first - 0xD800) << 10) + second;
+                        let paired = (second < 0x400).then(|| char::from_u32(joined)).flatten();
+                        paired.ok_or_else(|| self.wrong("the second half of a character"))?
+                    }
+                    None => return Err(self.wrong("a whole character")),
+                }
+            }
+            _ => {
+                self.at -= 1;
+                return Err(self.wrong("an escape"));
+            }
+        })
+    }
+
+    /// The four hexadecimal digits of a UTF-16 unit.
+    fn unit(&mut self) -> Result<u32> {
+        let digits = self.text.get(self.at..self.at + 4);
+        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let unit = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let unit = unit.ok_or_else(|| self.wrong("four hexadecimal digits"))?;
+        self.at += 4;
+        Ok(unit)
+    }
+}
