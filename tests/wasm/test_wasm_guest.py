@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -437,3 +438,36 @@ def test_cpu_time_is_that_of_the_turns(start: Start) -> None:
     made.resume("")
     finish(made)
     assert made.cpu_ns > spent
+
+
+@pytest.mark.parametrize("how", ["python", "sort", "json"])
+def test_host_functions_may_recurse_on_the_stack_of_a_deep_guest(start: Start, how: str) -> None:
+    """Host functions run on the fiber: Python's own recursion limit must come before its end."""
+
+    def through_sort(depth: int) -> Any:
+        return sorted([depth], key=lambda _: through_sort(depth + 1))
+
+    def through_python(depth: int) -> Any:
+        return through_python(depth + 1)
+
+    recurse = {
+        "python": lambda: through_python(0),
+        "sort": lambda: through_sort(0),
+        "json": lambda: json.loads("[" * 100_000),
+    }[how]
+
+    def call(state: Any) -> str:
+        with pytest.raises(RecursionError):
+            recurse()
+        return "survived"
+
+    deep = """(func $deep (param i32)
+        (if (local.get 0)
+          (then (call $deep (i32.sub (local.get 0) (i32.const 1))))
+          (else (call $work (i32.const 1024))))
+        (drop (i32.load (i32.const 0))))"""
+    body = "(call $deep (i32.const 40000)) (i32.const 1024)"
+    assert finish(start([work(call)], body, extra=deep)) == (True, "survived")
+    with pytest.raises(GuestTrap) as trapped:  # it was nearly at the end of its own stack
+        finish(start([work(call)], body.replace("40000", "200000"), extra=deep))
+    assert trapped.value.kind == "stack-overflow"

@@ -30,8 +30,10 @@ from pie_control.wasm.ticker import Ticker
 
 log = structlog.get_logger("pie.wasm")
 
-WASM_STACK = 1 << 20  # bytes a guest's calls may nest to; CPython in Wasm needs half of it
-FIBER_STACK = 3 << 20  # the guest's and, above it, the host functions it calls
+WASM_STACK = (
+    2 << 20
+)  # bytes a guest's calls may take; CPython reaches its own recursion limit in it
+FIBER_STACK = 4 << 20  # the guest's calls and, above them, the host functions that they call
 RESERVATION = 4 << 30  # address space of a memory: all that 32 bits reach, so loads need no checks
 GUARD = 32 << 20
 MEMORIES = 2  # most linear memories of one component
