@@ -9,7 +9,8 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:7743"
+from pie_py.endpoint import DEFAULT_ENDPOINT
+
 EMBEDDED_MODEL = "pie-tiny"
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:7743"
 
 
 class BadEndpoint(ValueError):
@@ -54,3 +58,18 @@ def parse_endpoint(text: str) -> Endpoint:
             f"{text!r} is no endpoint; give tcp://HOST:PORT (as tcp://127.0.0.1:7743) or ipc://PATH"
         )
     return Endpoint(text, found[1], None)
+
+
+def answers(endpoint: Endpoint, seconds: float = 1.0) -> bool:
+    """Whether something listens at an endpoint: a quick look, no conversation."""
+    with suppress(OSError):
+        if endpoint.path is not None:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(seconds)
+                probe.connect(endpoint.path)
+        else:
+            assert endpoint.host is not None
+            port = int(endpoint.text.rpartition(":")[2])
+            socket.create_connection((endpoint.host.strip("[]"), port), seconds).close()
+        return True
+    return False

@@ -85,7 +85,8 @@ class Client:
         """Connects; see `Client`."""
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
-            client = stack.enter_context(portal.wrap_async_context_manager(self._make()))
+            manager = portal.wrap_async_context_manager(self._make())
+            client: asynchronous.Client = stack.enter_context(manager)
             self._portal, self._client = portal, client
             self._stack = stack.pop_all()
         return self

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket as unix_sockets
 import time
 from collections.abc import Awaitable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -27,7 +24,7 @@ from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Sess
 from pie_py import __version__
 from pie_py.config import ServerConfig
 from pie_py.contract import contract_version
-from pie_py.endpoint import Endpoint, parse_endpoint
+from pie_py.endpoint import Endpoint, answers, parse_endpoint
 from pie_py.keys import KeyStore
 from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
@@ -447,8 +444,8 @@ class RpcServer:
 
 
 def _bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
-    if endpoint.path is not None and _listens(endpoint.path):
-        raise _in_use(endpoint)
+    if endpoint.path is not None and answers(endpoint):
+        raise _in_use(endpoint)  # ZeroMQ would replace that server's socket without a word
     try:
         socket.bind(endpoint.text)
     except zmq.ZMQError as error:
@@ -460,16 +457,6 @@ def _bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
     bound = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(bound, bytes)
     return bound.rstrip(b"\0").decode()
-
-
-def _listens(path: str) -> bool:
-    """Whether a server answers on a Unix socket. ZeroMQ would replace it without a word."""
-    if not Path(path).exists():
-        return False
-    with unix_sockets.socket(unix_sockets.AF_UNIX) as probe, suppress(OSError):
-        probe.connect(path)
-        return True
-    return False
 
 
 def _in_use(endpoint: Endpoint) -> EndpointInUse:

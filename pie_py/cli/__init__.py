@@ -1,0 +1,66 @@
+"""The command line. A command is a module of this package with a click command named `command`."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+# Modules are imported when their command is used: starting fast matters more than finding typos early.
+COMMANDS = {
+    "run": "pie_py.cli.run",
+    "serve": "pie_py.cli.serve",
+    "build": "pie_py.cli.build",
+    "upload": "pie_py.cli.upload",
+    "launch": "pie_py.cli.launch",
+    "ps": "pie_py.cli.ps",
+    "attach": "pie_py.cli.attach",
+    "logs": "pie_py.cli.logs",
+    "kill": "pie_py.cli.kill",
+    "models": "pie_py.cli.models",
+    "programs": "pie_py.cli.programs",
+    "keys": "pie_py.cli.keys",
+    "version": "pie_py.cli.version",
+    "bench": "pie_py.bench.command",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        # The benchmarks are a part that an installation may lack.
+        return [name for name, module in COMMANDS.items() if importlib.util.find_spec(module)]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        module = COMMANDS.get(name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from pie_py.cli.version import version_text
+
+        click.echo(version_text())
+        context.exit()
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the versions of pie_py and of its contract.",
+)
+def main() -> None:
+    """Serves programs, not prompts: inferlets run beside the model and drive inference themselves.
+
+    Answers go to standard output, everything else to standard error. Exit status: 0, or 1 if an
+    inferlet or the command failed, or 2 for wrong usage.
+    """

@@ -1,0 +1,31 @@
+"""`pie-py attach`: reads from an instance that runs."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pie_py.cli.connect import errors_shown, server_options
+
+
+@click.command("attach")
+@click.argument("instance")
+@server_options
+def command(instance: str, endpoint: str | None, key: str | None) -> None:
+    """Print what INSTANCE sends and what nobody has read yet, then its result.
+
+    Ctrl-C detaches and lets it run.
+    """
+    import anyio
+
+    from pie_py.cli.stream import leave, show
+    from pie_py.client import Client
+
+    async def main() -> int:
+        async with Client(endpoint, key) as client:
+            return await show(await client.attach(instance), leave)
+
+    with errors_shown():
+        status = anyio.run(main)
+    sys.exit(status)

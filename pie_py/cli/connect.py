@@ -1,0 +1,73 @@
+"""Options and errors that all commands that talk to a server share."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def server_options(function: Function) -> Function:
+    """Adds `--endpoint` and `--key`."""
+    for option in (
+        click.option(
+            "--key",
+            type=click.Path(exists=True, dir_okay=False),
+            envvar="PIE_PY_KEY",
+            help="Key file, for a server on another machine.",
+        ),
+        click.option(
+            "--endpoint",
+            metavar="ENDPOINT",
+            envvar="PIE_PY_ENDPOINT",
+            help="The server's tcp://HOST:PORT or ipc://PATH.  [default: tcp://127.0.0.1:7743]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def json_option(function: Function) -> Function:
+    """Adds `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(
+        function
+    )
+
+
+@contextmanager
+def errors_shown() -> Iterator[None]:
+    """Turns the client's errors into a line on standard error and the exit status."""
+    from pie_py.client import ClientError, UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_USAGE)
+    except ClientError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def with_client(function: Callable[..., None]) -> Callable[..., None]:
+    """Passes a connected sync client first, made from `--endpoint` and `--key`."""
+
+    @server_options
+    @functools.wraps(function)
+    def wrapped(endpoint: str | None, key: str | None, **options: Any) -> None:
+        from pie_py.client import sync
+
+        with errors_shown(), sync.Client(endpoint, key) as client:
+            function(client, **options)
+
+    return wrapped

@@ -1,0 +1,78 @@
+"""What the commands write: answers to standard output, all else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+
+def say(text: str) -> None:
+    """Tells the user something, on standard error."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Shows on standard error what takes time, as a spinner if somebody watches."""
+    if not sys.stderr.isatty():
+        say(text)
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def table(rows: Sequence[dict[str, Any]], columns: dict[str, str], as_json: bool) -> None:
+    """Prints rows: as JSON with all they hold, or the columns (key to title) as text."""
+    if as_json:
+        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    cells = [list(columns.values())]
+    cells += [[_cell(key, row.get(key)) for key in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _cell(key: str, value: Any) -> str:
+    match key, value:
+        case _, None:
+            return "-"
+        case "hash", str():
+            return value[:12]
+        case (("created_ns" | "uploaded_ns"), int()):
+            return _ago(value)
+        case "size", int():
+            return _bytes(value)
+        case _, bool():
+            return "yes" if value else "no"
+        case _, float():
+            return f"{value:.1f}"
+        case _, list():
+            return " ".join(map(str, value))
+    return " ".join(str(value).split())[:80]
+
+
+def _ago(then_ns: int) -> str:
+    seconds = max(0, time.time_ns() - then_ns) // 1_000_000_000
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _bytes(size: int) -> str:
+    if size < 1000:
+        return f"{size} B"
+    if size < 1_000_000:
+        return f"{size / 1e3:.1f} kB"
+    return f"{size / 1e6:.1f} MB"

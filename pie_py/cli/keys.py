@@ -1,0 +1,83 @@
+"""`pie-py keys`: who may connect from other machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from pie_py.cli.connect import EXIT_FAILED
+from pie_py.cli.console import say
+from pie_py.keys import KeyProblem, KeyStore
+
+_folder = click.option(
+    "--data-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The server's data folder, if it is not the default.",
+)
+
+
+@click.group("keys")
+def command() -> None:
+    """Manage the keys of users who connect from other machines.
+
+    Run it on the server's machine. A server that runs takes changes in at once.
+    """
+
+
+@command.command("add")
+@click.argument("user")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The user's key file; USER.key.json here unless told.",
+)
+@_folder
+def add(user: str, output: Path | None, data_folder: Path | None) -> None:
+    """Make a key for USER and print its file, which is all that the user needs."""
+    output = output or Path(f"{user}.key.json")
+    with _problems_shown():
+        if output.exists():
+            raise KeyProblem(f"{output} exists already; choose another with --output")
+        _store(data_folder).add(user).write(output)
+    say(f"give {output} to {user}, over a safe channel, and to nobody else:")
+    say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
+    click.echo(str(output))
+
+
+@command.command("remove")
+@click.argument("user")
+@_folder
+def remove(user: str, data_folder: Path | None) -> None:
+    """Forget USER's key. Connections that are open stay until they break."""
+    with _problems_shown():
+        _store(data_folder).remove(user)
+
+
+@command.command("list")
+@_folder
+def list_users(data_folder: Path | None) -> None:
+    """Print the users who have a key."""
+    for user in sorted(_store(data_folder).users().values()):
+        click.echo(user)
+
+
+def _store(data_folder: Path | None) -> KeyStore:
+    if data_folder is None:
+        from pie_py.config import ServerConfig
+
+        data_folder = ServerConfig().data_folder
+    return KeyStore(data_folder)
+
+
+@contextmanager
+def _problems_shown() -> Iterator[None]:
+    try:
+        yield
+    except KeyProblem as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)

@@ -1,0 +1,40 @@
+"""`pie-py launch`: starts an instance of an uploaded program."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pie_py.cli.connect import errors_shown, server_options
+
+
+@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.argument("program")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@server_options
+@click.option("--detach", is_flag=True, help="Print the instance's id and let it run alone.")
+def command(
+    program: str, args: tuple[str, ...], endpoint: str | None, key: str | None, detach: bool
+) -> None:
+    """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
+
+    Options that are not listed here go to the inferlet; so does everything after `--`. Ctrl-C cancels
+    it.
+    """
+    import anyio
+
+    from pie_py.cli.stream import cancel, show
+    from pie_py.client import Client
+
+    async def main() -> int:
+        async with Client(endpoint, key) as client:
+            instance = await client.launch(program, list(args), detached=detach)
+            if detach:
+                click.echo(instance.id)
+                return 0
+            return await show(instance, cancel)
+
+    with errors_shown():
+        status = anyio.run(main)
+    sys.exit(status)

@@ -1,0 +1,120 @@
+"""The options that make up a server's configuration, for `serve` and `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_MODEL_FIELDS = ("page_size", "kv_pages", "dtype", "device")
+
+
+def model_options(function: Function) -> Function:
+    """Adds the options of `server_config` but for the endpoint."""
+    for option in (
+        click.option("--threads", type=int, help="Threads of the inference worker."),
+        click.option("--max-instances", type=int, help="Most instances alive at once."),
+        click.option(
+            "--policy",
+            type=click.Choice(["adaptive", "eager", "k-only", "t-only"]),
+            help="When the scheduler sends batches.",
+        ),
+        click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless told."),
+        click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
+        click.option(
+            "--kv-pages", type=int, help="Pages of the KV pool; by free memory unless told."
+        ),
+        click.option(
+            "--page-size", type=click.Choice(["8", "16", "24", "32"]), help="Tokens a page."
+        ),
+        click.option(
+            "--model",
+            "models",
+            multiple=True,
+            metavar="MODEL",
+            help="A folder or hub id of a model to serve; the embedded one unless told. Repeatable.",
+        ),
+        click.option(
+            "--config",
+            "file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="TOML file with the fields of ServerConfig; options and environment win.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def server_config(
+    *,
+    endpoint: str | None,
+    file: Path | None,
+    models: tuple[str, ...],
+    policy: str | None,
+    threads: int | None,
+    max_instances: int | None,
+    **model_fields: Any,
+) -> Any:
+    """Builds a ServerConfig: defaults, then the file, then the environment, then the options.
+
+    Raises:
+        click.UsageError: naming what is wrong.
+    """
+    import tomllib
+
+    from pydantic import ValidationError
+    from pydantic_settings import (
+        BaseSettings,
+        PydanticBaseSettingsSource,
+        TomlConfigSettingsSource,
+    )
+
+    from pie_py.config import ModelConfig, ServerConfig
+
+    class FromFile(ServerConfig):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            found = (init_settings, env_settings)
+            return found if file is None else (*found, TomlConfigSettingsSource(cls, file))
+
+    options: dict[str, Any] = {
+        key: value
+        for key, value in (
+            ("endpoint", endpoint),
+            ("worker_threads", threads),
+            ("max_instances", max_instances),
+            ("scheduler", None if policy is None else {"policy": policy}),
+        )
+        if value is not None
+    }
+    chosen = {k: v for k, v in model_fields.items() if k in _MODEL_FIELDS and v is not None}
+    try:
+        if models:
+            options["models"] = [{"source": source, **chosen} for source in models]
+        config = FromFile(**options)
+        if chosen and not models:
+            changed = [
+                ModelConfig(**{**model.model_dump(exclude_unset=True), **chosen})
+                for model in config.models
+            ]
+            config = config.model_copy(update={"models": tuple(changed)})
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            for fault in error.errors(include_url=False)
+        ]
+        raise click.UsageError("the configuration is wrong: " + "; ".join(lines)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise click.UsageError(f"{file}: {error}") from None
+    return config

@@ -1,0 +1,78 @@
+"""What `run` and `build` are pointed at: a source, a component, a crate, or a folder of the library."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pie_py.resources import shared_folder
+
+DESCRIPTION = "inferlet.toml"
+
+
+class BadTarget(Exception):
+    """Nothing that can be run; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that can be run or built."""
+
+    kind: Literal["python", "component", "crate"]
+    path: Path  # a file, or the crate's folder
+    name: str
+
+
+def find_target(text: str, entry: str | None = None) -> Target | None:
+    """Finds what a path or a library inferlet's name means; None if it is neither.
+
+    Raises:
+        BadTarget: if it is a path to something else, or has no such entry.
+    """
+    path = Path(text)
+    if not path.exists():
+        library = shared_folder("inferlets") / text
+        if "/" in text or not (library / DESCRIPTION).is_file():
+            if path.suffix in (".py", ".wasm") or "/" in text:
+                raise BadTarget(f"{text} does not exist")
+            return None
+        path = library
+    if path.is_dir() and (path / DESCRIPTION).is_file():
+        return _described(path, entry)
+    if entry is not None:
+        raise BadTarget(f"--entry chooses in a folder with {DESCRIPTION}; {text} has none")
+    return _plain(path, path.stem if path.is_file() else path.resolve().name)
+
+
+def _plain(path: Path, name: str) -> Target:
+    if path.is_dir():
+        if (path / "Cargo.toml").is_file():
+            return Target("crate", path, name)
+        raise BadTarget(f"{path} has neither {DESCRIPTION} nor Cargo.toml: no inferlet is in it")
+    if path.suffix == ".py":
+        return Target("python", path, name)
+    with path.open("rb") as file:
+        if file.read(4) == b"\0asm":
+            return Target("component", path, name)
+    raise BadTarget(f"{path} is neither a Python source (.py) nor a WebAssembly component")
+
+
+def _described(folder: Path, entry: str | None) -> Target:
+    file = folder / DESCRIPTION
+    try:
+        described = tomllib.loads(file.read_text(encoding="utf-8"))
+        entries: dict[str, str] = described["entries"]
+        name: str = described["name"]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadTarget(f"{file}: {error}") from None
+    except KeyError as error:
+        raise BadTarget(f"{file} has no {error.args[0]!r}") from None
+    chosen = entry or next(iter(entries), None)
+    if chosen is None or chosen not in entries:
+        raise BadTarget(f"{file} has no entry {chosen!r}; there are {', '.join(entries) or 'none'}")
+    path = folder / entries[chosen]
+    if not path.exists():
+        raise BadTarget(f"{file}: entry {chosen} names {entries[chosen]}, which does not exist")
+    return _plain(path, name if chosen == next(iter(entries)) else f"{name}-{chosen}")

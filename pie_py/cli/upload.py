@@ -1,0 +1,22 @@
+"""`pie-py upload`: gives the server a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pie_py.cli.connect import with_client
+from pie_py.client import sync
+
+
+@click.command("upload")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", help="What to call it; the file's name without its ending unless told.")
+@with_client
+def command(client: sync.Client, file: Path, name: str | None) -> None:
+    """Upload FILE, a component or a Python source, and print its content hash.
+
+    The server keeps the name for `pie-py launch`. Bytes that it has are not sent again.
+    """
+    click.echo(client.upload(file, name))
