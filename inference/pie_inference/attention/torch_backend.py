@@ -1,0 +1,269 @@
+"""Attention by PyTorch's scaled dot product, on any device.
+
+Sequences are padded into groups of similar size, so that a layer costs a few calls, whatever the
+number of sequences: one group for decoding, whose keys are gathered by an index made once a forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from numpy.typing import NDArray
+
+from pie_inference.attention.base import AttentionBackend, PreparedAttention
+from pie_inference.attention.sequences import Sequences
+from pie_inference.kv_cache import KvCache
+
+MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
+MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
+GROUP_COST = 1024  # work of a further group, in gathered keys
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some consecutive inputs of one sequence, and the keys they may attend to."""
+
+    sequence: int
+    first: int  # input, counted within the sequence
+    queries: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Pieces padded to one size."""
+
+    batch: int  # pieces
+    queries: int  # padded
+    keys: int  # padded
+    key_index: torch.Tensor | slice  # [batch * keys] slots; a range if they are consecutive
+    rows: torch.Tensor | None  # [batch * queries] inputs, None if all inputs in order
+    real: torch.Tensor | None  # rows that are not padding, None if all
+    mask: torch.Tensor | None  # [batch, 1, queries, keys], added to the scores
+    causal: bool
+    blank: torch.Tensor | None  # rows that see nothing
+
+
+class TorchAttention(AttentionBackend):
+    """Gathers keys and values from the pool and calls `scaled_dot_product_attention`."""
+
+    def __init__(self, cache: KvCache, heads: int) -> None:
+        """Serves a cache whose keys are shared by `heads` query heads."""
+        self.cache = cache
+        self.heads = heads
+        self._gathered = cache.data.new_empty(0)
+
+    def prepare(self, sequences: Sequences) -> PreparedAttention:
+        """Groups the sequences and makes their indices and masks."""
+        keys = _KeySlots(sequences)
+        row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
+        groups = [
+            self._group(sequences, keys, members)
+            for members in _grouped(_pieces(sequences), max(1, MAX_GATHER_BYTES // row))
+        ]
+        return _TorchPrepared(self, self._tensor(sequences.input_slots), groups)
+
+    def _tensor(self, array: Int64) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.cache.data.device)
+
+    def _group(self, sequences: Sequences, keys: _KeySlots, pieces: list[_Piece]) -> _Group:
+        sequence, first, queries, lengths = np.array(
+            [(p.sequence, p.first, p.queries, p.keys) for p in pieces], np.int64
+        ).T
+        most_queries, most_keys = int(queries.max()), int(lengths.max())
+        # Padding repeats a row of the same piece: nothing of another sequence comes in.
+        columns = np.minimum(np.arange(most_keys), lengths[:, None] - 1)
+        slots = keys.slots[keys.starts[sequence][:, None] + columns].reshape(-1)
+        lanes = np.arange(most_queries)
+        inputs = sequences.input_starts[sequence] + first
+        rows = (inputs[:, None] + np.minimum(lanes, queries[:, None] - 1)).reshape(-1)
+        padded = bool((queries != most_queries).any())
+        total = int(sequences.input_starts[-1])
+        context = np.diff(sequences.context_starts)[sequence]
+        explicit = any(p.sequence in sequences.visible for p in pieces)
+        causal = most_queries > 1 and not explicit and not (context + first).any()
+        mask = blank = None
+        if explicit or (not causal and (most_queries > 1 or bool((lengths != most_keys).any()))):
+            last = np.minimum((context + first)[:, None] + lanes, lengths[:, None] - 1)
+            seen = np.arange(most_keys) <= last[:, :, None]
+            hidden_rows = _apply_explicit(sequences, pieces, seen)
+            if hidden_rows.size:
+                blank = self._tensor(hidden_rows)
+            mask = self._additive(seen)
+        return _Group(
+            batch=len(pieces),
+            queries=most_queries,
+            keys=most_keys,
+            key_index=_as_slice(slots) or self._tensor(slots),
+            rows=None if not padded and rows.size == total else self._tensor(rows),
+            real=(
+                self._tensor(np.flatnonzero((lanes < queries[:, None]).reshape(-1)))
+                if padded
+                else None
+            ),
+            mask=mask,
+            causal=causal,
+            blank=blank,
+        )
+
+    def _additive(self, seen: NDArray[np.bool_]) -> torch.Tensor:
+        data = self.cache.data
+        hidden = torch.from_numpy(~seen).unsqueeze(1).to(data.device)
+        return torch.zeros(hidden.shape, dtype=data.dtype, device=data.device).masked_fill_(
+            hidden, float("-inf")
+        )
+
+    def gather(self, layer: int, group: _Group) -> torch.Tensor:
+        """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
+        rows = self.cache.rows[layer]
+        if isinstance(group.key_index, slice):
+            found = rows[group.key_index]
+        else:
+            width: int = rows.shape[1]
+            needed = group.batch * group.keys * width
+            if self._gathered.numel() < needed:
+                # Kept: fresh memory of this size would be mapped anew in every call.
+                self._gathered = rows.new_empty(needed)
+            found = self._gathered[:needed].view(-1, width)
+            torch.index_select(rows, 0, group.key_index, out=found)
+        cache = self.cache
+        return found.view(group.batch, group.keys, 2, cache.kv_heads, cache.head_dim)
+
+
+class _TorchPrepared(PreparedAttention):
+    def __init__(self, backend: TorchAttention, slots: torch.Tensor, groups: list[_Group]) -> None:
+        self._backend = backend
+        self._slots = slots
+        self._groups = groups
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        self._backend.cache.rows[layer].index_copy_(0, self._slots, keys_values)
+
+    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor | None = None
+        for group in self._groups:
+            rows = queries if group.rows is None else queries.index_select(0, group.rows)
+            found = self._attend_group(rows, self._backend.gather(layer, group), group)
+            if group.blank is not None:
+                found.index_fill_(0, group.blank, 0.0)
+            if group.rows is None:
+                return found
+            if result is None:
+                result = found.new_empty((queries.shape[0], found.shape[1]))
+            if group.real is None:
+                result.index_copy_(0, group.rows, found)
+            else:
+                rows_ = group.rows.index_select(0, group.real)
+                result.index_copy_(0, rows_, found.index_select(0, group.real))
+        assert result is not None
+        return result
+
+    def _attend_group(
+        self, queries: torch.Tensor, keys_values: torch.Tensor, group: _Group
+    ) -> torch.Tensor:
+        """Output `[batch * queries, heads * head_dim]` of one group."""
+        key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
+        kv_heads, dim = key.shape[1], key.shape[3]
+        if group.queries == 1:
+            # The query heads that share a key head are queries of one head: no key is repeated.
+            query = queries.view(group.batch, kv_heads, -1, dim)
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=group.mask)
+            return out.reshape(group.batch, -1)
+        query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=group.mask, is_causal=group.causal, enable_gqa=True
+        )
+        return out.transpose(1, 2).reshape(group.batch * group.queries, -1)
+
+
+class _KeySlots:
+    """Slots of each sequence's keys, its context before its inputs, in one array."""
+
+    def __init__(self, s: Sequences) -> None:
+        inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
+        self.starts = s.input_starts + s.context_starts
+        self.slots = np.empty(s.input_slots.size + s.context_slots.size, np.int64)
+        of_context = np.arange(s.context_slots.size) + np.repeat(s.input_starts[:-1], context)
+        of_inputs = np.arange(s.input_slots.size) + np.repeat(s.context_starts[1:], inputs)
+        self.slots[of_context] = s.context_slots
+        self.slots[of_inputs] = s.input_slots
+
+
+def _pieces(s: Sequences) -> list[_Piece]:
+    """Sequences, cut where one alone would exceed `MAX_SCORES`."""
+    pieces = []
+    inputs, context = np.diff(s.input_starts).tolist(), np.diff(s.context_starts).tolist()
+    for i, (queries, before) in enumerate(zip(inputs, context, strict=True)):
+        if queries == 1:
+            pieces.append(_Piece(i, 0, 1, before + 1))
+            continue
+        step = max(1, MAX_SCORES // max(1, before + queries))
+        for first in range(0, queries, step):
+            count = min(step, queries - first)
+            # Without an explicit rule nothing after the last query is seen.
+            seen = before + queries if i in s.visible else before + first + count
+            pieces.append(_Piece(i, first, count, seen))
+    return pieces
+
+
+def _grouped(pieces: list[_Piece], most_keys: int) -> list[list[_Piece]]:
+    """Pieces of similar size together, so long as padding costs less than a further group."""
+    groups: list[list[_Piece]] = []
+    paid, group_keys = 0.0, 0
+    for piece in sorted(pieces, key=lambda p: (p.queries, p.keys)):
+        alone = _work(1, piece.queries, piece.keys)
+        if groups:
+            group = groups[-1]
+            batch = len(group) + 1
+            keys = max(piece.keys, group_keys)
+            together = _work(batch, piece.queries, keys)
+            if (
+                together <= paid + alone + GROUP_COST
+                and batch * piece.queries * keys <= MAX_SCORES
+                and batch * keys <= most_keys
+            ):
+                group.append(piece)
+                paid, group_keys = together, keys
+                continue
+        groups.append([piece])
+        paid, group_keys = alone, piece.keys
+    for group in groups:
+        group.sort(key=lambda p: (p.sequence, p.first))
+    return groups
+
+
+def _work(batch: int, queries: int, keys: int) -> float:
+    """Cost of a padded group, in gathered keys."""
+    return batch * keys * (1 + queries / 8)
+
+
+def _apply_explicit(s: Sequences, pieces: list[_Piece], seen: NDArray[np.bool_]) -> Int64:
+    """Puts explicit rules into `seen`; returns the rows `[batch * queries]` that see nothing.
+
+    Such a row is left one key, for a softmax over nothing is not a number.
+    """
+    blank: list[int] = []
+    for b, piece in enumerate(pieces):
+        rule = s.visible.get(piece.sequence)
+        if rule is None:
+            continue
+        rows = rule[piece.first : piece.first + piece.queries]
+        seen[b, : piece.queries] = False
+        seen[b, : piece.queries, : rows.shape[1]] = rows
+        nothing = np.flatnonzero(~rows.any(axis=1))
+        seen[b, nothing, 0] = True
+        blank.extend((b * seen.shape[1] + nothing).tolist())
+    return np.array(blank, np.int64)
+
+
+def _as_slice(slots: Int64) -> slice | None:
+    """The slots as a range, if they are consecutive."""
+    first, last = int(slots[0]), int(slots[-1])
+    if last - first + 1 == slots.size and bool((np.diff(slots) == 1).all()):
+        return slice(first, last + 1)
+    return None

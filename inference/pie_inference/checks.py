@@ -1,0 +1,36 @@
+"""Checks of a batch's indices, before they reach a tensor: on a GPU a bad index kills the process."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_inference.errors import BadBatch
+
+
+def require_below(what: str, values: NDArray[np.int32], limit: int) -> None:
+    """Raises `BadBatch` unless every value is in `0 .. limit - 1`."""
+    # As unsigned numbers, negative ones are larger than any limit: one comparison serves both.
+    if values.size and int(values.view(np.uint32).max()) >= limit:
+        raise BadBatch(f"{what}: {_worst(values, limit)} is outside 0 .. {limit - 1}")
+
+
+def require_offsets(what: str, starts: NDArray[np.int32], count: int, end: int) -> None:
+    """Raises `BadBatch` unless `starts` is `count + 1` ascending offsets from 0 to `end`."""
+    if (
+        starts.size != count + 1
+        or starts[0] != 0
+        or starts[-1] != end
+        or np.any(np.diff(starts) < 0)
+    ):
+        raise BadBatch(f"{what}: not {count + 1} ascending offsets from 0 to {end}")
+
+
+def require_lengths(what: str, *arrays: NDArray[np.generic]) -> None:
+    """Raises `BadBatch` unless the arrays are vectors of one length."""
+    if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
+        raise BadBatch(f"{what}: arrays of different shapes {[a.shape for a in arrays]}")
+
+
+def _worst(values: NDArray[np.int32], limit: int) -> int:
+    return int(values[(values < 0) | (values >= limit)][0])

@@ -1,0 +1,31 @@
+"""The pool of embeds of one model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+class EmbedPool:
+    """Hidden states `[embeds, hidden]` on the device, and the position of each on the host."""
+
+    def __init__(self, embeds: int, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
+        """Allocates the pool, zeroed."""
+        self.size = embeds
+        self.hidden = torch.zeros((embeds, hidden), dtype=dtype, device=device)
+        self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
+
+    def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:
+        """Hidden states of embeds, `[n, hidden]`."""
+        return self.hidden.index_select(0, self._index(embeds))
+
+    def write(
+        self, embeds: NDArray[np.int32], hidden: torch.Tensor, positions: NDArray[np.int32]
+    ) -> None:
+        """Sets hidden states and positions of embeds."""
+        self.hidden.index_copy_(0, self._index(embeds), hidden)
+        self.positions[embeds] = positions
+
+    def _index(self, embeds: NDArray[np.int32]) -> torch.Tensor:
+        return torch.from_numpy(embeds.astype(np.int64)).to(self.hidden.device)

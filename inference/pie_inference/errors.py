@@ -1,0 +1,11 @@
+"""What can go wrong in a worker, told so that the server's user can mend it."""
+
+from __future__ import annotations
+
+
+class LoadError(Exception):
+    """A model cannot be served; the text says what is wrong, where, and how to mend it."""
+
+
+class BadBatch(ValueError):
+    """A batch names things that do not exist; the text says which."""

@@ -1,0 +1,11 @@
+"""One handler a kind of command: it runs a batch on a served model."""
+
+from __future__ import annotations
+
+from pie_inference.handlers.copy_kv import copy_kv
+from pie_inference.handlers.embed_text import embed_text
+from pie_inference.handlers.forward import forward
+from pie_inference.handlers.mask_kv import mask_kv
+from pie_inference.handlers.next_dist import next_dist
+
+__all__ = ["copy_kv", "embed_text", "forward", "mask_kv", "next_dist"]

@@ -1,0 +1,60 @@
+"""Runs the transformer over ragged sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_inference.attention.sequences import describe
+from pie_inference.checks import require_below, require_lengths, require_offsets
+from pie_inference.errors import BadBatch
+from pie_inference.served_model import ServedModel
+from pie_py.wire.plan import Forward
+
+
+def forward(model: ServedModel, batch: Forward) -> None:
+    """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
+
+    An output embed gets the position of its input.
+    """
+    _check(model, batch)
+    if not batch.inputs.size:
+        return
+    positions = model.embeds.positions[batch.inputs]
+    sequences = describe(batch, positions, model.cache)
+    outputs = _output_rows(batch)
+    every_row = outputs.size == batch.inputs.size  # then they are in order
+    hidden = model.network.forward(
+        model.embeds.read(batch.inputs),
+        model.index(positions),
+        model.attention.prepare(sequences),
+        None if every_row else model.index(outputs),
+    )
+    model.cache.masked[sequences.input_slots] = False  # a new token is live
+    if outputs.size:
+        model.embeds.write(batch.outputs, hidden, positions[outputs])
+
+
+def _output_rows(batch: Forward) -> NDArray[np.int32]:
+    """Inputs whose hidden states are wanted: the last ones of each sequence."""
+    counts = np.diff(batch.output_starts)
+    firsts = batch.input_starts[1:] - counts - batch.output_starts[:-1]
+    rows: NDArray[np.int32] = np.repeat(firsts, counts) + np.arange(counts.sum(), dtype=np.int32)
+    return rows
+
+
+def _check(model: ServedModel, batch: Forward) -> None:
+    count = batch.has_masked.size
+    require_offsets("forward: input_starts", batch.input_starts, count, batch.inputs.size)
+    require_offsets("forward: page_starts", batch.page_starts, count, batch.pages.size)
+    require_offsets("forward: output_starts", batch.output_starts, count, batch.outputs.size)
+    require_offsets("forward: mask_starts", batch.mask_starts, count, batch.mask.size)
+    require_lengths("forward: inputs and output_slots", batch.inputs, batch.output_slots)
+    require_lengths("forward: pages and page_used", batch.pages, batch.page_used)
+    require_below("forward: input", batch.inputs, model.embeds.size)
+    require_below("forward: page", batch.pages, model.cache.pages)
+    require_below("forward: page_used", batch.page_used, model.cache.page_size + 1)
+    require_below("forward: output slot + 1", batch.output_slots + 1, model.cache.slots + 1)
+    require_below("forward: output", batch.outputs, model.embeds.size)
+    if np.any(np.diff(batch.output_starts) > np.diff(batch.input_starts)):
+        raise BadBatch("forward: a sequence has more outputs than inputs")

@@ -1,0 +1,83 @@
+"""The paged KV pool of one model and which of its slots are masked."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+
+
+class KvCache:
+    """Keys and values of every slot: `[layers, slots, 2, kv_heads, head_dim]`.
+
+    Slot `page * page_size + offset` is one token. Its key is stored rotated, so that it carries its
+    position, and its key and value lie side by side, so that storing or gathering a token moves one
+    contiguous row. After the last page lie `scratch` slots, for inputs whose key and value are used
+    in their own forward only. Memory of the pool is touched when a slot is first written.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        pages: int,
+        page_size: int,
+        kv_heads: int,
+        head_dim: int,
+        scratch: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Allocates the pool, zeroed."""
+        self.pages = pages
+        self.page_size = page_size
+        self.slots = pages * page_size
+        self.scratch = scratch
+        self.kv_heads = kv_heads
+        self.head_dim = head_dim
+        shape = (layers, self.slots + scratch, 2, kv_heads, head_dim)
+        self.data = torch.zeros(shape, dtype=dtype, device=device)
+        self.rows = [layer.view(self.slots + scratch, -1) for layer in self.data]
+        self.masked: NDArray[np.bool_] = np.zeros(self.slots + scratch, np.bool_)
+
+    @staticmethod
+    def slot_bytes(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+        """Bytes of the pool that one slot takes."""
+        return layers * 2 * kv_heads * head_dim * dtype.itemsize
+
+    def mask(self, pages: NDArray[np.int32], words: NDArray[np.uint32]) -> None:
+        """Sets the mask of whole pages: bit `i` of a page's word hides its slot `i`."""
+        bits = (words[:, None] >> np.arange(self.page_size, dtype=np.uint32)) & 1
+        self.masked[: self.slots].reshape(self.pages, self.page_size)[pages] = bits.astype(np.bool_)
+
+    def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+        """Copies slots with their masks, as if one after the other."""
+        for start, end in _independent_runs(sources, targets):
+            source, target = sources[start:end], targets[start:end]
+            self.masked[target] = self.masked[source]
+            rows = self.data.index_select(1, self._index(source))
+            self.data.index_copy_(1, self._index(target), rows)
+
+    def _index(self, slots: NDArray[np.int32]) -> torch.Tensor:
+        return torch.from_numpy(slots.astype(np.int64)).to(self.data.device)
+
+
+def _independent_runs(
+    sources: NDArray[np.int32], targets: NDArray[np.int32]
+) -> list[tuple[int, int]]:
+    """Cuts a list of copies into runs in which no copy reads or writes what an earlier one wrote."""
+    if np.unique(targets).size == targets.size and not np.isin(sources, targets).any():
+        return [(0, sources.size)]
+    runs = []
+    start = 0
+    written: set[int] = set()
+    for i, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        if source in written or target in written:
+            runs.append((start, i))
+            start = i
+            written.clear()
+        written.add(target)
+    runs.append((start, sources.size))
+    return runs

@@ -1,0 +1,58 @@
+"""What the worker needs of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from pie_inference.attention.base import PreparedAttention
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of a model, from its config.json."""
+
+    architecture: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position: int  # positions 0 .. max_position - 1
+
+
+class Model(ABC):
+    """A transformer whose KV cache and attention are given from outside."""
+
+    shape: ModelShape
+
+    @abstractmethod
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Hidden states `[n, hidden]` of tokens `[n]`, int64."""
+
+    @abstractmethod
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        attention: PreparedAttention,
+        outputs: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Runs the layers over inputs and stores their keys and values.
+
+        Args:
+            hidden: inputs `[t, hidden]`; not changed.
+            positions: `[t]`, int64.
+            attention: what each input attends to, and where its key and value go.
+            outputs: rows `[o]`, int64, whose result is wanted; all of them if None.
+
+        Returns:
+            Hidden states `[o, hidden]` after the final norm.
+        """
+
+    @abstractmethod
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype."""

@@ -1,0 +1,31 @@
+"""A loaded model with its pools: what the handlers work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.attention.base import AttentionBackend
+from pie_inference.embeds import EmbedPool
+from pie_inference.kv_cache import KvCache
+from pie_inference.models.base import Model
+from pie_py.wire.plan import ModelDescription
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A network, its KV cache and embeds, and the attention between them."""
+
+    description: ModelDescription
+    network: Model
+    cache: KvCache
+    embeds: EmbedPool
+    attention: AttentionBackend
+    device: torch.device
+
+    def index(self, array: NDArray[np.int32]) -> torch.Tensor:
+        """An index array as an int64 tensor on the model's device."""
+        return torch.from_numpy(array.astype(np.int64)).to(self.device)

@@ -1,0 +1,83 @@
+"""How large the pools of a model are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import torch
+
+from pie_inference.errors import LoadError
+from pie_inference.kv_cache import KvCache
+from pie_inference.models.base import ModelShape
+from pie_py.config import ModelConfig
+
+CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
+CUDA_SHARE = 0.85  # the rest is for activations
+MAX_AUTO_PAGES = 1 << 17  # more is bookkeeping without use, unless it is asked for
+MAX_AUTO_EMBEDS = 1 << 16
+EMBED_SHARE = 1 / 16  # of the pools' memory
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSizes:
+    """Pages of the KV pool and embeds of the embed pool."""
+
+    kv_pages: int
+    embeds: int
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on a device; for the CPU also under the container's limit."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = int(psutil.virtual_memory().available)
+    if _CGROUP_LIMIT.is_file() and (limit := _CGROUP_LIMIT.read_text().strip()) != "max":
+        free = min(free, int(limit) - int(_CGROUP_USED.read_text()))
+    return max(free, 0)
+
+
+def pool_sizes(
+    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, device: torch.device, models: int
+) -> PoolSizes:
+    """Sizes of a model's pools: what the configuration says, else a share of the free memory.
+
+    Args:
+        config: the model's configuration.
+        shape: of the loaded model.
+        dtype: of the pools.
+        device: where they will lie.
+        models: how many models share the device.
+
+    Raises:
+        LoadError: if there is no room, or less is granted than one largest batch needs.
+    """
+    free = free_memory(device)
+    budget = int(free * (CUDA_SHARE if device.type == "cuda" else CPU_SHARE) / models)
+    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, dtype)
+    embed = shape.hidden * dtype.itemsize
+    embeds = config.embeds or max(
+        config.max_batch_tokens, min(MAX_AUTO_EMBEDS, int(budget * EMBED_SHARE) // embed)
+    )
+    overhead = embeds * embed + config.max_batch_tokens * slot
+    page = config.page_size * slot
+    if config.kv_pages is not None:
+        pages = config.kv_pages
+    elif config.kv_memory is not None:
+        pages = config.kv_memory // page
+    else:
+        pages = min(MAX_AUTO_PAGES, (budget - overhead) // page)
+    if pages < 1:
+        raise LoadError(
+            f"no memory for the KV pool: a page takes {page:,} bytes, {max(budget - overhead, 0):,} are"
+            f" left to it of {free:,} free; set kv_memory or kv_pages, or free memory"
+        )
+    if pages * page + overhead > free:
+        raise LoadError(
+            f"no memory for a KV pool of {pages:,} pages and {embeds:,} embeds:"
+            f" {pages * page + overhead:,} bytes are needed, {free:,} are free"
+        )
+    return PoolSizes(kv_pages=pages, embeds=embeds)

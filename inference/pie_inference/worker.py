@@ -1,0 +1,111 @@
+"""The worker's process: its socket, its end, and the loop between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import platformdirs
+import structlog
+import torch
+import zmq
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from pie_inference.engine import Engine
+from pie_inference.errors import LoadError
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import Failed, Hello, Message, Plan, Stop, decode, encode
+
+log = structlog.get_logger("pie.worker")
+
+SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs more than looking
+PARENT_SECONDS = 0.5  # how often to look whether the parent lives
+LINGER_MS = 5000  # for the last message
+
+
+class WorkerConfig(BaseModel):
+    """What the control process tells a worker on its command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    models: tuple[ModelConfig, ...] = Field(min_length=1)
+    threads: PositiveInt | None = None  # of torch; one a core unless told
+    cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # for the embedded model
+
+
+def run(endpoint: str, config: WorkerConfig) -> int:
+    """Connects to the control process, loads the models and runs plans until told to stop.
+
+    Returns:
+        The process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
+    _exit_with_parent()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.connect(endpoint)
+    try:
+        try:
+            engine = Engine(config.models, config.cache_folder)
+        except LoadError as error:
+            _send(socket, Failed(str(error)))
+            return 1
+        except Exception as error:  # control must learn why, whatever it is
+            traceback.print_exc()
+            _send(socket, Failed(f"{type(error).__name__}: {error}"))
+            return 1
+        _send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
+        _serve(socket, engine)
+        return 0
+    finally:
+        socket.close()
+        context.term()
+
+
+def _serve(socket: zmq.Socket[bytes], engine: Engine) -> None:
+    """Answers plans until `Stop`."""
+    while True:
+        match decode(_receive(socket)):
+            case Plan() as plan:
+                _send(socket, engine.run(plan))
+            case Stop():
+                return
+            case other:
+                log.error("a message that is not for workers", message=type(other).__name__)
+
+
+def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
+    """The next message: looks for it for a moment, then sleeps until it comes."""
+    end = time.perf_counter() + SPIN_SECONDS
+    while time.perf_counter() < end:
+        if socket.poll(0):
+            break
+    return socket.recv_multipart()
+
+
+def _send(socket: zmq.Socket[bytes], message: Message) -> None:
+    socket.send_multipart(encode(message), copy=False)
+
+
+def _exit_with_parent() -> None:
+    """Ends this process soon after its parent has ended, for then nobody will ever stop it.
+
+    The kernel's own signal for this is of no use: it comes when the parent's *thread* that started
+    this process ends.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
