@@ -54,6 +54,8 @@ def folder(cache_folder: Path) -> Path:
     try:
         _write_checkpoint(made)
         made.chmod(0o755)
+        for file in made.iterdir():
+            file.chmod(0o644)
         try:
             made.rename(target)
         except OSError:

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.memory import zeros
+
 
 class EmbedPool:
     """Hidden states `[embeds, hidden]` on the device, and the position of each on the host."""
@@ -13,7 +15,7 @@ class EmbedPool:
     def __init__(self, embeds: int, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
         """Allocates the pool, zeroed."""
         self.size = embeds
-        self.hidden = torch.zeros((embeds, hidden), dtype=dtype, device=device)
+        self.hidden = zeros((embeds, hidden), dtype, device)
         self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
 
     def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:

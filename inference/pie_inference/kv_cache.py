@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.memory import zeros
+
 Int64 = NDArray[np.int64]
 
 
@@ -38,7 +40,7 @@ class KvCache:
         self.kv_heads = kv_heads
         self.head_dim = head_dim
         shape = (layers, self.slots + scratch, 2, kv_heads, head_dim)
-        self.data = torch.zeros(shape, dtype=dtype, device=device)
+        self.data = zeros(shape, dtype, device)
         self.rows = [layer.view(self.slots + scratch, -1) for layer in self.data]
         self.masked: NDArray[np.bool_] = np.zeros(self.slots + scratch, np.bool_)
 

@@ -120,11 +120,11 @@ class TorchAttention(AttentionBackend):
 
     def gather(self, layer: int, group: _Group) -> torch.Tensor:
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
-        rows = self.cache.rows[layer]
+        rows: torch.Tensor = self.cache.rows[layer]
         if isinstance(group.key_index, slice):
             found = rows[group.key_index]
         else:
-            width: int = rows.shape[1]
+            width = rows.shape[1]
             needed = group.batch * group.keys * width
             if self._gathered.numel() < needed:
                 # Kept: fresh memory of this size would be mapped anew in every call.
