@@ -15,9 +15,11 @@ from wat_guests import OK, guest, host
 
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.wasm import (
+    MAX_LIST_ITEMS,
     STRING,
     STRING_LIST,
     SUSPENDED,
+    U8_LIST,
     U32,
     U32_LIST,
     Engine,
@@ -26,6 +28,7 @@ from pie_control.wasm import (
     GuestTrap,
     Linker,
     Status,
+    Type,
 )
 
 Start = Callable[..., Guest]
@@ -280,6 +283,38 @@ def test_table_limit(start: Start) -> None:
                (call $size (table.size $t)) {OK}"""
     assert finish(start(functions, body, extra="(table $t 0 funcref)"))[0]
     assert grown == [500]
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(U8_LIST, MAX_LIST_ITEMS), (STRING, 32 << 20)], ids=["bytes", "text"]
+)
+def test_one_call_cannot_flood_the_host(start: Start, kind: Type, most: int) -> None:
+    sizes: list[int] = []
+    functions = [host("take", lambda state, data: sizes.append(len(data)), kind)]
+
+    def passing(count: int) -> Guest:
+        body = f"(call $take (i32.const 0) (i32.const {count})) {OK}"
+        return start(functions, body, pages=900)
+
+    assert finish(passing(most))[0]
+    assert sizes == [most]
+    if kind is U8_LIST:
+        with pytest.raises(GuestTrap, match="at most 2796202 list elements") as trapped:
+            finish(passing(most + 1))
+        assert trapped.value.kind == "too-much-data"
+
+
+def test_many_views_of_one_text_cannot_flood_the_host(start: Start) -> None:
+    """A hundred thousand strings of 64 KiB, all at the same place."""
+    functions = [host("take", lambda state, texts: None, STRING_LIST)]
+    body = f"""(local.set $i (i32.const 65536))
+        (loop $l (i32.store offset=4 (local.get $i) (i32.const 65536))
+          (local.set $i (i32.add (local.get $i) (i32.const 8)))
+          (br_if $l (i32.lt_u (local.get $i) (i32.const 865536))))
+        (call $take (i32.const 65536) (i32.const 100000)) {OK}"""
+    with pytest.raises(GuestTrap) as trapped:
+        finish(start(functions, body, pages=20))
+    assert trapped.value.kind == "too-much-data"
 
 
 # Lifetimes

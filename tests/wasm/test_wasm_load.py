@@ -203,8 +203,10 @@ def test_code_of_another_wasmtime_is_compiled_again(tmp_path: Path) -> None:
 
 
 def test_each_configuration_has_its_own_code() -> None:
-    assert fingerprint(SMALL) == fingerprint(EngineConfig(2, 1 << 20, slice_ms=1.0))
-    assert fingerprint(SMALL) != fingerprint(EngineConfig(2, 2 << 20))
+    assert fingerprint(SMALL) == fingerprint(
+        EngineConfig(max_instances=2, memory_bytes=1 << 20, slice_ms=1.0)
+    )
+    assert fingerprint(SMALL) != fingerprint(EngineConfig(max_instances=2, memory_bytes=2 << 20))
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_loading(tmp_path: Path) -> None:

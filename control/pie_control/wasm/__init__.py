@@ -5,7 +5,7 @@ from pie_control.wasm.engine import Engine, EngineConfig
 from pie_control.wasm.guest import Guest, GuestLimits, Status
 from pie_control.wasm.inspection import CONTRACT, CONTRACT_VERSION
 from pie_control.wasm.linker import SUSPENDED, HostFunction, Linker
-from pie_control.wasm.trap import GuestTrap
+from pie_control.wasm.trap import MAX_LIST_ITEMS, MAX_TEXT_BYTES, GuestTrap
 from pie_control.wasm.types import (
     BOOL,
     F32,
@@ -31,6 +31,8 @@ __all__ = [
     "CONTRACT_VERSION",
     "F32",
     "F64",
+    "MAX_LIST_ITEMS",
+    "MAX_TEXT_BYTES",
     "S32",
     "STRING",
     "STRING_LIST",

@@ -39,7 +39,6 @@ GUARD = 32 << 20
 MEMORIES = 2  # most linear memories of one component
 TABLES = 8  # most tables of one component; CPython has two
 CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
-TABLE_ELEMENTS = 100_000  # most elements of one table; CPython has 6 000
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class EngineConfig:
 
     max_instances: int = 1000  # guests alive at once
     memory_bytes: int = 256 << 20  # most linear memory of one guest
+    table_elements: int = 100_000  # most elements of one table of a guest; CPython has 6 000
     slice_ms: float = 5.0  # longest turn of a guest that does not wait
     cache_folder: Path | None = None  # compiled code; none is kept unless told
 
@@ -146,7 +146,7 @@ def _settings(config: EngineConfig) -> dict[str, int]:
         "max_memories_per_component": MEMORIES,
         "max_tables_per_component": TABLES,
         "max_memory_size": config.memory_bytes,
-        "table_elements": TABLE_ELEMENTS,
+        "table_elements": config.table_elements,
     }
 
 

@@ -33,7 +33,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class GuestLimits:
-    """What one guest may use."""
+    """What one guest may use; the engine's own limits hold besides."""
 
     memory_bytes: int  # of each linear memory
     table_elements: int  # of each table
@@ -132,6 +132,11 @@ class Guest:
             ProgramRejected: if the component imports what the linker does not offer.
         """
         linker.admit(component)
+        config = linker.engine.config
+        limits = GuestLimits(
+            min(limits.memory_bytes, config.memory_bytes),
+            min(limits.table_elements, config.table_elements),
+        )
         self.state = state
         self.limits = limits
         self.cpu_ns = 0  # time spent in `poll`

@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from pie_control.wasm.guest import GuestLimits
 
 TrapKind: TypeAlias = Literal[
-    "unreachable", "stack-overflow", "memory", "table", "out-of-bounds", "other"
+    "unreachable", "stack-overflow", "memory", "table", "out-of-bounds", "too-much-data", "other"
 ]
+
+# Wasmtime bounds what one call may make the host allocate (128 MiB); its C API cannot change it.
+MAX_LIST_ITEMS = 2_796_202  # elements of all lists that a guest passes in one call, 48 bytes each
+MAX_TEXT_BYTES = 128 << 20
 
 _FRAMES = 5  # innermost functions that the message names
 _FRAME = re.compile(r"^ +\d+: +(?:0x[0-9a-f]+ - )?(?P<name>[^!\n]*![^\n]+)$", re.MULTILINE)
@@ -50,6 +54,11 @@ def explain(error: str, limits: GuestLimits) -> GuestTrap:
                 what += f" ({reason})"
         case "stack-overflow":
             what = "the call stack is exhausted: endless recursion?"
+        case "too-much-data":
+            what = (
+                f"one call passes too much: at most {MAX_LIST_ITEMS} list elements (bytes too) or"
+                f" {MAX_TEXT_BYTES >> 20} MiB of text; pass it in parts"
+            )
         case "unreachable":
             what = "the program aborted (a panic, a failed assertion or the like; its log may say)"
         case _:
@@ -64,6 +73,8 @@ def _kind_of(reason: str, frames: list[str]) -> TrapKind:
         return "stack-overflow"
     if "memory minimum size" in reason:
         return "memory"
+    if "fuel allocated for hostcalls" in reason:
+        return "too-much-data"
     if "table" in reason:
         return "table"
     if "out of bounds" in reason:
