@@ -7,8 +7,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pytest
 from symbolic_worker import SymbolicWorker
 
+from pie_control.api import allocate, forward, runtime, text
+from pie_control.errors import ApiError
 from pie_control.executor import Executor
 from pie_control.host import Host
 from pie_control.instance import Instance
@@ -83,3 +87,74 @@ class Server:
     def drain(self) -> None:
         while self.step():
             pass
+
+
+def u32(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.uint32)
+
+
+class Guest:
+    """One instance with a queue, and its calls."""
+
+    def __init__(self, server: Server, instance: Instance | None = None, **limits: Any) -> None:
+        self.server = server
+        self.instance = instance or server.launch(**limits)
+        self.queue = runtime.create_queue(self.instance, "symbolic")
+
+    def pages(self, count: int) -> list[int]:
+        return [allocate.alloc_kvpage(self.instance, self.queue, count), count]
+
+    def embeds(self, count: int) -> list[int]:
+        return [allocate.alloc_emb(self.instance, self.queue, count), count]
+
+    def embed(self, tokens: list[int], first: int, embeds: list[int]) -> None:
+        text.embed_txt(self.instance, self.queue, u32(*tokens), [first, len(tokens)], embeds)
+
+    def forward(
+        self,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        outputs: list[int] = [],  # noqa: B006
+        mask: list[int] = [],  # noqa: B006
+    ) -> None:
+        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, u32(*mask))
+
+    def mask(self, pages: list[int], *masks: int) -> None:
+        forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))
+
+    def copy(self, *numbers: int) -> None:
+        allocate.copy_kvpage(self.instance, self.queue, *numbers)
+
+    def used(self, pages: list[int]) -> list[int]:
+        return list(allocate.kvpage_used(self.instance, self.queue, pages))
+
+    def dist(self, embed: int, k: int = 3) -> int:
+        return text.get_next_dist(self.instance, self.queue, embed, k)
+
+    def take(self, future: int) -> list[int]:
+        tokens, probabilities = text.take_dist(self.instance, future)
+        assert tokens.dtype == np.uint32
+        assert probabilities.dtype == np.float32
+        assert len(tokens) == len(probabilities)
+        return tokens.tolist()
+
+    def sync(self) -> int:
+        return runtime.synchronize(self.instance, self.queue)
+
+    def ready(self, future: int) -> bool:
+        return self.instance.futures.get(future).ready
+
+    def filled(self, tokens: int) -> list[int]:
+        """Pages that hold this many tokens, once the server has run."""
+        size = self.server.facts.page_size
+        pages = self.pages(-(-tokens // size))
+        embeds = self.embeds(tokens)
+        self.embed(list(range(tokens)), 0, embeds)
+        self.forward(pages, embeds, pages)
+        allocate.dealloc_emb(self.instance, self.queue, embeds)
+        return pages
+
+
+def refused(code: str) -> Any:
+    return pytest.raises(ApiError, match=f"^{code}: ")

@@ -34,7 +34,7 @@ class Page:
 
 @dataclass(eq=False)
 class Lane:
-    """A queue and what its commands alone touch. Lanes of one instance share nothing."""
+    """A queue, and the pages and embeds that all queues of its instance share."""
 
     instance: Instance
     queue: int
@@ -85,7 +85,6 @@ class Programs(RuleBasedStateMachine):
         self.server = Server(policy, max_batch_tokens=tokens, max_batch_commands=commands)
         self.lanes: list[Lane] = []
         self.exports: dict[tuple[str, str], list[Page]] = {}
-        self.deferred = False
         self.launch(0, 2)
         self.launch(1, 1)
 
@@ -96,12 +95,22 @@ class Programs(RuleBasedStateMachine):
         if len(self.lanes) > 6:
             return
         instance = self.server.launch(("ann", "ben")[user])
-        for _ in range(lanes):
-            lane = Lane(instance, runtime.create_queue(instance, "symbolic"))
-            self.lanes.append(lane)
-            self._allocate(lane, "page", 2)
-            if lane in self.lanes:
-                self._allocate(lane, "embed", 6)
+        first = Lane(instance, runtime.create_queue(instance, "symbolic"))
+        self.lanes.append(first)
+        self._allocate(first, "page", 2)
+        self._allocate(first, "embed", 6)
+        for _ in range(lanes - 1):
+            self._add_queue(first)
+
+    @rule(data=st.data())
+    def another_queue(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane and len(self.lanes) <= 6:
+            self._add_queue(lane)
+
+    def _add_queue(self, lane: Lane) -> None:
+        queue = runtime.create_queue(lane.instance, "symbolic")
+        self.lanes.append(Lane(lane.instance, queue, lane.pages, lane.embeds))
 
     @rule(which=st.integers(0, 10))
     def kill(self, which: int) -> None:
@@ -207,9 +216,7 @@ class Programs(RuleBasedStateMachine):
         a, b = (data.draw(st.sampled_from(sorted(lane.pages))) for _ in range(2))
         count = data.draw(st.integers(0, PAGE))
         old, new = lane.pages[a], lane.pages[b]
-        _, error = outcome(
-            allocate.copy_kvpage, lane.instance, lane.queue, a, start, b, to, count
-        )
+        _, error = outcome(allocate.copy_kvpage, lane.instance, lane.queue, a, start, b, to, count)
         if count == 0 or start + count > len(old.slots) or to > len(new.slots):
             assert error == "invalid-argument"
         elif to + count > PAGE:
@@ -371,7 +378,8 @@ class Programs(RuleBasedStateMachine):
         held = {id(page) for lane in self.lanes for page in lane.pages.values()}
         held |= {id(page) for pages in self.exports.values() for page in pages}
         assert service.pages.free == facts.kv_pages - len(held)
-        assert service.embeds.free == facts.embeds - sum(len(lane.embeds) for lane in self.lanes)
+        embeds = {lane.instance: len(lane.embeds) for lane in self.lanes}
+        assert service.embeds.free == facts.embeds - sum(embeds.values())
         for kind, commands, rows in self.server.worker.sizes:
             assert commands <= facts.max_batch_commands
             assert kind not in ("embed_text", "forward") or rows <= facts.max_batch_tokens

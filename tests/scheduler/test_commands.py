@@ -2,84 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from fixtures import Server
+from fixtures import Guest, Server, refused
+from symbolic_worker import Slot, attend, distribution
 
-from pie_control.api import allocate, forward, runtime, text
-from pie_control.errors import ApiError
-from pie_control.instance import Instance
-
-
-def u32(*numbers: int) -> np.ndarray:
-    return np.array(numbers, np.uint32)
-
-
-class Guest:
-    """One instance with a queue, and its calls."""
-
-    def __init__(self, server: Server, instance: Instance | None = None, **limits: object) -> None:
-        self.server = server
-        self.instance = instance or server.launch(**limits)
-        self.queue = runtime.create_queue(self.instance, "symbolic")
-
-    def pages(self, count: int) -> list[int]:
-        return [allocate.alloc_kvpage(self.instance, self.queue, count), count]
-
-    def embeds(self, count: int) -> list[int]:
-        return [allocate.alloc_emb(self.instance, self.queue, count), count]
-
-    def embed(self, tokens: list[int], first: int, embeds: list[int]) -> None:
-        text.embed_txt(self.instance, self.queue, u32(*tokens), [first, len(tokens)], embeds)
-
-    def forward(
-        self,
-        pages: list[int],
-        inputs: list[int],
-        output_pages: list[int] = [],  # noqa: B006
-        outputs: list[int] = [],  # noqa: B006
-        mask: list[int] = [],  # noqa: B006
-    ) -> None:
-        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, u32(*mask))
-
-    def mask(self, pages: list[int], *masks: int) -> None:
-        forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))
-
-    def copy(self, *numbers: int) -> None:
-        allocate.copy_kvpage(self.instance, self.queue, *numbers)
-
-    def used(self, pages: list[int]) -> list[int]:
-        return list(allocate.kvpage_used(self.instance, self.queue, pages))
-
-    def dist(self, embed: int, k: int = 3) -> int:
-        return text.get_next_dist(self.instance, self.queue, embed, k)
-
-    def take(self, future: int) -> list[int]:
-        tokens, probabilities = text.take_dist(self.instance, future)
-        assert tokens.dtype == np.uint32
-        assert probabilities.dtype == np.float32
-        assert len(tokens) == len(probabilities)
-        return tokens.tolist()
-
-    def sync(self) -> int:
-        return runtime.synchronize(self.instance, self.queue)
-
-    def ready(self, future: int) -> bool:
-        return self.instance.futures.get(future).ready
-
-    def filled(self, tokens: int) -> list[int]:
-        """Pages that hold this many tokens, once the server has run."""
-        size = self.server.facts.page_size
-        pages = self.pages(-(-tokens // size))
-        embeds = self.embeds(tokens)
-        self.embed(list(range(tokens)), 0, embeds)
-        self.forward(pages, embeds, pages)
-        allocate.dealloc_emb(self.instance, self.queue, embeds)
-        return pages
-
-
-def refused(code: str):
-    return pytest.raises(ApiError, match=f"^{code}: ")
+from pie_control.api import allocate, runtime, text
 
 
 def test_a_step_is_one_plan() -> None:
@@ -247,6 +174,37 @@ def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
     server.step()
     assert server.service.pages.free == free + 1
     assert server.service.embeds.free == server.facts.embeds
+
+
+def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
+    server = Server()
+    writer = Guest(server)
+    pages, embeds = writer.pages(1), writer.embeds(2)
+    reader = Guest(server, writer.instance)
+    writer.embed([1], 0, [embeds[0], 1])
+    runtime.set_queue_priority(reader.instance, reader.queue, 100)
+    elsewhere = reader.embeds(1)
+    writer.forward([], [embeds[0], 1], pages)
+    reader.embed([2], 1, elsewhere)  # touches nothing of the other queue's
+    reader.forward(pages, elsewhere, [], elsewhere)
+    future = reader.dist(elsewhere[0])
+    server.drain()
+    assert server.worker.sizes == [
+        ("embed_text", 1, 2),
+        ("forward", 1, 1),
+        ("forward", 1, 1),
+        ("next_dist", 1, 1),
+    ]
+    assert reader.take(future) == distribution(
+        attend(
+            hash(("t", 2)),
+            1,
+            [Slot(attend(hash(("t", 1)), 0, [], [(hash(("t", 1)), 0)]), 0)],
+            [(hash(("t", 2)), 1)],
+        ),
+        3,
+        1000,
+    )
 
 
 def test_a_destroyed_queue_still_takes_effect() -> None:

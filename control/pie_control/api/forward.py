@@ -11,7 +11,7 @@ from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.resources.pools import PagePool
-from pie_control.scheduler.command import ForwardCommand, MaskKvCommand
+from pie_control.scheduler.command import NOTHING, ForwardCommand, MaskKvCommand
 from pie_control.wasm import U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
@@ -65,7 +65,7 @@ def forward(
         space.embed_pool.written[outputs] = True
     if not used.all():  # the worker need not see empty pages
         pages, used = pages[used > 0], used[used > 0]
-    slots, receiving_pages = (None, None) if room is None else (room.slots, room.pages)
+    slots, receiving_pages = (None, NOTHING) if room is None else (room.slots, room.pages)
     target.enqueue(
         ForwardCommand(inputs, pages, used, masked, slots, receiving_pages, outputs, rows)
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pie_control.scheduler.command import (
+    NOTHING,
     Command,
     CopyKvCommand,
     EmbedTextCommand,
@@ -17,6 +18,7 @@ from pie_control.scheduler.command import (
     MaskKvCommand,
     NextDistCommand,
     Sync,
+    Touched,
 )
 from pie_py.wire.plan import (
     Batch,
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from pie_control.scheduler.queue import CommandQueue
 
 MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
-
-_NOTHING: Int32 = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,36 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
     """Vertical batching: a queue's first commands, of one kind, none depending on one before it."""
     pending = queue.pending
     first = cast(Command, pending[0])
+    if held_back(first):
+        return []
     run = [first]
     if len(pending) == 1 or most == 1 or not _same_kind(pending[1], first):
         return run
-    written = first.writes()
+    written = _names(first.written())
     for item in islice(pending, 1, most):
         if not _same_kind(item, first):
             break
         command = cast(Command, item)
-        writes = command.writes()
-        if not written.isdisjoint(writes) or not written.isdisjoint(command.reads()):
+        writes = _names(command.written())
+        if not written.isdisjoint(writes) or not written.isdisjoint(_names(command.read())):
+            break
+        if held_back(command):
             break
         written |= writes
         run.append(command)
     return run
+
+
+def held_back(command: Command) -> bool:
+    """Whether another queue of the instance has yet to send what this command depends on."""
+    if not command.after:
+        return False
+    queue = command.queue
+    for other in queue.account.active:
+        if other is not queue and cast(Command, other.pending[0]).number <= command.after:
+            return True
+    command.after = 0
+    return False
 
 
 def gather(queues: Iterable[CommandQueue], limits: BatchLimits) -> list[Command]:
@@ -140,7 +156,7 @@ def _join_forward(commands: list[ForwardCommand]) -> Forward:
     inputs = [c.inputs for c in commands]
     pages = [c.pages for c in commands]
     outputs = [c.outputs for c in commands]
-    masks = [_NOTHING if c.mask is None else c.mask for c in commands]
+    masks = [NOTHING if c.mask is None else c.mask for c in commands]
     slots = [
         np.full(len(c.inputs), -1, np.int32) if c.output_slots is None else c.output_slots
         for c in commands
@@ -162,6 +178,12 @@ def _join_forward(commands: list[ForwardCommand]) -> Forward:
 
 def _order(command: Command) -> tuple[int, int]:
     return -command.queue.priority, command.number
+
+
+def _names(touched: Touched) -> set[int]:
+    """Pages, and embeds as negative numbers."""
+    pages, embeds = touched
+    return {*pages.tolist(), *(~embeds).tolist()}
 
 
 def _same_kind(item: Command | Sync, first: Command) -> bool:

@@ -21,10 +21,16 @@ class _Queued:
     queue: CommandQueue = field(init=False, repr=False)
     number: int = field(init=False, default=0)  # order over all queues of a model
     queued_ns: int = field(init=False, default=0)
+    after: int = field(
+        init=False, default=0
+    )  # other queues must have sent theirs up to this number
 
 
-# `reads` and `writes` name what a command touches, so that a batch never holds a command that depends
-# on an earlier one in it. Only commands of one kind are compared: each kind has its own names.
+# `read` and `written` name what a command touches, as pages `[p]` and embeds `[e]`: the scheduler
+# orders commands by them, within a batch and across the queues of an instance.
+Touched: TypeAlias = tuple[Int32, Int32]
+
+NOTHING: Int32 = np.empty(0, np.int32)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,17 +47,13 @@ class EmbedTextCommand(_Queued):
         """Tokens."""
         return len(self.tokens)
 
-    def reads(self) -> set[int]:
-        """Embeds."""
-        return set()
+    def read(self) -> Touched:
+        """Nothing."""
+        return NOTHING, NOTHING
 
-    def writes(self) -> set[int]:
-        """Embeds."""
-        return set(self.embeds.tolist())
-
-    def pages_written(self) -> Int32 | None:
-        """Physical pages this command changes."""
-        return None
+    def written(self) -> Touched:
+        """The embeds."""
+        return NOTHING, self.embeds
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +66,7 @@ class ForwardCommand(_Queued):
     page_used: Int32  # [p] filled slots of each
     has_masked: bool  # whether a slot of the pages is masked
     output_slots: Int32 | None  # [n] KV slots
-    output_pages: Int32 | None  # [q] pages that the slots lie in
+    output_pages: Int32  # [q] pages that the slots lie in
     outputs: Int32  # [o] embeds
     mask: Int32 | None  # run-length rows
 
@@ -73,20 +75,13 @@ class ForwardCommand(_Queued):
         """Inputs."""
         return len(self.inputs)
 
-    def reads(self) -> set[int]:
-        """Pages, and embeds as negative numbers."""
-        return {*self.pages.tolist(), *(~self.inputs).tolist()}
+    def read(self) -> Touched:
+        """Input pages and inputs."""
+        return self.pages, self.inputs
 
-    def writes(self) -> set[int]:
-        """Pages, and embeds as negative numbers."""
-        written = set((~self.outputs).tolist())
-        if self.output_pages is not None:
-            written.update(self.output_pages.tolist())
-        return written
-
-    def pages_written(self) -> Int32 | None:
-        """Physical pages this command changes."""
-        return self.output_pages
+    def written(self) -> Touched:
+        """Pages that receive keys and values, and outputs."""
+        return self.output_pages, self.outputs
 
 
 @dataclass(slots=True, eq=False)
@@ -96,24 +91,21 @@ class CopyKvCommand(_Queued):
     kind: ClassVar[str] = "copy_kv"
     sources: Int32  # [n] KV slots
     targets: Int32  # [n] KV slots
-    target_page: int
+    source_page: Int32  # [1]
+    target_page: Int32  # [1]
 
     @property
     def rows(self) -> int:
         """Slots."""
         return len(self.sources)
 
-    def reads(self) -> set[int]:
-        """KV slots."""
-        return set(self.sources.tolist())
+    def read(self) -> Touched:
+        """The source page."""
+        return self.source_page, NOTHING
 
-    def writes(self) -> set[int]:
-        """KV slots."""
-        return set(self.targets.tolist())
-
-    def pages_written(self) -> Int32 | None:
-        """Physical pages this command changes."""
-        return np.array([self.target_page], np.int32)
+    def written(self) -> Touched:
+        """The target page."""
+        return self.target_page, NOTHING
 
 
 @dataclass(slots=True, eq=False)
@@ -129,17 +121,13 @@ class MaskKvCommand(_Queued):
         """Pages."""
         return len(self.pages)
 
-    def reads(self) -> set[int]:
-        """Pages."""
-        return set()
+    def read(self) -> Touched:
+        """Nothing."""
+        return NOTHING, NOTHING
 
-    def writes(self) -> set[int]:
-        """Pages."""
-        return set(self.pages.tolist())
-
-    def pages_written(self) -> Int32 | None:
-        """Physical pages this command changes."""
-        return self.pages
+    def written(self) -> Touched:
+        """The pages."""
+        return self.pages, NOTHING
 
 
 @dataclass(slots=True, eq=False)
@@ -156,17 +144,13 @@ class NextDistCommand(_Queued):
         """Always one."""
         return 1
 
-    def reads(self) -> set[int]:
-        """Embeds."""
-        return {self.embed}
+    def read(self) -> Touched:
+        """The embed."""
+        return NOTHING, np.array([self.embed], np.int32)
 
-    def writes(self) -> set[int]:
-        """Embeds."""
-        return set()
-
-    def pages_written(self) -> Int32 | None:
-        """Physical pages this command changes."""
-        return None
+    def written(self) -> Touched:
+        """Nothing."""
+        return NOTHING, NOTHING
 
 
 Command: TypeAlias = (

@@ -28,12 +28,14 @@ class Owner(Protocol):
 class Account:
     """The queues of one owner that hold commands, and what waits until those are sent."""
 
-    __slots__ = ("active", "owner", "releases")
+    __slots__ = ("active", "barrier", "owner", "queues", "releases")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.active: dict[CommandQueue, None] = {}
         self.releases: deque[tuple[int, Callable[[], None]]] = deque()
+        self.queues = 0  # opened so far
+        self.barrier = 0  # what commands up to this number touch was not recorded
 
 
 class CommandQueue:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
 from pie_control.scheduler.batch import BatchLimits, Dispatched, cut, gather, join
@@ -20,7 +21,7 @@ from pie_control.scheduler.command import (
 )
 from pie_control.scheduler.policy import Policy
 from pie_control.scheduler.queue import Account, CommandQueue, Owner
-from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
+from pie_py.wire.plan import Batch, BatchResult, Int32, ModelDescription, Plan, PlanResult
 
 # A plan holds at most one forward batch and this many light ones before and after it, so that its
 # length stays that of one step whatever a single queue asks for.
@@ -41,16 +42,22 @@ class Scheduler:
 
     def __init__(
         self,
-        model: str,
-        limits: BatchLimits,
+        model: ModelDescription,
         policy: Policy,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._model = model
-        self._limits = limits if policy.batches else BatchLimits(limits.tokens, 1)
+        self._model = model.name
+        commands = model.max_batch_commands if policy.batches else 1
+        self._limits = BatchLimits(model.max_batch_tokens, commands)
         self._policy = policy
         self._clock = clock
         self._accounts: dict[Owner, Account] = {}
+        # Numbers of the newest commands that write, or read or write, each page and embed of an owner
+        # of several queues.
+        self._page_writer: NDArray[np.int64] = np.zeros(model.kv_pages, np.int64)
+        self._page_user: NDArray[np.int64] = np.zeros(model.kv_pages, np.int64)
+        self._embed_writer: NDArray[np.int64] = np.zeros(model.embeds, np.int64)
+        self._embed_user: NDArray[np.int64] = np.zeros(model.embeds, np.int64)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
@@ -65,28 +72,57 @@ class Scheduler:
 
     # Commands in
 
-    def account(self, owner: Owner) -> Account:
-        """The account of an owner, opened if there is none."""
+    def open_queue(self, owner: Owner) -> Account:
+        """The account that one more queue of an owner belongs to."""
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = Account(owner)
+        account.queues += 1
+        if account.queues == 2:
+            account.barrier = next(self._numbers)
         return account
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
         """Appends a command to its queue."""
         command.queue = queue
+        command.number = next(self._numbers)
+        account = queue.account
+        if account.queues > 1:
+            self._order_across_queues(account, command)
         if not queue.pending:
             if self._lost is not None or (queue.failure is not None and _idle(queue)):
                 self._reject(command)
                 return
             self._heads[command.kind][queue] = None
-            queue.account.active[queue] = None
-        command.number = next(self._numbers)
+            account.active[queue] = None
         command.queued_ns = self._clock()
         queue.owner.queued_commands += 1
         queue.pending.append(command)
         if isinstance(command, NextDistCommand):
             command.future.on_cancel = lambda: self._withdraw(command)
+
+    def _order_across_queues(self, account: Account, command: Command) -> None:
+        """Holds a command back until other queues have sent what it depends on.
+
+        Queues run independently where they touch different pages and embeds. Where they touch the
+        same, and one of them writes, the order of the calls counts. So no instance can read what the
+        last owner of a page left there by reading it before its own write has been sent.
+        """
+        number = command.number
+        pages_read, embeds_read = command.read()
+        pages_written, embeds_written = command.written()
+        if any(queue is not command.queue for queue in account.active):
+            command.after = max(
+                account.barrier,
+                _newest(self._page_writer, pages_read),
+                _newest(self._embed_writer, embeds_read),
+                _newest(self._page_user, pages_written),
+                _newest(self._embed_user, embeds_written),
+            )
+        self._page_user[pages_read] = number
+        self._embed_user[embeds_read] = number
+        self._page_user[pages_written] = self._page_writer[pages_written] = number
+        self._embed_user[embeds_written] = self._embed_writer[embeds_written] = number
 
     def synchronize(self, queue: CommandQueue, future: Any) -> None:
         """Makes the future ready once all commands of the queue so far have taken effect."""
@@ -121,8 +157,7 @@ class Scheduler:
         for command in itertools.chain(waiting, flying):
             if isinstance(command, Sync):
                 continue
-            written = command.pages_written()
-            if written is not None and not pages.isdisjoint(written.tolist()):
+            if not pages.isdisjoint(command.written()[0].tolist()):
                 return True
         return False
 
@@ -134,8 +169,9 @@ class Scheduler:
         dispatched: list[Dispatched] = []
         if self._policy.whole_plans:
             self._add_light(batches, dispatched)
-            if self._heads["forward"]:
-                self._send(gather(self._heads["forward"], self._limits), batches, dispatched)
+            commands = gather(self._heads["forward"], self._limits)
+            if commands:
+                self._send(commands, batches, dispatched)
                 self._add_light(batches, dispatched)
         else:
             self._add_ready(batches, dispatched, now_ns)
@@ -159,22 +195,30 @@ class Scheduler:
     def _add_light(self, batches: list[Batch], dispatched: list[Dispatched]) -> None:
         """Adds light batches until no queue has a light command first."""
         for _ in range(LIGHT_BATCHES):
-            kinds = [kind for kind in LIGHT_KINDS if self._heads[kind]]
-            if not kinds:
+            for kind in self._oldest_first(LIGHT_KINDS):
+                commands = gather(self._heads[kind], self._limits)
+                if commands:
+                    self._send(commands, batches, dispatched)
+                    break
+            else:
                 return
-            kind = kinds[0]
-            if len(kinds) > 1:
-                kind = min(kinds, key=lambda kind: _oldest(self._heads[kind]).number)
-            self._send(gather(self._heads[kind], self._limits), batches, dispatched)
 
     def _add_ready(self, batches: list[Batch], dispatched: list[Dispatched], now_ns: int) -> None:
         """Adds one batch of the kind that has waited longest among those the policy lets go."""
-        kinds = [(_oldest(queues), kind) for kind, queues in self._heads.items() if queues]
-        for oldest, kind in sorted(kinds, key=lambda pair: pair[0].number):
+        for kind in self._oldest_first(KINDS):
             commands = gather(self._heads[kind], self._limits)
-            if self._policy.ready(len(commands), oldest.queued_ns, now_ns):
-                self._send(commands, batches, dispatched)
-                return
+            if commands:
+                oldest = min(commands, key=_number)
+                if self._policy.ready(len(commands), oldest.queued_ns, now_ns):
+                    self._send(commands, batches, dispatched)
+                    return
+
+    def _oldest_first(self, kinds: Sequence[str]) -> list[str]:
+        """Those of the kinds that a queue has first, the one whose command has waited longest first."""
+        waiting = [kind for kind in kinds if self._heads[kind]]
+        if len(waiting) > 1:
+            waiting.sort(key=lambda kind: _oldest(self._heads[kind]).number)
+        return waiting
 
     def _send(
         self, commands: list[Command], batches: list[Batch], dispatched: list[Dispatched]
@@ -361,6 +405,10 @@ class Scheduler:
         }
 
 
+def _newest(numbers: NDArray[np.int64], touched: Int32) -> int:
+    return int(numbers[touched].max()) if len(touched) else 0
+
+
 def _first(queue: CommandQueue) -> Command:
     first = queue.pending[0]
     assert not isinstance(first, Sync)
@@ -373,7 +421,11 @@ def _next_number(queue: CommandQueue) -> float:
 
 
 def _oldest(queues: dict[CommandQueue, None]) -> Command:
-    return min((_first(queue) for queue in queues), key=lambda command: command.number)
+    return min((_first(queue) for queue in queues), key=_number)
+
+
+def _number(command: Command) -> int:
+    return command.number
 
 
 def _idle(queue: CommandQueue) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pie_control.resources.exports import Exports
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.space import Space
-from pie_control.scheduler.batch import BatchLimits
 from pie_control.scheduler.policy import make_policy
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.scheduler.scheduler import Scheduler
@@ -28,8 +27,7 @@ class ModelService:
         self.exports = Exports(self.pages)
         self._policy = config.policy
         self.scheduler = Scheduler(
-            description.name,
-            BatchLimits(description.max_batch_tokens, description.max_batch_commands),
+            description,
             make_policy(config),
         )
         self._queues = 0
@@ -46,7 +44,7 @@ class ModelService:
     def create_queue(self, instance: Instance) -> CommandQueue:
         """Opens a queue of this model for an instance."""
         self._queues += 1
-        account = self.scheduler.account(instance)
+        account = self.scheduler.open_queue(instance)
         return CommandQueue(self.scheduler, account, self, self.space(instance))
 
     def forget_queue(self) -> None:

@@ -1,0 +1,153 @@
+"""Pools and addresses by themselves, against sets and dictionaries."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from pie_control.errors import ApiError
+from pie_control.resources import space as space_module
+from pie_control.resources.exports import MAX_EXPORTS, Exports
+from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.space import Addresses, Space
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6)), max_size=60))
+def test_pages_are_free_or_held_and_never_both(steps: list[tuple[int, int]]) -> None:
+    pool = PagePool(20, 8)
+    held: list[int] = []  # a page as often as it has references
+    for what, number in steps:
+        if what < 4:
+            count = min(number % 6, pool.free)
+            pages = pool.allocate(count)
+            assert len(set(pages.tolist())) == count
+            assert not set(pages.tolist()) & set(held)
+            assert not pool.used[pages].any()
+            assert not pool.immutable[pages].any()
+            held += pages.tolist()
+            pool.used[pages] = 3
+            pool.set_masks(pages, np.full(count, number % 2, np.uint32))
+            pool.immutable[pages] = True
+        elif held and what < 7:
+            again = [held[number % len(held)]] * (1 + number % 2)
+            pool.retain(np.array(again, np.int32))
+            held += again
+        elif held:
+            start = number % len(held)
+            gone, held = held[start : start + 5], held[:start] + held[start + 5 :]
+            pool.release(np.array(gone, np.int32))
+        assert pool.free == pool.size - len(set(held))
+        assert pool.masked == np.count_nonzero(pool.masks)
+
+
+def test_embeds_forget_what_their_last_owner_wrote() -> None:
+    pool = EmbedPool(4)
+    embeds = pool.allocate(4)
+    pool.written[embeds] = True
+    pool.release(embeds[:2])
+    assert not pool.written[pool.allocate(2)].any()
+
+
+class Physical:
+    """Ids in the order they are asked for."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def take(self, count: int) -> np.ndarray:
+        self.next += count
+        return np.arange(self.next - count, self.next, dtype=np.int32)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.integers(1, 90)), max_size=40))
+def test_addresses_agree_with_a_dictionary(steps: list[tuple[bool, int, int]]) -> None:
+    table, ids = Addresses("page"), Physical()
+    model: dict[int, int] = {}
+    highest = 0
+    for allocate, where, count in steps:
+        if allocate or not model:
+            physical = ids.take(count)
+            first = table.map(physical)
+            assert first > highest  # never used before
+            highest = first + count - 1
+            model.update(zip(range(first, first + count), physical.tolist(), strict=True))
+        else:
+            keys = sorted(model)
+            start = keys[where % len(keys)]
+            inside = [address for address in range(start, start + count) if address in model]
+            spans = [number for address in inside for number in (address, 1)]
+            assert table.unmap(spans).tolist() == [model.pop(address) for address in inside]
+        assert table.live == len(model)
+        for first in (1, where, highest - count, highest):
+            addresses = range(first, first + count)
+            if all(address in model for address in addresses):
+                expected = [model[address] for address in addresses]
+                assert table.find([first, count], 10**6).tolist() == expected
+                assert table.find([first, count, first, 1], 10**6).tolist() == [
+                    *expected,
+                    expected[0],
+                ]
+                assert table.find_one(first) == expected[0]
+            else:
+                with pytest.raises(ApiError, match=r"^invalid-handle"):
+                    table.find([first, count], 10**6)
+    assert sorted(table.unmap_all().tolist()) == sorted(model.values())
+    assert table.live == 0
+
+
+def test_a_table_does_not_grow_with_age() -> None:
+    table = Addresses("embed")
+    for i in range(20_000):
+        first = table.map(np.array([i], np.int32))
+        assert table.unmap([first, 1]).tolist() == [i]
+    assert len(table._table) == 64
+
+
+def test_live_addresses_may_not_lie_too_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "MAX_WINDOW", 1000)
+    table = Addresses("page")
+    kept = table.map(np.array([0], np.int32))
+    for i in range(999):
+        table.unmap([table.map(np.array([i], np.int32)), 1])
+    with pytest.raises(ApiError, match=r"^limit-exceeded"):
+        table.map(np.arange(1000, dtype=np.int32))
+    table.unmap([kept, 1])
+    table.map(np.array([1], np.int32))
+
+
+def test_a_call_cannot_ask_for_more_than_there_is() -> None:
+    table = Addresses("page")
+    first = table.map(np.arange(10, dtype=np.int32))
+    for spans in ([first, 10] * 3, [first, 0] * 100, [first, 2**32 - 1], [first, 11]):
+        with pytest.raises(ApiError, match=r"^invalid-(argument|handle)"):
+            table.find(spans, 10)
+
+
+def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "MAX_WINDOW", 70)
+    pages, embeds = PagePool(200, 8), EmbedPool(200)
+    space = Space(pages, embeds, None, None)
+    for allocate in (space.allocate_pages, space.allocate_embeds):
+        with pytest.raises(ApiError, match=r"^limit-exceeded"):
+            allocate(100, lambda enough: enough())
+    assert (pages.free, embeds.free) == (200, 200)
+
+
+def test_exports_of_one_user_are_limited() -> None:
+    pool = PagePool(4, 8)
+    exports = Exports(pool)
+    page = pool.allocate(1)
+    for i in range(MAX_EXPORTS):
+        exports.add("ann", f"{i}", page, i % 2 == 0)
+    with pytest.raises(ApiError, match=r"^limit-exceeded"):
+        exports.add("ann", "more", page, False)
+    exports.add("ben", "more", page, False)
+    assert exports.pages == 1
+    for i in range(MAX_EXPORTS):
+        exports.release("ann", f"{i}")
+    exports.release("ben", "more")
+    pool.release(page)
+    assert pool.free == 4
+    assert len(exports) == 0
