@@ -1,0 +1,107 @@
+"""Random Llama checkpoints for tests, made by transformers, with a small byte-level tokenizer."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+TEXT = [
+    "The quick brown fox jumps over the lazy dog. The capital of France is Paris.\n",
+    "def main(argument):\n    return argument + 1\n",
+    "Once upon a time there was a small test that ran quickly and told the truth.\n",
+]
+
+
+def make_llama(
+    folder: Path,
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    hidden: int = 64,
+    intermediate: int = 128,
+    head_dim: int | None = None,
+    tied: bool = False,
+    dtype: str = "float32",
+    max_position: int = 1024,
+    rope_theta: float = 10_000.0,
+    rope_scaling: dict[str, Any] | None = None,
+    attention_bias: bool = False,
+    mlp_bias: bool = False,
+    seed: int = 0,
+    shards: int = 1,
+    deviation: float = 0.2,
+) -> Path:
+    """Writes a random Llama with tokenizer and chat template into a folder, and returns the folder.
+
+    A folder that already holds a checkpoint is left as it is: give one folder to one set of options.
+
+    Args:
+        folder: where; made if it does not exist.
+        rope_scaling: of transformers, such as `{"rope_type": "linear", "factor": 2.0}`.
+        shards: about how many safetensors files.
+        deviation: standard deviation of the weights; larger than usual, so that a random model's
+            greedy texts vary and its logits lie apart.
+    """
+    if (folder / "config.json").is_file():
+        return folder
+    tokenizer = small_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim or hidden // heads,
+        max_position_embeddings=max_position,
+        rope_parameters={"rope_type": "default", **(rope_scaling or {}), "rope_theta": rope_theta},
+        tie_word_embeddings=tied,
+        attention_bias=attention_bias,
+        mlp_bias=mlp_bias,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        initializer_range=deviation,
+    )
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):  # transformers starts them at zero
+                parameter.normal_(0.0, deviation)
+            elif name.endswith("norm.weight"):
+                parameter.normal_(1.0, 0.1)
+    model = model.to(getattr(torch, dtype))
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    options = {"max_shard_size": size // shards + 1} if shards > 1 else {}
+    model.save_pretrained(folder, **options)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@functools.cache
+def small_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of some 350 tokens, with chat template."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=384,
+        special_tokens=["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|begin|>", eos_token="<|end|>"
+    )
+    fast.chat_template = (
+        "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    return fast
