@@ -1,0 +1,150 @@
+"""Rust crates to components.
+
+Cargo compiles the crate for `wasm32-unknown-unknown`; the SDK comes from this installation, whatever
+folder the crate lies in; `pie_py.build.component` wraps the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pie_py.build.component import ComponentError, make_component
+from pie_py.resources import shared_folder
+
+TARGET = "wasm32-unknown-unknown"
+# A crate's own `[profile.release]` comes first.
+PROFILE = {
+    "opt-level": '"s"',
+    "lto": "true",
+    "panic": '"abort"',
+    "codegen-units": "1",
+    "strip": "true",
+}
+HOW_TO_MEND = f"""\
+Install Rust with rustup and add the target:
+    rustup target add {TARGET}
+or name a compiler that has it in the environment variable RUSTC."""
+
+
+class RustBuildError(Exception):
+    """A crate could not be built; the text says why, with the compiler's messages if there are any."""
+
+
+def build_crate(folder: Path, output: Path) -> Path:
+    """Builds a crate that uses the SDK (`inferlet = "0.1"`) and writes the component.
+
+    Without network it works for crates whose other dependencies have been fetched; the SDK needs none.
+
+    Args:
+        folder: the crate, which holds `Cargo.toml`. Cargo's own files go to its `target` folder
+            unless `CARGO_TARGET_DIR` says otherwise.
+        output: the component's file; its folder is made, an old file is replaced at once.
+
+    Returns:
+        `output`.
+
+    Raises:
+        RustBuildError: no Cargo, no compiler for Wasm, an error in the crate, or a module that is
+            no inferlet.
+    """
+    folder = folder.resolve()
+    if not (folder / "Cargo.toml").is_file():
+        raise RustBuildError(f"{folder} is no Rust crate: it has no Cargo.toml")
+    cargo = os.environ.get("CARGO") or shutil.which("cargo")
+    if cargo is None:
+        raise RustBuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
+    check_compiler(folder)
+    module = _compile(cargo, folder)
+    try:
+        component = make_component(module.read_bytes())
+    except ComponentError as error:
+        raise RustBuildError(f"{folder}: {error}") from None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    partial.write_bytes(component)
+    partial.replace(output)
+    return output
+
+
+def check_compiler(folder: Path | None = None) -> str:
+    """The Rust compiler that Cargo will use in a folder.
+
+    Raises:
+        RustBuildError: there is none, or it has no standard library for Wasm.
+    """
+    rustc = os.environ.get("RUSTC", "rustc")
+    try:
+        asked = subprocess.run(
+            [rustc, "--print", "sysroot"], cwd=folder, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise RustBuildError(f"the Rust compiler can't be run: {error}.\n{HOW_TO_MEND}") from None
+    if asked.returncode:
+        raise RustBuildError(f"the Rust compiler does not work: {asked.stderr.strip()}")
+    library = Path(asked.stdout.strip(), "lib", "rustlib", TARGET, "lib")
+    if not any(library.glob("libstd-*.rlib")):
+        raise RustBuildError(
+            f"the Rust compiler {rustc} can't compile to WebAssembly: no standard library for "
+            f"{TARGET} in {library}.\n{HOW_TO_MEND}"
+        )
+    return rustc
+
+
+def _compile(cargo: str, folder: Path) -> Path:
+    """The core module of a crate."""
+    sdk = shared_folder("rust") / "inferlet"
+    patch = ["--config", f"patch.crates-io.inferlet.path={json.dumps(str(sdk))}"]
+    common = ["--manifest-path", str(folder / "Cargo.toml"), *patch]
+    # With the network allowed, Cargo asks the registry even for crates that are patched.
+    offline = ["--offline"]
+    known = _run([cargo, "metadata", "--format-version=1", *common, *offline], folder)
+    if known.returncode:
+        offline = []
+        known = _run([cargo, "metadata", "--format-version=1", *common], folder)
+    if known.returncode:
+        raise RustBuildError(f"Cargo refuses {folder}:\n{known.stderr.strip()}")
+    root = Path(json.loads(known.stdout)["workspace_root"])
+
+    command = [cargo, "build", "--release", "--lib", "--target", TARGET, *common, *offline]
+    command += ["--message-format=json-render-diagnostics", *_profile(root / "Cargo.toml")]
+    built = _run(command, folder)
+    if built.returncode:
+        raise RustBuildError(f"{folder} does not compile:\n{built.stderr.strip()}")
+    modules = list(_modules(built.stdout, folder))
+    if not modules:
+        raise RustBuildError(
+            f"{folder} gives no WebAssembly module. Its Cargo.toml needs\n"
+            '    [lib]\n    crate-type = ["cdylib"]'
+        )
+    return modules[-1]
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+
+
+def _profile(manifest: Path) -> Iterator[str]:
+    """Options for small and fast code, as far as the manifest leaves them open."""
+    own: dict[str, Any] = tomllib.loads(manifest.read_text(encoding="utf-8"))
+    chosen = own.get("profile", {}).get("release", {})
+    for key, value in PROFILE.items():
+        if key not in chosen:
+            yield from ("--config", f"profile.release.{key}={value}")
+
+
+def _modules(messages: str, folder: Path) -> Iterator[Path]:
+    """Modules of the crate itself, among Cargo's messages."""
+    manifest = folder / "Cargo.toml"
+    for line in messages.splitlines():
+        message = json.loads(line)
+        if message["reason"] == "compiler-artifact" and Path(message["manifest_path"]) == manifest:
+            yield from (Path(name) for name in message["filenames"] if name.endswith(".wasm"))

@@ -1,0 +1,126 @@
+//! Programs that do wrong. Each returns, where it gets so far, the error that it was answered with.
+
+use inferlet::allocate::{alloc_emb, alloc_kvpage, dealloc_kvpage, kvpage_used, pool_stats};
+use inferlet::forward::forward;
+use inferlet::runtime::{available_models, create_queue, synchronize};
+use inferlet::text::embed_txt;
+use inferlet::{runtime, session, Error, ErrorCode, Model, Result};
+
+pub fn trap() -> ! {
+    core::arch::wasm32::unreachable()
+}
+
+pub fn spin() -> ! {
+    loop {
+        std::hint::black_box(());
+    }
+}
+
+#[allow(unconditional_recursion)]
+pub fn recurse() -> ! {
+    fn deeper(depth: u64) -> u64 {
+        let frame = std::hint::black_box([depth; 4]);
+        deeper(depth + 1) + frame[0]
+    }
+    panic!("recursion ended at {}", deeper(0))
+}
+
+/// Takes 10 GB, in pieces that are written to.
+pub fn allocate() -> Result<String> {
+    let mut pieces = Vec::new();
+    for _ in 0..160 {
+        pieces.push(std::hint::black_box(vec![1u8; 64 << 20]));
+    }
+    Ok(format!("{} pieces were given", pieces.len()))
+}
+
+/// Sends and logs without end, whatever the answers are.
+pub fn flood() -> ! {
+    let message = "flood ".repeat(1000);
+    loop {
+        let _ = session::send(&message);
+        runtime::log(runtime::LogLevel::Info, &message);
+    }
+}
+
+/// Ends without giving anything back.
+pub async fn leak(pages: u32) -> Result<String> {
+    let model = Model::load()?;
+    let queue = create_queue(model.name())?;
+    alloc_kvpage(queue, pages)?;
+    let embeds = [alloc_emb(queue, 4)?, 4];
+    embed_txt(queue, &[1, 1, 1, 1], &[0, 4], &embeds)?;
+    synchronize(queue).await?;
+    let _forgotten = runtime::sleep(std::time::Duration::from_secs(1000)).into_handle()?;
+    Ok(pool_stats(queue)?)
+}
+
+pub fn too_many_pages() -> Result<String> {
+    let queue = create_queue(&available_models()[0])?;
+    answer(alloc_kvpage(queue, 1 << 30).map(drop))
+}
+
+pub fn stale_handle() -> Result<String> {
+    let queue = create_queue(&available_models()[0])?;
+    let page = alloc_kvpage(queue, 1)?;
+    dealloc_kvpage(queue, &[page, 1])?;
+    answer(kvpage_used(queue, &[page, 1]).map(drop))
+}
+
+/// Guesses handles of other instances: no number outside its own may be taken.
+pub fn foreign_handle() -> Result<String> {
+    let queue = create_queue(&available_models()[0])?;
+    let own = alloc_kvpage(queue, 1)?;
+    for page in (0..5000).chain([1 << 20, 1 << 31, u32::MAX]).filter(|page| *page != own) {
+        expect_invalid(kvpage_used(queue, &[page, 1]).map(drop))?;
+        expect_invalid(dealloc_kvpage(queue, &[page, 1]))?;
+        if page != queue {
+            expect_invalid(alloc_kvpage(page, 1).map(drop))?;
+            expect_invalid(runtime::set_queue_priority(page, 1))?;
+        }
+        expect_invalid(runtime::take(page))?;
+        expect_invalid(runtime::cancel(page))?;
+        expect_invalid(runtime::wait(&[page]).map(drop))?;
+    }
+    Ok("every guess was refused".to_owned())
+}
+
+fn expect_invalid(answered: Result) -> Result {
+    match answered {
+        Err(error) if error.code == ErrorCode::InvalidHandle => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => Err(Error::other("a guessed handle was taken")),
+    }
+}
+
+/// Runs one token more than a page holds into it.
+pub async fn full_page() -> Result<String> {
+    let model = Model::load()?;
+    let queue = create_queue(model.name())?;
+    let page = [alloc_kvpage(queue, 1)?, 1];
+    let count = model.page_size() + 1;
+    let embeds = [alloc_emb(queue, count)?, count];
+    embed_txt(queue, &vec![1; count as usize], &[0, count], &embeds)?;
+    let refused = forward(queue, &[], &embeds, &page, &[], &[]);
+    // Nothing has run: the page takes as many as it holds.
+    forward(queue, &[], &[embeds[0], count - 1], &page, &[], &[])?;
+    synchronize(queue).await?;
+    answer(refused)
+}
+
+pub fn panic() -> ! {
+    panic!("on purpose")
+}
+
+/// Waits for what can't come.
+pub async fn deadlock() -> Result<String> {
+    std::future::pending().await
+}
+
+/// The error as the instance's failure; success is a failure of its own kind.
+fn answer(answered: Result) -> Result<String> {
+    match answered {
+        Err(error) => Err(error),
+        Ok(()) => Ok("it was allowed".to_owned()),
+    }
+}

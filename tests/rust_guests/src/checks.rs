@@ -1,0 +1,446 @@
+//! Tests of the SDK that run where it runs, in Wasm. A failed one panics: its log has the line.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use inferlet::json::{parse, quote, Value};
+use inferlet::runtime::sleep;
+use inferlet::stream::{StopStrings, TextDecoder};
+use inferlet::task::{yield_now, Either};
+use inferlet::{allocate, join, join_all, runtime, select, select_all, spawn, text, timeout};
+use inferlet::{Args, Context, Distribution, Error, ErrorCode, Model, Random, Result, Sampler};
+
+pub async fn run(area: &str) -> Result<String> {
+    match area {
+        "json" => json(),
+        "args" => args()?,
+        "random" => random(),
+        "sampler" => sampler(),
+        "stop-strings" => stop_strings(),
+        "tasks" => tasks().await?,
+        "runtime" => runtime_functions().await?,
+        "decoder" => decoder()?,
+        "raw" => raw().await?,
+        "exports" => exports().await?,
+        "context" => context().await?,
+        "chat" => chat().await?,
+        _ => return Err(Error::usage(format!("no checks are called {area}"))),
+    }
+    Ok("ok".to_owned())
+}
+
+fn code<T>(result: Result<T>) -> ErrorCode {
+    result.err().expect("an error").code
+}
+
+fn json() {
+    let value = parse(r#" {"a": [1, -2.5e3, true, null], "b": {"c": "x\n\"\u00e9\ud83d\ude00/"}} "#);
+    let value = value.expect("JSON");
+    let list = value.get("a").and_then(Value::as_list).expect("a list");
+    assert_eq!(list[0].as_u32(), Some(1));
+    assert_eq!(list[1].as_f64(), Some(-2500.0));
+    assert_eq!(list[1].as_u32(), None);
+    assert_eq!(list[2].as_bool(), Some(true));
+    assert_eq!(list[3], Value::Null);
+    let inner = value.get("b").and_then(|b| b.get("c")).and_then(Value::as_str);
+    assert_eq!(inner, Some("x\n\"é😀/"));
+    assert_eq!(parse(&quote("\u{1}\"\\\n é😀")), Ok(Value::Text("\u{1}\"\\\n é😀".to_owned())));
+    let deep = "[".repeat(100_000);
+    let wrong = ["", "[1", "[1,]", "{", r#"{"a" 1}"#, "tru", "1 2", "\"", r#""\x""#, r#""\ud83d""#];
+    for text in wrong.into_iter().chain([r#""\u12""#, r#""\ud83d\u0041""#, "-", &deep]) {
+        assert_eq!(code(parse(text)), ErrorCode::InvalidArgument, "{:.20}", text);
+    }
+}
+
+fn args() -> Result {
+    let given = ["--prompt", "Hi there", "-n=7", "--verbose", "--seed", "-3"];
+    let mut args = Args::new(given.map(str::to_owned).to_vec());
+    assert_eq!(args.value_from_str::<String>("--prompt")?, "Hi there");
+    assert_eq!(args.value_from_str::<u32>(["-n", "--max-tokens"])?, 7);
+    assert_eq!(args.opt_value_from_str::<f32>("--temperature")?, None);
+    assert!(args.contains("--verbose") && !args.contains("--verbose"));
+    assert_eq!(code(args.clone().finish()), ErrorCode::Usage);
+    assert_eq!(code(args.clone().value_from_str::<u32>("--seed")), ErrorCode::Usage);
+    assert_eq!(args.value_from_str::<i32>("--seed")?, -3);
+    assert_eq!(code(args.value_from_str::<u32>("--missing")), ErrorCode::Usage);
+    args.finish()?;
+    let mut args = Args::new(vec!["--prompt".to_owned()]);
+    assert_eq!(code(args.value_from_str::<String>("--prompt")), ErrorCode::Usage);
+    Ok(())
+}
+
+fn random() {
+    let (mut first, mut second) = (Random::seeded(7), Random::seeded(7));
+    let numbers: Vec<f64> = (0..10_000).map(|_| first.uniform()).collect();
+    assert!(numbers.iter().all(|number| *number == second.uniform()));
+    assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
+    let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
+    assert!((mean - 0.5).abs() < 0.02);
+    assert_ne!(Random::seeded(8).next_u64(), Random::seeded(7).next_u64());
+}
+
+/// Shares of the tokens in many draws.
+fn shares(sampler: &Sampler, distribution: &Distribution) -> Vec<f64> {
+    const DRAWS: usize = 20_000;
+    let mut random = Random::seeded(1);
+    let mut counts = vec![0; distribution.tokens.len()];
+    for _ in 0..DRAWS {
+        let token = sampler.choose(distribution, &mut random);
+        counts[distribution.tokens.iter().position(|other| *other == token).expect("a token")] += 1;
+    }
+    counts.iter().map(|count| f64::from(*count) / DRAWS as f64).collect()
+}
+
+fn sampler() {
+    let distribution =
+        Distribution { tokens: vec![11, 5, 9, 2], probabilities: vec![0.5, 0.25, 0.125, 0.125] };
+    let near = |sampler: Sampler, wanted: [f64; 4]| {
+        let found = shares(&sampler, &distribution);
+        let close = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 0.02);
+        assert!(close, "{sampler:?}: {found:?}, not {wanted:?}");
+    };
+    assert_eq!(Sampler::greedy().size(), 1);
+    assert_eq!(Sampler::top_k(1.0, 3).size(), 3);
+    assert_eq!(Sampler::multinomial(1.0).size(), 256);
+    near(Sampler::greedy(), [1.0, 0.0, 0.0, 0.0]);
+    near(Sampler::multinomial(1.0), [0.5, 0.25, 0.125, 0.125]);
+    near(Sampler::multinomial(1e-3), [1.0, 0.0, 0.0, 0.0]);
+    near(Sampler::multinomial(0.5), [8.0 / 11.0, 2.0 / 11.0, 0.5 / 11.0, 0.5 / 11.0]);
+    near(Sampler::top_k(1.0, 2), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
+    near(Sampler::top_p(1.0, 0.5), [1.0, 0.0, 0.0, 0.0]);
+    near(Sampler::top_p(1.0, 0.51), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
+    near(Sampler::top_p(1.0, 1e-6), [1.0, 0.0, 0.0, 0.0]);
+    near(Sampler::min_p(1.0, 0.5), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
+    near(Sampler::top_k_top_p(1.0, 3, 0.6), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
+}
+
+fn stop_strings() {
+    let mut stops = StopStrings::new(["END", "\n\n", "é!"]);
+    let mut feed = |text: &str| stops.feed(text.to_owned());
+    assert_eq!(feed("ab E"), ("ab ".to_owned(), false));
+    assert_eq!(feed("N"), (String::new(), false));
+    assert_eq!(feed("x\n"), ("ENx".to_owned(), false));
+    assert_eq!(feed("yé"), ("\ny".to_owned(), false));
+    assert_eq!(feed("?EN"), ("é?".to_owned(), false));
+    assert_eq!(feed("DEND"), (String::new(), true));
+    let mut stops = StopStrings::new(["abc"]);
+    assert_eq!(stops.feed("xab".to_owned()).0, "x");
+    assert_eq!(stops.finish(), "ab");
+}
+
+async fn tasks() -> Result {
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let log = |name: &'static str, milliseconds: u64| {
+        let order = order.clone();
+        async move {
+            sleep(Duration::from_millis(milliseconds)).await?;
+            order.borrow_mut().push(name);
+            Ok::<_, Error>(name)
+        }
+    };
+    let (slow, quick) = (spawn(log("slow", 30)), spawn(log("quick", 1)));
+    assert_eq!(join(slow, quick).await, (Ok("slow"), Ok("quick")));
+    let all = join_all([log("c", 20), log("a", 1), log("b", 10)]).await;
+    assert_eq!(all, [Ok("c"), Ok("a"), Ok("b")]);
+    assert_eq!(*order.borrow(), ["quick", "slow", "a", "b", "c"]);
+    assert!(join_all(Vec::<std::future::Ready<()>>::new()).await.is_empty());
+
+    let never = std::future::pending::<()>();
+    assert_eq!(select(never, std::future::ready(1)).await, Either::Second(1));
+    let sleeps = [30_000, 1, 20_000].map(|time| sleep(Duration::from_millis(time)));
+    let (value, index, rest) = select_all(sleeps).await;
+    assert_eq!((value, index, rest.len()), (Ok(()), 1, 2));
+    drop(rest); // gives two host futures up
+
+    let second = Duration::from_secs(1000);
+    assert_eq!(timeout(Duration::from_millis(1), sleep(second)).await?, None);
+    assert_eq!(timeout(second, std::future::ready(5)).await?, Some(5));
+
+    // Many at once, each of which gives every other a turn.
+    let count = Rc::new(RefCell::new(0));
+    let workers = (0..50).map(|_| {
+        let count = count.clone();
+        spawn(async move {
+            for _ in 0..4 {
+                yield_now().await?;
+                *count.borrow_mut() += 1;
+            }
+            Ok::<_, Error>(())
+        })
+    });
+    let ended = join_all(workers.collect::<Vec<_>>()).await;
+    assert!(ended.iter().all(Result::is_ok));
+    assert_eq!(*count.borrow(), 200);
+    // A task that nobody awaits runs all the same, and places of ended tasks are used again.
+    drop(spawn(async move { order.borrow_mut().clear() }));
+    yield_now().await
+}
+
+async fn runtime_functions() -> Result {
+    assert_eq!(runtime::get_arg(), ["check", "runtime"]);
+    assert!(!runtime::instance_id().is_empty());
+    assert!(!runtime::user().is_empty());
+    assert!(runtime::version().contains('.'));
+    let model = &runtime::available_models()[0];
+    assert!(runtime::available_traits(model)?.contains(&"runtime".to_owned()));
+    assert_eq!(code(runtime::model_info("no such model")), ErrorCode::UnknownModel);
+    assert_eq!(code(Model::named("no such model")), ErrorCode::UnknownModel);
+    let queue = runtime::create_queue(model)?;
+    runtime::set_queue_priority(queue, -100)?;
+    assert_eq!(code(runtime::set_queue_priority(queue, 101)), ErrorCode::InvalidArgument);
+    runtime::synchronize(queue).await?;
+    runtime::destroy_queue(queue)?;
+    assert_eq!(code(runtime::synchronize(queue).await), ErrorCode::InvalidHandle);
+
+    assert!(runtime::now() > 1_600_000_000_000_000_000);
+    let start = runtime::monotonic_now();
+    sleep(Duration::from_millis(2)).await?;
+    assert!(runtime::monotonic_now() - start >= 2_000_000);
+    assert_eq!(runtime::random_bytes(0)?, []);
+    assert_eq!(runtime::random_bytes(65536)?.len(), 65536);
+    assert_ne!(runtime::random_bytes(16)?, runtime::random_bytes(16)?);
+    assert_eq!(code(runtime::random_bytes(65537)), ErrorCode::InvalidArgument);
+
+    let future = sleep(Duration::from_secs(1000)).into_handle()?;
+    assert_eq!(code(runtime::take(future)), ErrorCode::NotReady);
+    let short = sleep(Duration::from_millis(1)).into_handle()?;
+    assert_eq!(runtime::wait(&[future, short])?, [short]);
+    assert_eq!(runtime::wait(&[])?, []);
+    runtime::take(short)?;
+    assert_eq!(code(runtime::take(short)), ErrorCode::InvalidHandle);
+    runtime::cancel(future)?;
+    assert_eq!(code(runtime::cancel(future)), ErrorCode::InvalidHandle);
+    assert_eq!(code(runtime::launch("no such program", &["a", ""]).await), ErrorCode::NotFound);
+    inferlet::debug!("one of {}", 4);
+    inferlet::info!("two");
+    inferlet::warning!("three é");
+    inferlet::error!("four");
+    Ok(())
+}
+
+fn decoder() -> Result {
+    let model = Model::load()?;
+    let tokenizer = model.tokenizer();
+    assert!(!tokenizer.vocabs()?.is_empty());
+    tokenizer.special_tokens()?;
+    for text in ["Hello, world! This is quite an ordinary text.", " é😀 naïve 日本語 😀😀 x", "\u{FFFD}"] {
+        let tokens = tokenizer.encode(&text.repeat(5))?;
+        let whole = tokenizer.decode(&tokens)?;
+        let mut decoder = TextDecoder::new(tokenizer.clone(), &[])?;
+        let mut pieces = Vec::new();
+        for token in &tokens {
+            pieces.push(decoder.feed(*token)?);
+        }
+        pieces.push(decoder.finish()?);
+        assert_eq!(pieces.concat(), whole);
+        let half = tokens.len() / 2;
+        let mut decoder = TextDecoder::new(tokenizer.clone(), &tokens[..half])?;
+        let mut end = String::new();
+        for token in &tokens[half..] {
+            end.push_str(&decoder.feed(*token)?);
+        }
+        end.push_str(&decoder.finish()?);
+        assert!(whole.ends_with(&end));
+    }
+    Ok(())
+}
+
+/// The paper's two ways to run nine tokens, and the rest of `allocate` and `forward`.
+async fn raw() -> Result {
+    let model = Model::load()?;
+    let queue = runtime::create_queue(model.name())?;
+    let tokens: Vec<u32> = (1..10).map(|token| token % model.vocab_size()).collect();
+    let inputs = allocate::alloc_emb(queue, 9)?;
+    let outputs = allocate::alloc_emb(queue, 3)?;
+    text::embed_txt(queue, &tokens, &[0, 9], &[inputs, 9])?;
+    forward(queue, &[], &[inputs, 9], &[], &[outputs, 1])?;
+
+    let count = 8u32.div_ceil(model.page_size()) + 1;
+    let pages = [allocate::alloc_kvpage(queue, count)?, count];
+    forward(queue, &[], &[inputs, 8], &pages, &[])?;
+    forward(queue, &pages, &[inputs + 8, 1], &[], &[outputs + 1, 1])?;
+    // An explicit mask: the last of the nine sees everything but the fourth.
+    let mask = [4, 0, 3, 1, 5];
+    inferlet::forward::forward(queue, &pages, &[inputs + 8, 1], &[], &[outputs + 2, 1], &mask)?;
+
+    let whole = text::get_next_dist(queue, outputs, 16).await?;
+    let split = text::get_next_dist(queue, outputs + 1, 16).await?;
+    let masked = text::get_next_dist(queue, outputs + 2, 16).await?;
+    same(&whole, &split);
+
+    let used = allocate::kvpage_used(queue, &pages)?;
+    assert_eq!(used.iter().sum::<u32>(), 8);
+    let mut masks = vec![0; count as usize];
+    masks[(3 / model.page_size()) as usize] = 1 << (3 % model.page_size());
+    inferlet::forward::mask_kvpage(queue, &pages, &masks)?;
+    forward(queue, &pages, &[inputs + 8, 1], &[], &[outputs + 1, 1])?;
+    same(&masked, &text::get_next_dist(queue, outputs + 1, 16).await?);
+
+    let copy = allocate::alloc_kvpage(queue, 1)?;
+    allocate::copy_kvpage(queue, pages[0], 0, copy, 0, 2)?;
+    assert_eq!(allocate::kvpage_used(queue, &[copy, 1])?, [2]);
+    let stats = parse(&allocate::pool_stats(queue)?)?;
+    assert_eq!(stats.get("kv_pages_mine").and_then(Value::as_u32), Some(count + 1));
+    allocate::dealloc_emb(queue, &[inputs, 9, outputs, 3])?;
+    allocate::dealloc_kvpage(queue, &[pages[0], count, copy, 1])?;
+    let stats = parse(&allocate::pool_stats(queue)?)?;
+    assert_eq!(stats.get("kv_pages_mine").and_then(Value::as_u32), Some(0));
+    assert_eq!(code(allocate::kvpage_used(queue, &pages)), ErrorCode::InvalidHandle);
+    runtime::destroy_queue(queue)
+}
+
+fn forward(queue: u32, input: &[u32], embeds: &[u32], output: &[u32], hidden: &[u32]) -> Result {
+    inferlet::forward::forward(queue, input, embeds, output, hidden, &[])
+}
+
+fn same(first: &Distribution, second: &Distribution) {
+    assert_eq!(first.max_index(), second.max_index());
+    let pairs = first.probabilities.iter().zip(&second.probabilities);
+    assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-4), "{first:?} {second:?}");
+}
+
+async fn exports() -> Result {
+    let model = Model::load()?;
+    let name = format!("checks of {}", runtime::instance_id());
+    let mut saved = Context::new(&model)?;
+    saved.fill("The quick brown fox jumps over the lazy dog and runs away")?;
+    assert_eq!(code(saved.save(&name, false)), ErrorCode::InvalidArgument);
+    saved.flush().await?;
+    saved.save(&name, false)?;
+    assert_eq!(code(saved.save(&name, false)), ErrorCode::AlreadyExists);
+    assert!(Context::saved(&model)?.contains(&name));
+    assert_eq!(code(Context::open(&model, &name, &[1])), ErrorCode::InvalidArgument);
+    let mut opened = Context::open(&model, &name, saved.tokens())?;
+    Context::delete(&model, &name)?;
+    assert!(!Context::saved(&model)?.contains(&name));
+    assert_eq!(code(Context::delete(&model, &name)), ErrorCode::NotFound);
+    assert_eq!(code(Context::open(&model, &name, &[])), ErrorCode::NotFound);
+    let texts = (greedy(&mut saved).await?, greedy(&mut opened).await?);
+    assert_eq!(texts.0, texts.1);
+    Ok(())
+}
+
+async fn greedy(context: &mut Context) -> Result<Vec<u32>> {
+    context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(12).collect_tokens().await
+}
+
+async fn context() -> Result {
+    let model = Model::load()?;
+    let queue = runtime::create_queue(model.name())?;
+    let mine = || -> Result<Option<u32>> {
+        Ok(parse(&allocate::pool_stats(queue)?)?.get("kv_pages_mine").and_then(Value::as_u32))
+    };
+    let prompt = "Once upon a time there was a small model that lived in a test";
+    let mut fresh = Context::new(&model)?;
+    assert_eq!(code(fresh.distribution(1).await), ErrorCode::InvalidArgument);
+    fresh.fill(prompt)?;
+    let wanted = greedy(&mut fresh).await?;
+    assert_eq!(wanted.len(), 12);
+
+    // Forks of every age continue as a fresh context does.
+    let mut base = Context::new(&model)?;
+    base.fill(prompt)?;
+    let mut early = base.fork()?;
+    base.flush().await?;
+    let mut forks = vec![early.fork()?, base.fork()?, base.fork()?];
+    let mut after = forks[2].fork()?;
+    drop(forks.pop());
+    let lists = join_all(forks.iter_mut().chain([&mut early, &mut base, &mut after]).map(greedy)).await;
+    for list in lists {
+        assert_eq!(list?, wanted);
+    }
+    drop(base);
+    let mut late = after.fork()?;
+    late.truncate(after.len() - wanted.len())?;
+    assert_eq!(greedy(&mut late).await?, wanted);
+    late.truncate(2)?;
+    late.truncate(1)?;
+    assert_eq!(late.len(), 1);
+
+    // A generation that is dropped halfway leaves a context that goes on.
+    let length = after.len();
+    let _ = timeout(Duration::ZERO, greedy(&mut after)).await?;
+    after.truncate(length - wanted.len())?;
+    assert_eq!(greedy(&mut after).await?, wanted);
+
+    // Sampling is repeatable, stops where told, and streams what it collects.
+    let sampler = Sampler::multinomial(1.0).seeded(3);
+    let mut texts = Vec::new();
+    for _ in 0..2 {
+        let mut context = Context::new(&model)?;
+        context.fill(prompt)?;
+        let generation = context.generate(sampler.clone()).stop_tokens([]);
+        texts.push(generation.max_tokens(24).collect_text().await?);
+    }
+    assert_eq!(texts[0], texts[1]);
+    let mut streamed = Context::new(&model)?;
+    streamed.fill(prompt)?;
+    let mut pieces = String::new();
+    let mut generation = streamed.generate(sampler.clone()).stop_tokens([]).max_tokens(24);
+    while let Some(piece) = generation.next_text().await? {
+        pieces.push_str(&piece);
+    }
+    assert!(generation.is_done() && generation.tokens_generated() == 24);
+    assert_eq!(pieces, texts[0]);
+    let middle: String = texts[0].chars().skip(5).take(2).collect();
+    let mut stopped = Context::new(&model)?;
+    stopped.fill(prompt)?;
+    let generation = stopped.generate(sampler).stop_tokens([]).stop_strings([middle.as_str()]);
+    let before = texts[0].split(&middle).next();
+    assert_eq!(Some(generation.max_tokens(24).collect_text().await?.as_str()), before);
+
+    let mut stopping = Context::new(&model)?;
+    stopping.fill(prompt)?;
+    let generation = stopping.generate(Sampler::greedy()).stop_tokens([wanted[0]]);
+    assert_eq!(generation.collect_tokens().await?, []);
+
+    // Own choices.
+    let mut own = Context::new(&model)?;
+    own.fill(prompt)?;
+    let mut generation = own.generate(Sampler::greedy()).max_tokens(2);
+    assert_eq!(generation.distribution(4).await?.max_index(), wanted[0]);
+    assert!(generation.accept(wanted[0])?);
+    assert_eq!(generation.distribution(4).await?.max_index(), wanted[1]);
+    drop(generation);
+
+    // A long prompt goes in chunks.
+    let most = model.max_batch_tokens() as usize;
+    let room = model.max_position() as usize;
+    if most + 10 < room {
+        let mut long = Context::new(&model)?;
+        long.append(&vec![1; most + 5])?;
+        long.flush().await?;
+        assert_eq!(long.seq_len(), most + 5);
+    }
+
+    drop((fresh, forks, early, after, late, streamed, stopped, stopping, own));
+    assert_eq!(mine()?, Some(0));
+    Ok(())
+}
+
+async fn chat() -> Result {
+    let model = Model::load()?;
+    if !model.has_chat_template() {
+        let mut context = Context::new(&model)?;
+        context.user("Hi")?;
+        assert_eq!(code(context.flush().await), ErrorCode::Unsupported);
+        return Ok(());
+    }
+    use inferlet::chat::Message;
+    let tokenizer = model.tokenizer();
+    let mut messages = vec![Message::system("Be \"brief\".\n"), Message::user("Hi é")];
+    let mut context = Context::new(&model)?;
+    context.system("Be \"brief\".\n")?.user("Hi é")?;
+    context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
+    let text = tokenizer.decode(&[context.tokens(), context.buffer()].concat())?;
+    assert_eq!(text, tokenizer.apply_chat_template(&messages, true)?);
+    let said = context.generate(Sampler::greedy()).max_tokens(5).collect_text().await?;
+    context.seal()?.user("And?")?.cue()?;
+    let text = tokenizer.decode(&[context.tokens(), context.buffer()].concat())?;
+    messages.extend([Message::assistant(said.clone()), Message::user("And?")]);
+    if said.trim() == said {
+        assert_eq!(text, tokenizer.apply_chat_template(&messages, true)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Inferlets that tests and benchmarks launch; the first argument says which.
+//!
+//! `bad.rs` has the misbehaving ones, `good.rs` the rest, `checks.rs` what tests the SDK itself.
+
+mod bad;
+mod checks;
+mod good;
+
+use inferlet::{Error, Result};
+
+#[inferlet::main]
+async fn main(arguments: Vec<String>) -> Result<String> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["trap"] => bad::trap(),
+        ["spin"] => bad::spin(),
+        ["recurse"] => bad::recurse(),
+        ["allocate"] => bad::allocate(),
+        ["flood"] => bad::flood(),
+        ["leak", pages] => bad::leak(number(pages)?).await,
+        ["too-many-pages"] => bad::too_many_pages(),
+        ["stale-handle"] => bad::stale_handle(),
+        ["foreign-handle"] => bad::foreign_handle(),
+        ["full-page"] => bad::full_page().await,
+        ["panic"] => bad::panic(),
+        ["deadlock"] => bad::deadlock().await,
+        ["fail"] => Err(Error::other("failed on purpose")),
+        ["usage"] => Err(Error::usage("give another argument")),
+        ["echo"] => good::echo().await,
+        ["echo-blobs"] => good::echo_blobs().await,
+        ["sleep", milliseconds] => good::sleep(number(milliseconds)?.into()).await,
+        ["first-message"] => good::first_message(),
+        ["bench-calls", count] => good::bench_calls(number(count)?).await,
+        ["hold-pages", pages] => good::hold_pages(number(pages)?).await,
+        ["greedy", prompt, max_tokens] => good::greedy(prompt, number(max_tokens)?).await,
+        ["distribution", prompt, k] => good::distribution(prompt, number(k)?).await,
+        ["check", area] => checks::run(area).await,
+        _ => Err(Error::usage(format!("no test guest is called by {arguments:?}"))),
+    }
+}
+
+fn number(text: &str) -> Result<u32> {
+    text.parse().map_err(|error| Error::usage(format!("{text}: {error}")))
+}
