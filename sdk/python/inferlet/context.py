@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from inferlet import raw
+from inferlet import _bindings, raw
 from inferlet._loop import done, ready
 from inferlet._pages import addresses, drop, share, spans
 from inferlet.chat import Conversation
@@ -131,7 +132,7 @@ class Context:
     def append(self, tokens: Iterable[int]) -> Context:
         """Appends tokens as they are."""
         self._render()
-        self._pending += tokens
+        self._pending += array("I", tokens)
         return self
 
     def system(self, message: str) -> Context:
@@ -409,15 +410,19 @@ class Context:
         embeds = self._embed if count == 1 else [raw.alloc_emb(queue, count), count]
         self._in_flight = True
         self._hidden = False
-        raw.embed_txt(queue, tokens, [start, count], embeds)
-        raw.forward(
-            queue,
-            self._input_spans[1],
-            embeds,
-            spans(self._pages[first:need]),
-            self._embed if output else [],
-            [],
-        )
+        # The hot path: without the checks and the calls of `raw`.
+        try:
+            _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
+            _bindings.forward.forward(
+                queue,
+                self._input_spans[1],
+                embeds,
+                spans(self._pages[first:need]),
+                self._embed if output else [],
+                [],
+            )
+        except _bindings.Err as error:
+            raise PieError(error.value) from None
         if count > 1:
             raw.dealloc_emb(queue, embeds)
         self._length = end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import AsyncIterator, Iterable
 from random import Random
 from typing import TYPE_CHECKING
@@ -137,7 +138,7 @@ class Generator:
         """
         self._start()
         accepted = []
-        for token in tokens:
+        for token in array("I", tokens):
             if not self._take(token):
                 break
             accepted.append(token)

@@ -5,11 +5,15 @@ for what those do not offer. Handles are `int`; pages and embeds are passed as s
 `[start, count, start, count, ...]`. A function that takes time returns the handle of a future: `await
 inferlet.ready(future)`, then consume it with the `take` function that its documentation names.
 
-Every function raises `PieError` for the codes that its documentation lists.
+Every function raises `PieError` for the codes that its documentation lists, and TypeError, ValueError
+or OverflowError for arguments that are not of the types given.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable
+from operator import index
 from typing import Literal, TypeAlias
 
 from inferlet._bindings import Err
@@ -23,6 +27,42 @@ from inferlet._bindings import tokenize as _tokenize
 from inferlet.errors import PieError
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+# A value that the generated bindings can't convert ends the instance, so each is looked at before.
+
+
+def _integer(value: int, lowest: int, end: int) -> int:
+    value = index(value)
+    if not lowest <= value < end:
+        raise ValueError(f"{value} is not within {lowest} to {end - 1}")
+    return value
+
+
+def _u32(value: int) -> int:
+    return _integer(value, 0, 2**32)
+
+
+def _u32s(values: Iterable[int]) -> list[int]:
+    if isinstance(values, str | bytes):
+        raise TypeError(f"a list of integers is wanted, not {type(values).__name__}")
+    return array("I", values).tolist()
+
+
+def _text(value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text is wanted, not {type(value).__name__}")
+    if not value.isascii():
+        value.encode()  # raises for a lone surrogate
+    return value
+
+
+def _texts(values: Iterable[str]) -> list[str]:
+    return [_text(value) for value in values]
+
+
+def _bytes(value: bytes) -> bytes:
+    return bytes(memoryview(value))
 
 
 # runtime
@@ -63,7 +103,7 @@ def available_traits(model: str) -> list[str]:
     Errors: `unknown-model`.
     """
     try:
-        answer: list[str] = _runtime.available_traits(model)
+        answer: list[str] = _runtime.available_traits(_text(model))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -77,7 +117,7 @@ def model_info(model: str) -> str:
     Errors: `unknown-model`.
     """
     try:
-        answer: str = _runtime.model_info(model)
+        answer: str = _runtime.model_info(_text(model))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -89,7 +129,7 @@ def create_queue(model: str) -> int:
     Errors: `unknown-model`, `limit-exceeded`.
     """
     try:
-        answer: int = _runtime.create_queue(model)
+        answer: int = _runtime.create_queue(_text(model))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -100,7 +140,7 @@ def destroy_queue(queue: int) -> None:
     Errors: `invalid-handle`.
     """
     try:
-        _runtime.destroy_queue(queue)
+        _runtime.destroy_queue(_u32(queue))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -111,7 +151,7 @@ def synchronize(queue: int) -> int:
     Errors: `invalid-handle`, `limit-exceeded`.
     """
     try:
-        answer: int = _runtime.synchronize(queue)
+        answer: int = _runtime.synchronize(_u32(queue))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -122,7 +162,7 @@ def set_queue_priority(queue: int, priority: int) -> None:
     Errors: `invalid-handle`, `invalid-argument`.
     """
     try:
-        _runtime.set_queue_priority(queue, priority)
+        _runtime.set_queue_priority(_u32(queue), _integer(priority, -(2**31), 2**31))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -134,7 +174,7 @@ def wait(futures: list[int]) -> list[int]:
     Errors: `invalid-handle`.
     """
     try:
-        answer: list[int] = _runtime.wait(futures)
+        answer: list[int] = _runtime.wait(_u32s(futures))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -145,7 +185,7 @@ def take(future: int) -> None:
     Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
     """
     try:
-        _runtime.take(future)
+        _runtime.take(_u32(future))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -155,7 +195,7 @@ def take_text(future: int) -> str:
     Errors: as `take`.
     """
     try:
-        answer: str = _runtime.take_text(future)
+        answer: str = _runtime.take_text(_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -166,7 +206,7 @@ def take_blob(future: int) -> bytes:
     Errors: as `take`.
     """
     try:
-        answer: bytes = _runtime.take_blob(future)
+        answer: bytes = _runtime.take_blob(_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -178,7 +218,7 @@ def cancel(future: int) -> None:
     Errors: `invalid-handle`.
     """
     try:
-        _runtime.cancel(future)
+        _runtime.cancel(_u32(future))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -200,7 +240,7 @@ def sleep(nanoseconds: int) -> int:
     Errors: `limit-exceeded`.
     """
     try:
-        answer: int = _runtime.sleep(nanoseconds)
+        answer: int = _runtime.sleep(_integer(nanoseconds, 0, 2**64))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -211,7 +251,7 @@ def random_bytes(count: int) -> bytes:
     Errors: `invalid-argument`.
     """
     try:
-        answer: bytes = _runtime.random_bytes(count)
+        answer: bytes = _runtime.random_bytes(_u32(count))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -219,7 +259,7 @@ def random_bytes(count: int) -> bytes:
 
 def log(level: LogLevel, message: str) -> None:
     """Writes a line to the instance's log (`pie-py logs`). The log keeps the newest lines."""
-    _runtime.log(_runtime.LogLevel[level.upper()], message)
+    _runtime.log(_runtime.LogLevel[level.upper()], _text(message))
 
 
 def launch(program: str, args: list[str]) -> int:
@@ -228,7 +268,7 @@ def launch(program: str, args: list[str]) -> int:
     Errors: `not-found`, `limit-exceeded`.
     """
     try:
-        answer: int = _runtime.launch(program, args)
+        answer: int = _runtime.launch(_text(program), _texts(args))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -243,7 +283,7 @@ def send(message: str) -> None:
     Errors: `would-block`, `limit-exceeded` (one message too large).
     """
     try:
-        _session.send(message)
+        _session.send(_text(message))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -251,7 +291,7 @@ def send(message: str) -> None:
 def send_blob(data: bytes) -> None:
     """Sends bytes to the client. Errors: as `send`."""
     try:
-        _session.send_blob(data)
+        _session.send_blob(_bytes(data))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -298,7 +338,7 @@ def alloc_kvpage(queue: int, count: int) -> int:
     `limit-exceeded`.
     """
     try:
-        answer: int = _allocate.alloc_kvpage(queue, count)
+        answer: int = _allocate.alloc_kvpage(_u32(queue), _u32(count))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -309,7 +349,7 @@ def dealloc_kvpage(queue: int, pages: list[int]) -> None:
     Errors: `invalid-handle`.
     """
     try:
-        _allocate.dealloc_kvpage(queue, pages)
+        _allocate.dealloc_kvpage(_u32(queue), _u32s(pages))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -321,7 +361,7 @@ def export_kvpage(queue: int, pages: list[int], name: str, shared: bool) -> None
     writes one of them: synchronize first), `limit-exceeded`.
     """
     try:
-        _allocate.export_kvpage(queue, pages, name, shared)
+        _allocate.export_kvpage(_u32(queue), _u32s(pages), _text(name), bool(shared))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -331,7 +371,7 @@ def import_kvpage(queue: int, name: str) -> list[int]:
     Errors: `invalid-handle`, `not-found`, `limit-exceeded`.
     """
     try:
-        answer: list[int] = _allocate.import_kvpage(queue, name)
+        answer: list[int] = _allocate.import_kvpage(_u32(queue), _text(name))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -342,7 +382,7 @@ def list_exports(queue: int) -> list[str]:
     Errors: `invalid-handle`.
     """
     try:
-        answer: list[str] = _allocate.list_exports(queue)
+        answer: list[str] = _allocate.list_exports(_u32(queue))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -353,7 +393,7 @@ def release_export(queue: int, name: str) -> None:
     Errors: `invalid-handle`, `not-found`, `permission-denied`.
     """
     try:
-        _allocate.release_export(queue, name)
+        _allocate.release_export(_u32(queue), _text(name))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -367,7 +407,14 @@ def copy_kvpage(
     Errors: `invalid-handle`, `invalid-argument`, `page-full`, `immutable`, `limit-exceeded`.
     """
     try:
-        _allocate.copy_kvpage(queue, source_page, source_slot, target_page, target_slot, count)
+        _allocate.copy_kvpage(
+            _u32(queue),
+            _u32(source_page),
+            _u32(source_slot),
+            _u32(target_page),
+            _u32(target_slot),
+            _u32(count),
+        )
     except Err as error:
         raise PieError(error.value) from None
 
@@ -377,7 +424,7 @@ def kvpage_used(queue: int, pages: list[int]) -> list[int]:
     Errors: `invalid-handle`.
     """
     try:
-        answer: list[int] = _allocate.kvpage_used(queue, pages)
+        answer: list[int] = _allocate.kvpage_used(_u32(queue), _u32s(pages))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -386,7 +433,7 @@ def kvpage_used(queue: int, pages: list[int]) -> list[int]:
 def alloc_emb(queue: int, count: int) -> int:
     """Allocates embeds and returns the first address of the range. Errors: as `alloc_kvpage`."""
     try:
-        answer: int = _allocate.alloc_emb(queue, count)
+        answer: int = _allocate.alloc_emb(_u32(queue), _u32(count))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -397,7 +444,7 @@ def dealloc_emb(queue: int, embeds: list[int]) -> None:
     Errors: `invalid-handle`.
     """
     try:
-        _allocate.dealloc_emb(queue, embeds)
+        _allocate.dealloc_emb(_u32(queue), _u32s(embeds))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -408,7 +455,7 @@ def pool_stats(queue: int) -> str:
     Errors: `invalid-handle`.
     """
     try:
-        answer: str = _allocate.pool_stats(queue)
+        answer: str = _allocate.pool_stats(_u32(queue))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -441,7 +488,14 @@ def forward(
     `limit-exceeded` (more inputs than `max_batch_tokens`, too many queued commands).
     """
     try:
-        _forward.forward(queue, input_pages, input_embeds, output_pages, output_embeds, mask)
+        _forward.forward(
+            _u32(queue),
+            _u32s(input_pages),
+            _u32s(input_embeds),
+            _u32s(output_pages),
+            _u32s(output_embeds),
+            _u32s(mask),
+        )
     except Err as error:
         raise PieError(error.value) from None
 
@@ -452,7 +506,7 @@ def mask_kvpage(queue: int, pages: list[int], masks: list[int]) -> None:
     Errors: `invalid-handle`, `invalid-argument`, `immutable`, `limit-exceeded`.
     """
     try:
-        _forward.mask_kvpage(queue, pages, masks)
+        _forward.mask_kvpage(_u32(queue), _u32s(pages), _u32s(masks))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -467,7 +521,7 @@ def embed_txt(queue: int, tokens: list[int], positions: list[int], embeds: list[
     the model's context, lengths that disagree), `limit-exceeded`.
     """
     try:
-        _input_text.embed_txt(queue, tokens, positions, embeds)
+        _input_text.embed_txt(_u32(queue), _u32s(tokens), _u32s(positions), _u32s(embeds))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -480,7 +534,7 @@ def tokenize(model: str, text: str) -> list[int]:
     Errors: `unknown-model`, `limit-exceeded` (text too long).
     """
     try:
-        answer: list[int] = _tokenize.tokenize(model, text)
+        answer: list[int] = _tokenize.tokenize(_text(model), _text(text))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -491,7 +545,7 @@ def detokenize(model: str, tokens: list[int]) -> str:
     Errors: `unknown-model`, `invalid-argument`.
     """
     try:
-        answer: str = _tokenize.detokenize(model, tokens)
+        answer: str = _tokenize.detokenize(_text(model), _u32s(tokens))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -502,7 +556,7 @@ def get_vocabs(model: str) -> list[bytes]:
     Errors: `unknown-model`.
     """
     try:
-        answer: list[bytes] = _tokenize.get_vocabs(model)
+        answer: list[bytes] = _tokenize.get_vocabs(_text(model))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -513,7 +567,7 @@ def special_tokens(model: str) -> list[tuple[str, int]]:
     Errors: `unknown-model`.
     """
     try:
-        answer: list[tuple[str, int]] = _tokenize.special_tokens(model)
+        answer: list[tuple[str, int]] = _tokenize.special_tokens(_text(model))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -525,7 +579,9 @@ def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) 
     Errors: `unknown-model`, `unsupported` (the model has no template), `invalid-argument`.
     """
     try:
-        answer: str = _tokenize.apply_chat_template(model, messages, add_generation_prompt)
+        answer: str = _tokenize.apply_chat_template(
+            _text(model), _text(messages), bool(add_generation_prompt)
+        )
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -540,7 +596,7 @@ def get_next_dist(queue: int, embed: int, k: int) -> int:
     Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     """
     try:
-        answer: int = _output_text.get_next_dist(queue, embed, k)
+        answer: int = _output_text.get_next_dist(_u32(queue), _u32(embed), _u32(k))
     except Err as error:
         raise PieError(error.value) from None
     return answer
@@ -552,7 +608,7 @@ def take_dist(future: int) -> tuple[list[int], list[float]]:
     Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
     """
     try:
-        answer: tuple[list[int], list[float]] = _output_text.take_dist(future)
+        answer: tuple[list[int], list[float]] = _output_text.take_dist(_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer

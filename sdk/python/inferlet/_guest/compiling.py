@@ -11,7 +11,8 @@ import _symtable  # type: ignore[import-not-found]
 import builtins
 import os
 import sys
-from collections.abc import Mapping
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
@@ -21,6 +22,7 @@ _c_compile = builtins.compile
 _c_exec = builtins.exec
 _c_eval = builtins.eval
 _c_symtable = _symtable.symtable
+_generate_tokens = tokenize._generate_tokens_from_c_tokenizer  # type: ignore[attr-defined]
 
 _FUTURE_FLAGS = 0
 for _name in __future__.all_feature_names:
@@ -72,6 +74,30 @@ def symtable(source: Any, filename: Any, startstr: str, /, **options: Any) -> An
     """Stands for `_symtable.symtable`."""
     _compile(source, filename, startstr, 0, -1, -1)
     return _c_symtable(source, filename, startstr, **options)
+
+
+def generate_tokens(
+    source: Callable[[], Any], encoding: str | None = None, extra_tokens: bool = False
+) -> Iterator[tokenize.TokenInfo]:
+    """Stands for the generator under `tokenize`, which looks for a file if brackets stay open."""
+    depth = 0
+    row = 0
+
+    def readline() -> Any:
+        nonlocal row
+        try:
+            line = source()
+        except StopIteration:
+            line = ""
+        row += 1
+        if not line and depth > 0:
+            raise SyntaxError("unexpected EOF in multi-line statement", ("<string>", row, 0, None))
+        return line
+
+    for token in _generate_tokens(readline, encoding, extra_tokens):
+        if token.type == tokenize.OP:
+            depth += (token.string in "([{") - (token.string in ")]}")
+        yield token
 
 
 def _arguments(source: Any, first: Any, second: Any, mode: str) -> tuple[Any, Any, Any]:

@@ -27,7 +27,7 @@ class Runner(wit_world.WitWorld):  # type: ignore[misc]
             sandbox.start(file, args)
             return program.run(file, program.prepare(file, source), args)
         except program.ProgramError as error:
-            raise Err(str(error)) from None
+            raise Err(program.as_text(str(error))) from None
         finally:
             for stream in _streams:
                 stream.finish()

@@ -146,7 +146,7 @@ def as_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError) as error:
@@ -157,6 +157,8 @@ def as_text(value: Any) -> str:
 
 def describe(error: BaseException) -> str:
     """An exception as a traceback that shows the program's own frames."""
+    if isinstance(error, MemoryError):
+        return "MemoryError: the inferlet has used up its memory"
     try:
         shown = traceback.TracebackException.from_exception(error)
         _keep_own_frames(shown)

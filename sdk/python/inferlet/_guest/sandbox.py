@@ -27,6 +27,7 @@ import socket
 import sys
 import threading
 import time
+import tokenize
 import types
 import uuid
 from collections.abc import Iterable, Sequence
@@ -51,6 +52,8 @@ NO_MODULE = (
     "it is not part of the Python runtime of pie_py; `pie-py build FILE.py --package NAME` makes a"
     " component that has it (pure Python packages only)"
 )
+
+DEEPEST = 10_000  # Python calls that fit the stack; deeper ones would trap
 
 # Functions of `posix` that only compute.
 _HARMLESS = {
@@ -80,6 +83,8 @@ class Finder:
                 spec: importlib.machinery.ModuleSpec | None = finder.find_spec(name)
                 if spec is not None:
                     return spec
+        if sys._getframe(2).f_code.co_name == "find_spec":
+            return None  # importlib.util.find_spec: somebody asks whether it is there
         raise ModuleNotFoundError(f"No module named {name!r}: {NO_MODULE}", name=name)
 
     @staticmethod
@@ -114,6 +119,7 @@ def _urandom(size: int, /) -> bytes:
 
 
 _c_seed = random.Random.seed
+_c_set_recursion_limit = sys.setrecursionlimit
 
 
 def _seed(self: random.Random, a: Any = None, version: int = 2) -> None:
@@ -144,6 +150,12 @@ def _print_help(self: argparse.ArgumentParser, file: Any = None) -> None:
     if file is None:
         raise Finished(self.format_help())
     self._print_message(self.format_help(), file)
+
+
+def _set_recursion_limit(limit: int, /) -> None:
+    if limit > DEEPEST:
+        raise ValueError(f"{limit} calls deep: the stack of an inferlet has room for {DEEPEST}")
+    _c_set_recursion_limit(limit)
 
 
 def _gc_set_debug(flags: int, /) -> None:
@@ -183,6 +195,8 @@ def _replacements() -> Iterable[tuple[types.ModuleType, str, Any]]:
         "getpid": lambda: 1,
         "getppid": lambda: 0,
         "isatty": lambda fd: False,
+        "times": lambda: posix.times_result((0.0, 0.0, 0.0, 0.0, clock.REPLACEMENTS["time"]())),
+        "uname": lambda: posix.uname_result(("wasi", "inferlet", "0", "0", "wasm32")),
         "urandom": _urandom,
     }
     for name, value in vars(posix).items():
@@ -205,9 +219,12 @@ def _replacements() -> Iterable[tuple[types.ModuleType, str, Any]]:
     for name, value in vars(_signal).items():
         if isinstance(value, types.BuiltinFunctionType) and name not in ("default_int_handler",):
             yield _signal, name, _refusing(f"signal.{name}", NO_SIGNALS, RuntimeError)
-    for name in ("signal", "getsignal", "sigwait", "pthread_kill", "pthread_sigmask"):
+    yield signal, "getsignal", lambda number: None
+    for name in ("signal", "sigwait", "pthread_kill", "pthread_sigmask"):
         if hasattr(signal, name):
             yield signal, name, _refusing(f"signal.{name}", NO_SIGNALS, RuntimeError)
+    yield sys, "setrecursionlimit", _set_recursion_limit
+    yield tokenize, "_generate_tokens_from_c_tokenizer", compiling.generate_tokens
     for name in ("start_new_thread", "start_new", "start_joinable_thread"):
         yield _thread, name, _refusing("threading", NO_PROCESSES, RuntimeError)
     yield _thread, "allocate_lock", locks.Lock
@@ -272,6 +289,27 @@ def _replace_everywhere(changed: dict[int, tuple[object, Any]]) -> None:
             entry = changed.get(id(value))
             if entry is not None and entry[0] is value:
                 names[name] = entry[1]
+            elif isinstance(value, types.FunctionType):
+                _replace_defaults(value, changed)
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                _replace_in_class(value, changed)
+
+
+def _replace_in_class(cls: type, changed: dict[int, tuple[object, Any]]) -> None:
+    for name, value in list(vars(cls).items()):
+        entry = changed.get(id(value))
+        if entry is not None and entry[0] is value:
+            setattr(cls, name, entry[1])
+        elif isinstance(value, types.FunctionType):
+            _replace_defaults(value, changed)
+
+
+def _replace_defaults(function: types.FunctionType, changed: dict[int, tuple[object, Any]]) -> None:
+    defaults = function.__defaults__ or ()
+    if any(id(value) in changed for value in defaults):
+        function.__defaults__ = tuple(
+            changed[id(value)][1] if id(value) in changed else value for value in defaults
+        )
 
 
 def start(file: str, args: Sequence[str]) -> None:
