@@ -1,0 +1,249 @@
+"""Attention follows the contract: positions, explicit masks, masked slots, pages left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import make_llama
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_rig import Rig, Step, assert_close, expected_logits, ints
+from numpy.typing import NDArray
+
+from pie_inference.attention.sequences import expand_runs
+from pie_inference.attention.torch_backend import TorchAttention
+from pie_inference.errors import BadBatch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "rules")
+
+
+def tokens_of(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(2, 300, count).tolist()
+
+
+def runs_of(visible: NDArray[np.bool_]) -> list[int]:
+    """Rows in the contract's run-length form."""
+    flat: list[int] = []
+    for row in visible:
+        lengths, current = [0], False
+        for seen in row:
+            if bool(seen) != current:
+                lengths.append(0)
+                current = not current
+            lengths[-1] += 1
+        flat += [len(lengths), *lengths]
+    return flat
+
+
+def causal(count: int) -> NDArray[np.bool_]:
+    return np.tril(np.ones((count, count), np.bool_))
+
+
+def by_position(positions: list[int]) -> NDArray[np.bool_]:
+    """The contract's default rule, word for word."""
+    count = len(positions)
+    return np.array(
+        [
+            [
+                positions[j] < positions[i] or (positions[j] == positions[i] and j <= i)
+                for j in range(count)
+            ]
+            for i in range(count)
+        ]
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(positions=st.lists(st.integers(0, 30), min_size=2, max_size=12))
+def test_positions_out_of_order_and_equal(folder: Path, positions: list[int]) -> None:
+    rig = _rig(folder)
+    tokens = tokens_of(len(positions))
+    (found,) = rig.forward(
+        Step(
+            rig.sequence(16),
+            tokens,
+            positions=positions,
+            outputs=len(tokens),
+            keep=False,
+        )
+    )
+    wanted = expected_logits(folder, tokens, positions=positions, visible=by_position(positions))
+    assert_close(found, wanted)
+
+
+def test_a_later_position_in_the_context_is_attended_to(folder: Path) -> None:
+    """The context is attended to whatever its positions; only inputs are ordered by position."""
+    rig = _rig(folder)
+    tokens = tokens_of(20)
+    positions = [*range(100, 110), *range(10)]
+    visible = causal(20)
+    sequence = rig.sequence(20)
+    rig.forward(Step(sequence, tokens[:10], positions=positions[:10]))
+    (found,) = rig.forward(Step(sequence, tokens[10:], positions=positions[10:], outputs=10))
+    wanted = expected_logits(folder, tokens, positions=positions, visible=visible)
+    assert_close(found, wanted[10:])
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_explicit_masks(folder: Path, data: st.DataObject) -> None:
+    rig = _rig(folder)
+    context = data.draw(st.integers(0, 20))
+    count = data.draw(st.integers(1, 10))
+    total = context + count
+    bits = data.draw(st.lists(st.booleans(), min_size=count * total, max_size=count * total))
+    rows = np.array(bits, np.bool_).reshape(count, total)
+    rows[np.arange(count), context + np.arange(count)] = True  # transformers wants one visible
+    hidden = sorted(data.draw(st.sets(st.integers(0, context - 1)))) if context else []
+    tokens = tokens_of(total)
+    sequence = rig.sequence(32)
+    if context:
+        rig.forward(Step(sequence, tokens[:context], outputs=0))
+        rig.mask(sequence, hidden)
+    (found,) = rig.forward(
+        Step(sequence, tokens[context:], outputs=count, mask=runs_of(rows), masked=bool(hidden))
+    )
+    visible = causal(total)
+    visible[context:] = rows
+    visible[context:, hidden] = False
+    assert_close(found, expected_logits(folder, tokens, visible=visible)[context:])
+
+
+def test_explicit_masks_beside_plain_sequences(folder: Path) -> None:
+    rig = _rig(folder)
+    texts = [tokens_of(24, seed=i) for i in range(4)]
+    sequences = [rig.sequence(24) for _ in texts]
+    rig.forward(*(Step(s, t[:16], outputs=0) for s, t in zip(sequences, texts, strict=True)))
+    tree = np.concatenate([np.ones((8, 16), np.bool_), np.eye(8, dtype=np.bool_)], axis=1)
+    found = rig.forward(
+        Step(sequences[0], texts[0][16:], outputs=8),
+        Step(sequences[1], texts[1][16:], outputs=8, mask=runs_of(tree)),
+        Step(sequences[2], texts[2][16:17]),
+        Step(sequences[3], texts[3][16:22], outputs=6),
+    )
+    visible = causal(24)
+    visible[16:] = tree
+    assert_close(found[0], expected_logits(folder, texts[0])[16:])
+    assert_close(found[1], expected_logits(folder, texts[1], visible=visible)[16:])
+    assert_close(found[2], expected_logits(folder, texts[2])[16:17])
+    assert_close(found[3], expected_logits(folder, texts[3])[16:22])
+
+
+def test_a_row_that_sees_nothing_is_finite(folder: Path) -> None:
+    rig = _rig(folder)
+    tokens = tokens_of(3)
+    rows = causal(3)
+    rows[1] = False
+    (found,) = rig.forward(Step(rig.sequence(3), tokens, outputs=3, mask=runs_of(rows)))
+    assert bool(found.isfinite().all())
+    assert_close(found[0], expected_logits(folder, tokens)[0])
+    (alone,) = rig.forward(Step(rig.sequence(1), tokens[:1], mask=[1, 1]))
+    assert bool(alone.isfinite().all())
+
+
+def test_masked_slots_are_not_seen_by_decoding(folder: Path) -> None:
+    rig = _rig(folder)
+    tokens = tokens_of(40)
+    sequence = rig.sequence(40)
+    rig.forward(Step(sequence, tokens[:39], outputs=0))
+    hidden = [0, 5, 15, 16, 30]
+    rig.mask(sequence, hidden)
+    visible = causal(40)
+    visible[39, hidden] = False
+    wanted = expected_logits(folder, tokens, visible=visible)
+    (found,) = rig.forward(Step(sequence, tokens[39:], keep=False, masked=True))
+    assert_close(found[0], wanted[39])
+    rig.mask(sequence, [])
+    (found,) = rig.forward(Step(sequence, tokens[39:], masked=True))
+    assert_close(found[0], expected_logits(folder, tokens)[39])
+
+
+def test_a_page_in_new_hands_is_unmasked_by_being_filled(folder: Path) -> None:
+    rig = _rig(folder)
+    tokens = tokens_of(17)
+    first = rig.sequence(17)
+    rig.forward(Step(first, tokens, outputs=0))
+    rig.mask(first, range(16))
+    second = rig.sequence(17)
+    second.pages = first.pages
+    rig.forward(Step(second, tokens[:16], outputs=0))
+    (found,) = rig.forward(Step(second, tokens[16:], masked=True))
+    assert_close(found[0], expected_logits(folder, tokens)[16])
+
+
+def test_copied_slots_are_attended_to_as_their_sources(folder: Path) -> None:
+    rig = _rig(folder)
+    tokens = tokens_of(41)
+    source = rig.sequence(41)
+    rig.forward(Step(source, tokens[:40], outputs=0))
+    rig.mask(source, [3])
+    target = rig.sequence(41)
+    rig.copy(source.slots(0, 40), target.slots(0, 40))
+    target.used = 40
+    visible = causal(41)
+    visible[40, 3] = False
+    (found,) = rig.forward(Step(target, tokens[40:], masked=True))
+    assert_close(found[0], expected_logits(folder, tokens, visible=visible)[40])
+
+
+@settings(max_examples=50, deadline=None)
+@given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_copies_take_effect_in_order(folder: Path, pairs: list[tuple[int, int]]) -> None:
+    rig = _rig(folder)
+    cache = rig.model.cache
+    with torch.inference_mode():
+        cache.data[:, :10] = torch.arange(10.0).view(1, 10, 1, 1, 1)
+    cache.masked[:10] = [i % 3 == 0 for i in range(10)]
+    values = list(range(10))
+    for source, target in pairs:
+        values[target] = values[source]
+    rig.copy([s for s, _ in pairs], [t for _, t in pairs])
+    assert cache.data[1, :10, 1, 0, 0].tolist() == values
+    assert cache.masked[:10].tolist() == [value % 3 == 0 for value in values]
+
+
+def test_long_sequences_are_cut_into_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds on memory, lowered, change no result."""
+    backend = "pie_inference.attention.torch_backend"
+    monkeypatch.setattr(f"{backend}.MAX_SCORES", 500)
+    monkeypatch.setattr(f"{backend}.MAX_GATHER_BYTES", 1 << 14)
+    rig = Rig(folder)
+    assert isinstance(rig.model.attention, TorchAttention)
+    tokens = tokens_of(120)
+    sequences = [rig.sequence(120), rig.sequence(120)]
+    wanted = expected_logits(folder, tokens)
+    for start, end in ((0, 50), (50, 119), (119, 120)):
+        found = rig.forward(*(Step(s, tokens[start:end], outputs=end - start) for s in sequences))
+        for logits in found:
+            assert_close(logits, wanted[start:end])
+
+
+@pytest.mark.parametrize(
+    "runs", [[], [1, 4], [2, 1], [2, 0, 4, 9], [1, 3, 1, 3, 1, 3], [-1, 3], [2, -1, 4, 1, 3]]
+)
+def test_masks_that_do_not_fit_are_refused(runs: list[int]) -> None:
+    with pytest.raises(BadBatch, match="mask"):
+        expand_runs(ints(runs), 2, 3)
+
+
+def test_runs_expand_to_rows() -> None:
+    found = expand_runs(ints([2, 1, 2, 1, 3]), 2, 3)
+    assert found.tolist() == [[False, True, True], [False, False, False]]
+
+
+_RIGS: dict[Path, Rig] = {}
+
+
+def _rig(folder: Path) -> Rig:
+    """A rig with all its pages free; loading one takes longer than a test."""
+    if folder not in _RIGS:
+        _RIGS[folder] = Rig(folder)
+    rig = _RIGS[folder]
+    rig._free = list(np.random.default_rng(1).permutation(64))
+    return rig
