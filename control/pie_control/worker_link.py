@@ -129,6 +129,7 @@ class WorkerLink:
                     ),
                 ],
                 stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,  # standard output is the control process's word to its parent
             )
             hello = await self._first_message(socket, process)
             task_status.started((hello, process))
