@@ -15,6 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 def server_options(function: Function) -> Function:
@@ -46,7 +47,7 @@ def json_option(function: Function) -> Function:
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Turns the client's errors into a line on standard error and the exit status."""
+    """Turns the client's errors, and Ctrl-C, into a line on standard error and the exit status."""
     from pie_py.client import ClientError, UsageError
 
     try:
@@ -57,6 +58,8 @@ def errors_shown() -> Iterator[None]:
     except ClientError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def with_client(function: Callable[..., None]) -> Callable[..., None]:

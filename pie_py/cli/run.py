@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,13 @@ from typing import Any
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, EXIT_USAGE, errors_shown, server_options
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    errors_shown,
+    server_options,
+)
 from pie_py.cli.console import progress, say
 from pie_py.cli.server_config import model_options, server_config
 from pie_py.cli.target import BadTarget, Target, find_target
@@ -102,6 +109,9 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
         folder = Path(name)
         config = config.model_copy(update={"endpoint": f"ipc://{folder}/door"})
         log = None if verbose else folder / "log"
+        signal.signal(
+            signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED)
+        )  # so that it is cleaned up
         with ServerProcess(config, "info" if verbose else "warning", log) as server:
             models = ", ".join(model.name or model.source for model in config.models)
             if target is not None and target.kind == "python":

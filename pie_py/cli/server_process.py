@@ -52,10 +52,9 @@ class ServerProcess:
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        try:
-            message = json.loads(line)
-        except ValueError:
-            raise ServerFailed(self._last_words()) from None
+        if not line:
+            raise ServerFailed(self._last_words())
+        message = json.loads(line)
         if "error" in message:
             raise ServerFailed(message["error"])
         endpoint: str = message["endpoint"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -76,7 +77,7 @@ class Client:
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         """See `Client`."""
-        self._make = lambda: asynchronous.Client(endpoint, key, patience=patience)
+        self._make = partial(asynchronous.Client, endpoint, key, patience=patience)
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._client: asynchronous.Client | None = None

@@ -49,10 +49,11 @@ def describe_log(lines: list[LogLine]) -> list[dict[str, Any]]:
     return [{"time_ns": line.time_ns, "level": line.level, "text": line.text} for line in lines]
 
 
-def describe_model(model: ModelDescription) -> dict[str, Any]:
-    """Facts about a served model."""
+def describe_model(model: ModelDescription, *, local: bool) -> dict[str, Any]:
+    """Facts about a served model; its folder is for clients on the same machine alone."""
     facts = asdict(model)
-    del facts["folder"]  # a path of the server's machine
+    if not local:
+        del facts["folder"]
     return facts
 
 

@@ -31,7 +31,7 @@ from pie_control.source_check import check_source
 from pie_py import __version__
 from pie_py.config import ServerConfig
 from pie_py.contract import contract_version
-from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL
+from pie_py.wire.rpc import CHUNK_BYTES, LOCAL_USER, PROTOCOL
 
 Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = Callable[[Session, Params], Answer | Awaitable[Answer]]
@@ -98,7 +98,9 @@ class Requests:
         }
 
     def _models(self, session: Session, params: Params) -> Answer:
-        return [describe_model(service.description) for service in self._host.services.values()]
+        local = session.user == LOCAL_USER
+        services = self._host.services.values()
+        return [describe_model(service.description, local=local) for service in services]
 
     def _list_programs(self, session: Session, params: Params) -> Answer:
         return [describe_program(program) for program in self._programs.list(session.scope)]
