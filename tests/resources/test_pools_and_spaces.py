@@ -131,7 +131,7 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     space = Space(pages, embeds, None, None)
     for allocate in (space.allocate_pages, space.allocate_embeds):
         with pytest.raises(ApiError, match=r"^limit-exceeded"):
-            allocate(100, lambda enough: enough())
+            allocate(100, lambda count: False)
     assert (pages.free, embeds.free) == (200, 200)
 
 

@@ -207,6 +207,33 @@ def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
     )
 
 
+def test_queues_of_an_instance_do_not_overwrite_what_another_has_yet_to_read() -> None:
+    server = Server()
+    reader = Guest(server)
+    writer = Guest(server, reader.instance)
+    embeds = reader.embeds(2)
+    reader.embed([1, 1], 0, embeds)
+    server.drain()
+    reader.forward([], [embeds[0], 1], [], [embeds[0], 1])
+    future = reader.dist(embeds[0] + 1)
+    writer.embed([2], 0, [embeds[0] + 1, 1])
+    server.drain()
+    assert reader.take(future) == distribution(hash(("t", 1)), 3, 1000)
+
+
+def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None:
+    server = Server()
+    first = Guest(server)
+    embeds = first.embeds(2)
+    first.embed([1, 1], 0, embeds)
+    first.forward([], [embeds[0], 1], [], [embeds[0], 1])
+    second = Guest(server, first.instance)
+    future = second.dist(embeds[0])
+    server.drain()
+    value = attend(hash(("t", 1)), 0, [], [(hash(("t", 1)), 0)])
+    assert second.take(future) == distribution(value, 3, 1000)
+
+
 def test_a_destroyed_queue_still_takes_effect() -> None:
     server = Server()
     guest = Guest(server)
@@ -376,6 +403,11 @@ def test_first_come_first_served(what: str) -> None:
     with refused("out-of-resources"):
         getattr(middle, what)(2)
     assert old.instance.ended is None
+    late = Guest(server)
+    getattr(late, what)(1)
+    with refused("out-of-resources"):
+        getattr(middle, what)(3)  # not enough, whoever makes way
+    assert late.instance.ended is None
     with refused("out-of-resources"):
         getattr(old, what)(21)  # more than there is: nobody is ended for it
     assert middle.instance.ended is None

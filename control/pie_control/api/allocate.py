@@ -18,16 +18,14 @@ from pie_py.wire.plan import Int32, Uint32
 
 def alloc_kvpage(instance: Instance, queue: int, count: int) -> int:
     """Allocates empty pages; if none are free, younger instances make way."""
-    space = queue_of(instance, queue).space
-    return space.allocate_pages(count, partial(instance.host.lifecycle.reclaim, instance))
+    target = queue_of(instance, queue)
+    return target.space.allocate_pages(count, partial(target.service.reclaim_pages, instance))
 
 
 def dealloc_kvpage(instance: Instance, queue: int, pages: list[int]) -> None:
     """Frees pages once the commands queued before have been sent."""
     target = queue_of(instance, queue)
-    physical = target.space.pages.unmap(pages)
-    if len(physical):
-        target.defer(partial(target.space.page_pool.release, physical))
+    target.space.free_pages(pages, target.defer)
 
 
 def export_kvpage(
@@ -125,16 +123,14 @@ def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
 
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
-    space = queue_of(instance, queue).space
-    return space.allocate_embeds(count, partial(instance.host.lifecycle.reclaim, instance))
+    target = queue_of(instance, queue)
+    return target.space.allocate_embeds(count, partial(target.service.reclaim_embeds, instance))
 
 
 def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:
     """Frees embeds once the commands queued before have been sent."""
     target = queue_of(instance, queue)
-    physical = target.space.embeds.unmap(embeds)
-    if len(physical):
-        target.defer(partial(target.space.embed_pool.release, physical))
+    target.space.free_embeds(embeds, target.defer)
 
 
 def pool_stats(instance: Instance, queue: int) -> str:

@@ -176,13 +176,25 @@ class Space:
         self.embeds = Addresses("embed")
         self._max_pages = max_pages
         self._max_embeds = max_embeds
+        self._pages_leaving = 0  # freed by the instance, but named by commands that are not sent
+        self._embeds_leaving = 0
 
-    def allocate_pages(self, count: int, reclaim: Callable[[Callable[[], bool]], bool]) -> int:
+    @property
+    def pages_held(self) -> int:
+        """Pages that come back, unless others hold them too, when the instance ends."""
+        return self.pages.live + self._pages_leaving
+
+    @property
+    def embeds_held(self) -> int:
+        """Embeds that come back when the instance ends."""
+        return self.embeds.live + self._embeds_leaving
+
+    def allocate_pages(self, count: int, reclaim: Callable[[int], bool]) -> int:
         """Allocates empty pages and returns the first address.
 
         Args:
             count: how many.
-            reclaim: frees what others hold until its argument holds, and tells whether it does.
+            reclaim: frees what others hold until this many are free, and tells whether they are.
 
         Raises:
             ApiError: `invalid-argument`, `limit-exceeded`, `out-of-resources`.
@@ -197,7 +209,7 @@ class Space:
             pool.release(pages)
             raise
 
-    def allocate_embeds(self, count: int, reclaim: Callable[[Callable[[], bool]], bool]) -> int:
+    def allocate_embeds(self, count: int, reclaim: Callable[[int], bool]) -> int:
         """Allocates embeds and returns the first address. As `allocate_pages`."""
         pool = self.embed_pool
         _check_limit(self.embeds, "embed", count, self._max_embeds)
@@ -208,6 +220,34 @@ class Space:
         except ApiError:
             pool.release(embeds)
             raise
+
+    def free_pages(self, spans: list[int], defer: Callable[[Callable[[], None]], None]) -> None:
+        """Ends the addresses at once; the pages come back when `defer` calls back.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        pages = self.pages.unmap(spans)
+
+        def release() -> None:
+            self._pages_leaving -= len(pages)
+            self.page_pool.release(pages)
+
+        if len(pages):
+            self._pages_leaving += len(pages)
+            defer(release)
+
+    def free_embeds(self, spans: list[int], defer: Callable[[Callable[[], None]], None]) -> None:
+        """Ends the addresses at once; the embeds come back when `defer` calls back. As `free_pages`."""
+        embeds = self.embeds.unmap(spans)
+
+        def release() -> None:
+            self._embeds_leaving -= len(embeds)
+            self.embed_pool.release(embeds)
+
+        if len(embeds):
+            self._embeds_leaving += len(embeds)
+            defer(release)
 
     def check_page_limit(self, count: int) -> None:
         """Refuses to hold `count` more pages than the instance may.
@@ -246,7 +286,7 @@ def _ensure(
     pool: PagePool | EmbedPool,
     what: str,
     count: int,
-    reclaim: Callable[[Callable[[], bool]], bool],
+    reclaim: Callable[[int], bool],
 ) -> None:
     if count == 0:
         raise ApiError("invalid-argument", f"0 {what}s asked for; ask for at least one")
@@ -254,7 +294,7 @@ def _ensure(
         raise ApiError(
             "out-of-resources", f"{count} {what}s asked for, and the model has {pool.size} in all"
         )
-    if count > pool.free and not reclaim(lambda: pool.free >= count):
+    if count > pool.free and not reclaim(count):
         raise ApiError(
             "out-of-resources",
             f"{count} {what}s asked for, {pool.free} of {pool.size} are free, and the others belong"

@@ -308,6 +308,7 @@ class Scheduler:
                     failed[queue] = None
             for queue, sync in batch.syncs:
                 queue.settle(sync)
+            batch.commands, batch.syncs = [], []  # the queue keeps the batch, not what was in it
         for queue in failed:
             if queue.failure is not None and _idle(queue):
                 self._flush(queue)

@@ -31,6 +31,7 @@ class ModelService:
             make_policy(config),
         )
         self._queues = 0
+        self._spaces: dict[Instance, Space] = {}
 
     def space(self, instance: Instance) -> Space:
         """The instance's addresses of this model, made on first use."""
@@ -38,7 +39,7 @@ class ModelService:
         if space is None:
             limits = instance.limits
             space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds)
-            instance.spaces[self.description.name] = space
+            instance.spaces[self.description.name] = self._spaces[instance] = space
         return space
 
     def create_queue(self, instance: Instance) -> CommandQueue:
@@ -50,6 +51,23 @@ class ModelService:
     def forget_queue(self) -> None:
         """Counts a queue that its instance has closed."""
         self._queues -= 1
+
+    def reclaim_pages(self, instance: Instance, count: int) -> bool:
+        """Ends younger instances until `count` pages are free; tells whether they are.
+
+        Nobody is ended if that could not be enough.
+        """
+        held = sum(s.pages_held for i, s in self._spaces.items() if i.number > instance.number)
+        return self.pages.free + held >= count and instance.host.lifecycle.reclaim(
+            instance, lambda: self.pages.free >= count
+        )
+
+    def reclaim_embeds(self, instance: Instance, count: int) -> bool:
+        """Ends younger instances until `count` embeds are free. As `reclaim_pages`."""
+        held = sum(s.embeds_held for i, s in self._spaces.items() if i.number > instance.number)
+        return self.embeds.free + held >= count and instance.host.lifecycle.reclaim(
+            instance, lambda: self.embeds.free >= count
+        )
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.
@@ -63,6 +81,7 @@ class ModelService:
             del instance.queues[handle]
         space = instance.spaces.pop(self.description.name, None)
         if space is not None:
+            del self._spaces[instance]
             space.close()
 
     def stats(self) -> dict[str, Any]:
