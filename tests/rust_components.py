@@ -8,7 +8,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from pie_py.build.rust import RustBuildError, build_crate, check_compiler
+from pie_py.build.python import BuildError
+from pie_py.build.rust import build_crate, check_compiler
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BUILT = REPOSITORY / "target" / "components"
@@ -40,7 +41,7 @@ def use_toolchain() -> None:
     os.environ.setdefault("CARGO_TARGET_DIR", str(REPOSITORY / "target" / "rust"))
     try:
         check_compiler()
-    except RustBuildError:
+    except BuildError:
         shown = "; ".join(f'printf "%s\\n" "${{{name}-}}"' for name in TOOLCHAIN)
         script = subprocess.run(
             ["sh", "-c", f". .ci/rust-toolchain; {shown}"],

@@ -16,25 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from pie_py.build.component import ComponentError, make_component
+from pie_py.build.python import BuildError
 from pie_py.resources import shared_folder
 
 TARGET = "wasm32-unknown-unknown"
-# A crate's own `[profile.release]` comes first.
+# For small and fast code that keeps the functions' names, for the texts of traps. A crate's own
+# `[profile.release]` comes first.
 PROFILE = {
     "opt-level": '"s"',
     "lto": "true",
     "panic": '"abort"',
     "codegen-units": "1",
-    "strip": "true",
+    "strip": '"debuginfo"',
 }
 HOW_TO_MEND = f"""\
 Install Rust with rustup and add the target:
     rustup target add {TARGET}
 or name a compiler that has it in the environment variable RUSTC."""
-
-
-class RustBuildError(Exception):
-    """A crate could not be built; the text says why, with the compiler's messages if there are any."""
 
 
 def build_crate(folder: Path, output: Path) -> Path:
@@ -51,21 +49,21 @@ def build_crate(folder: Path, output: Path) -> Path:
         `output`.
 
     Raises:
-        RustBuildError: no Cargo, no compiler for Wasm, an error in the crate, or a module that is
+        BuildError: no Cargo, no compiler for Wasm, an error in the crate, or a module that is
             no inferlet.
     """
     folder = folder.resolve()
     if not (folder / "Cargo.toml").is_file():
-        raise RustBuildError(f"{folder} is no Rust crate: it has no Cargo.toml")
+        raise BuildError(f"{folder} is no Rust crate: it has no Cargo.toml")
     cargo = os.environ.get("CARGO") or shutil.which("cargo")
     if cargo is None:
-        raise RustBuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
+        raise BuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
     check_compiler(folder)
     module = _compile(cargo, folder)
     try:
         component = make_component(module.read_bytes())
     except ComponentError as error:
-        raise RustBuildError(f"{folder}: {error}") from None
+        raise BuildError(f"{folder}: {error}") from None
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.{os.getpid()}")
     partial.write_bytes(component)
@@ -77,7 +75,7 @@ def check_compiler(folder: Path | None = None) -> str:
     """The Rust compiler that Cargo will use in a folder.
 
     Raises:
-        RustBuildError: there is none, or it has no standard library for Wasm.
+        BuildError: there is none, or it has no standard library for Wasm.
     """
     rustc = os.environ.get("RUSTC", "rustc")
     try:
@@ -85,12 +83,12 @@ def check_compiler(folder: Path | None = None) -> str:
             [rustc, "--print", "sysroot"], cwd=folder, capture_output=True, text=True, check=False
         )
     except OSError as error:
-        raise RustBuildError(f"the Rust compiler can't be run: {error}.\n{HOW_TO_MEND}") from None
+        raise BuildError(f"the Rust compiler can't be run: {error}.\n{HOW_TO_MEND}") from None
     if asked.returncode:
-        raise RustBuildError(f"the Rust compiler does not work: {asked.stderr.strip()}")
+        raise BuildError(f"the Rust compiler does not work: {asked.stderr.strip()}")
     library = Path(asked.stdout.strip(), "lib", "rustlib", TARGET, "lib")
     if not any(library.glob("libstd-*.rlib")):
-        raise RustBuildError(
+        raise BuildError(
             f"the Rust compiler {rustc} can't compile to WebAssembly: no standard library for "
             f"{TARGET} in {library}.\n{HOW_TO_MEND}"
         )
@@ -109,17 +107,17 @@ def _compile(cargo: str, folder: Path) -> Path:
         offline = []
         known = _run([cargo, "metadata", "--format-version=1", *common], folder)
     if known.returncode:
-        raise RustBuildError(f"Cargo refuses {folder}:\n{known.stderr.strip()}")
+        raise BuildError(f"Cargo refuses {folder}:\n{known.stderr.strip()}")
     root = Path(json.loads(known.stdout)["workspace_root"])
 
     command = [cargo, "build", "--release", "--lib", "--target", TARGET, *common, *offline]
     command += ["--message-format=json-render-diagnostics", *_profile(root / "Cargo.toml")]
     built = _run(command, folder)
     if built.returncode:
-        raise RustBuildError(f"{folder} does not compile:\n{built.stderr.strip()}")
+        raise BuildError(f"{folder} does not compile:\n{built.stderr.strip()}")
     modules = list(_modules(built.stdout, folder))
     if not modules:
-        raise RustBuildError(
+        raise BuildError(
             f"{folder} gives no WebAssembly module. Its Cargo.toml needs\n"
             '    [lib]\n    crate-type = ["cdylib"]'
         )
@@ -133,7 +131,7 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _profile(manifest: Path) -> Iterator[str]:
-    """Options for small and fast code, as far as the manifest leaves them open."""
+    """Options of `PROFILE`, as far as the manifest leaves them open."""
     own: dict[str, Any] = tomllib.loads(manifest.read_text(encoding="utf-8"))
     chosen = own.get("profile", {}).get("release", {})
     for key, value in PROFILE.items():

@@ -16,8 +16,18 @@ pub fn spin() -> ! {
     }
 }
 
-#[allow(unconditional_recursion)]
+/// Recurses without touching memory, so that the host's stack is what ends.
 pub fn recurse() -> ! {
+    #[allow(unconditional_recursion)]
+    fn deeper(depth: u64) -> u64 {
+        deeper(depth + 1).rotate_left(3) ^ depth
+    }
+    panic!("recursion ended at {}", deeper(runtime::now()))
+}
+
+/// Recurses with frames in memory, so that the instance's own stack is what ends.
+pub fn recurse_with_frames() -> ! {
+    #[allow(unconditional_recursion)]
     fn deeper(depth: u64) -> u64 {
         let frame = std::hint::black_box([depth; 4]);
         deeper(depth + 1) + frame[0]

@@ -15,6 +15,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         ["trap"] => bad::trap(),
         ["spin"] => bad::spin(),
         ["recurse"] => bad::recurse(),
+        ["recurse-with-frames"] => bad::recurse_with_frames(),
         ["allocate"] => bad::allocate(),
         ["flood"] => bad::flood(),
         ["leak", pages] => bad::leak(number(pages)?).await,

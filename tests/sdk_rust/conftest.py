@@ -1,0 +1,60 @@
+"""A real server of a small random checkpoint, for components built from source."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checkpoints import make_llama
+from rust_components import rust_component, use_toolchain
+from servers import Server
+
+from pie_py.client.sync import Client
+
+PAGE_SIZE = 16
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("checkpoint") / "model", max_position=256)
+
+
+@pytest.fixture(scope="session")
+def client(checkpoint: Path) -> Iterator[Client]:
+    """A client of a server whose largest forward is short, so that prompts go in chunks."""
+    model = {
+        "source": str(checkpoint),
+        "name": "test",
+        "page_size": PAGE_SIZE,
+        "kv_pages": 256,
+        "max_batch_tokens": 64,
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Server(Path(folder), models=[model]) as server,
+        server.client() as connected,
+    ):
+        yield connected
+
+
+Run = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture(scope="session")
+def run(client: Client) -> Run:
+    """Runs a component by its name in `rust_components`: its messages joined, and its result."""
+
+    def run(name: str, *args: str) -> tuple[str, str]:
+        instance = client.launch(client.upload(rust_component(name)), args)
+        messages = "".join(str(message) for message in instance)
+        return messages, instance.result()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> None:
+    """A Rust compiler for Wasm in this process's environment."""
+    use_toolchain()
