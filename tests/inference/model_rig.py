@@ -79,8 +79,14 @@ class Rig:
     ) -> None:
         self.page_size = page_size
         self.model: ServedModel = load_model(
-            ModelConfig(
-                source=str(folder), page_size=page_size, kv_pages=pages, embeds=2048, **config
+            ModelConfig.model_validate(
+                {
+                    "source": str(folder),
+                    "page_size": page_size,
+                    "kv_pages": pages,
+                    "embeds": 2048,
+                    **config,
+                }
             ),
             folder,
         )

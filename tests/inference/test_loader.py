@@ -1,0 +1,208 @@
+"""Checkpoints: dtypes, names, sizes of the pools, and a clear reason for each bad one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import make_llama
+from model_rig import Rig, Step
+from safetensors.torch import load_file, save_file
+
+from pie_inference.engine import Engine, load_model
+from pie_inference.errors import LoadError
+from pie_inference.kv_cache import KvCache
+from pie_inference.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
+from pie_py.config import ModelConfig
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "good")
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "sharded", shards=3)
+
+
+def edit_config(**changes: object) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        file = folder / "config.json"
+        config = {**json.loads(file.read_text()), **changes}
+        file.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+    return edit
+
+
+def edit_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        tensors = load_file(file)
+        change(tensors)
+        save_file(tensors, file)
+
+    return edit
+
+
+def truncate(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def garble(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\x07" * 4096)
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def bad_json(folder: Path) -> None:
+    (folder / "config.json").write_text('{"architectures": [')
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+FAULTS = {
+    "truncated": (truncate, "model.safetensors cannot be read"),
+    "garbled": (garble, "model.safetensors cannot be read"),
+    "no weights": (no_weights, "neither model.safetensors nor"),
+    "no config": (no_config, "has no config.json"),
+    "bad json": (bad_json, "config.json cannot be read"),
+    "architecture": (
+        edit_config(architectures=["BertModel"]),
+        "architecture BertModel is not supported",
+    ),
+    "no architecture": (edit_config(architectures=None), "unnamed is not supported"),
+    "missing tensor": (edit_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
+    "surplus tensor": (
+        edit_tensors(lambda t: t.update({"model.extra.weight": torch.zeros(2)})),
+        "does not have: model.extra.weight",
+    ),
+    "wrong shape": (
+        edit_tensors(lambda t: t.update({DOWN: torch.zeros(3, 5)})),
+        rf"{DOWN} is \[3, 5\], not \[64, 128\]",
+    ),
+    "whole numbers": (
+        edit_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),
+        "torch.int8, not floating-point",
+    ),
+    "shapes disagree": (edit_config(hidden_size=128), "disagree with config.json"),
+    "too many layers": (edit_config(num_hidden_layers=9), "lacks tensors"),
+    "too few layers": (edit_config(num_hidden_layers=1), "does not have"),
+    "heads": (edit_config(num_key_value_heads=3), "do not divide"),
+    "lacking": (edit_config(vocab_size=None), "lacks 'vocab_size'"),
+    "negative": (edit_config(vocab_size=-5), "not a positive whole number"),
+    "activation": (edit_config(hidden_act="gelu"), "'gelu' is not supported"),
+    "rope": (
+        edit_config(rope_parameters={"rope_type": "yarn", "factor": 2.0}),
+        "rope scaling 'yarn' is not supported",
+    ),
+    "rope lacks": (edit_config(rope_parameters={"rope_type": "linear"}), "lacks the parameter"),
+    "dtype": (edit_config(dtype="float8"), "'float8' is not supported"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_checkpoint_is_refused_with_its_reason(
+    good: Path, tmp_path: Path, fault: str
+) -> None:
+    spoil, reason = FAULTS[fault]
+    folder = tmp_path / "model"
+    shutil.copytree(good, folder)
+    spoil(folder)
+    with pytest.raises(LoadError, match=reason):
+        load_model(ModelConfig(source=str(folder), kv_pages=8), tmp_path)
+
+
+def test_a_lacking_shard_is_named(sharded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(sharded, folder)
+    shard = sorted(folder.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(LoadError, match=f"lacks files that .* names: {shard.name}"):
+        load_model(ModelConfig(source=str(folder), kv_pages=8), tmp_path)
+
+
+def test_a_source_that_is_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no folder"):
+        load_model(ModelConfig(source=str(tmp_path / "nothing")), tmp_path)
+
+
+@pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99"])
+def test_a_device_that_is_not_there(good: Path, tmp_path: Path, device: str) -> None:
+    with pytest.raises(LoadError, match=device):
+        load_model(ModelConfig(source=str(good), device=device), tmp_path)
+
+
+def test_the_model_at_fault_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"^model mine: "):
+        Engine([ModelConfig(source=str(tmp_path), name="mine")], tmp_path)
+
+
+def test_two_models_of_one_name_are_refused(good: Path, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="two models are called 'good'"):
+        Engine([ModelConfig(source=str(good), kv_pages=8)] * 2, tmp_path)
+
+
+def test_a_pool_beyond_the_memory_is_refused(good: Path, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="no memory for a KV pool"):
+        load_model(ModelConfig(source=str(good), kv_pages=1 << 40), tmp_path)
+    with pytest.raises(LoadError, match="set kv_memory or kv_pages"):
+        load_model(ModelConfig(source=str(good), kv_memory=10), tmp_path)
+
+
+def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
+    page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
+    told = load_model(ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99), tmp_path)
+    assert (told.cache.pages, told.embeds.size) == (10, 99)
+    assert (told.description.kv_pages, told.description.embeds) == (10, 99)
+    untold = load_model(ModelConfig(source=str(good)), tmp_path)
+    assert untold.cache.pages > 1000
+    assert untold.embeds.size >= untold.description.max_batch_tokens
+
+
+def test_what_is_told_of_a_model(good: Path, tmp_path: Path) -> None:
+    told = load_model(ModelConfig(source=str(good), kv_pages=8, page_size=8), tmp_path).description
+    assert told.name == "good"
+    assert Path(told.folder) == good
+    assert (told.page_size, told.hidden_size, told.max_position) == (8, 64, 1024)
+    assert (told.bos_token, told.stop_tokens) == (0, [1])
+    assert told.dtype == "float32"
+
+
+def test_stop_tokens_of_the_generation_config_come_first(tmp_path: Path) -> None:
+    assert stop_tokens(tmp_path, {}) == []
+    assert stop_tokens(tmp_path, {"eos_token_id": 3}) == [3]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [4, 5]}')
+    assert stop_tokens(tmp_path, {"eos_token_id": 3}) == [4, 5]
+
+
+def test_the_checkpoints_dtype_is_taken_unless_another_is_wanted() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    fast = torch.bfloat16 if cpu_has_bfloat16() else torch.float32
+    assert choose_dtype("auto", {"dtype": "bfloat16"}, cpu) == fast
+    assert choose_dtype("auto", {"torch_dtype": "bfloat16"}, cuda) == torch.bfloat16
+    assert choose_dtype("auto", {"dtype": "float16"}, cpu) == torch.float32
+    assert choose_dtype("auto", {"dtype": "float16"}, cuda) == torch.float16
+    assert choose_dtype("float32", {"dtype": "bfloat16"}, cpu) == torch.float32
+
+
+def test_a_bfloat16_model_is_near_the_float32_one(tmp_path: Path) -> None:
+    """Both run the same weights; bfloat16 has eight bits of mantissa."""
+    folder = make_llama(tmp_path / "half", dtype="bfloat16", deviation=0.05)
+    tokens = list(range(5, 45))
+    results = []
+    for dtype in ("bfloat16", "float32"):
+        rig = Rig(folder, dtype=dtype)
+        results.append(rig.forward(Step(rig.sequence(40), tokens))[0])
+    assert rig.model.description.dtype == "float32"
+    torch.testing.assert_close(results[0], results[1], atol=0.05, rtol=0.05)

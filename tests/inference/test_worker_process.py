@@ -1,0 +1,258 @@
+"""The worker as a process on a real socket: hello, plans, errors, its ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import zmq
+from checkpoints import make_llama
+from model_rig import expected_logits, ints
+
+from pie_py.wire.plan import (
+    BatchResult,
+    CopyKv,
+    EmbedText,
+    Failed,
+    Forward,
+    Hello,
+    MaskKv,
+    Message,
+    NextDist,
+    Plan,
+    PlanResult,
+    Stop,
+    decode,
+    encode,
+)
+
+PROMPT = [5, 9, 33, 120, 7]
+SECONDS = 60
+
+
+class Control:
+    """The control process's end of a worker."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="pie-")  # short: a socket's path is
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.RCVTIMEO, SECONDS * 1000)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.endpoint = f"ipc://{self._folder.name}/worker"
+        self.socket.bind(self.endpoint)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self, source: Path, **config: object) -> list[str]:
+        model = {"source": str(source), "kv_pages": 64, "embeds": 256, **config}
+        options = json.dumps({"models": [model], "threads": 1})
+        return [
+            *(sys.executable, "-m", "pie_inference"),
+            *("--connect", self.endpoint, "--config", options),
+        ]
+
+    def start(self, source: Path, **config: object) -> Message:
+        self.process = subprocess.Popen(self.command(source, **config))
+        return self.receive()
+
+    def send(self, message: Message) -> None:
+        self.socket.send_multipart(encode(message))
+
+    def receive(self) -> Message:
+        return decode(self.socket.recv_multipart())
+
+    def run(self, plan: Plan) -> list[BatchResult]:
+        self.send(plan)
+        result = self.receive()
+        assert isinstance(result, PlanResult)
+        assert (result.id, result.model) == (plan.id, plan.model)
+        assert len(result.results) == len(plan.batches)
+        return result.results
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.socket.close()
+        self._context.term()
+        self._folder.cleanup()
+
+
+@pytest.fixture
+def control() -> Iterator[Control]:
+    control = Control()
+    yield control
+    control.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "worker")
+
+
+def prompt_plan(number: int = 1) -> Plan:
+    """Embeds the prompt, runs it into page 3 and asks for the next token."""
+    count = len(PROMPT)
+    return Plan(
+        number,
+        "worker",
+        [
+            EmbedText(ints(PROMPT), ints(range(count)), ints(range(count))),
+            Forward(
+                input_starts=ints([0, count]),
+                inputs=ints(range(count)),
+                page_starts=ints([0, 0]),
+                pages=ints([]),
+                page_used=ints([]),
+                has_masked=ints([0]),
+                output_slots=ints(range(48, 48 + count)),
+                output_starts=ints([0, 1]),
+                outputs=ints([200]),
+                mask_starts=ints([0, 0]),
+                mask=ints([]),
+            ),
+            NextDist(ints([200]), ints([4])),
+        ],
+    )
+
+
+def test_a_worker_says_hello_runs_plans_and_stops(control: Control, folder: Path) -> None:
+    hello = control.start(folder)
+    assert isinstance(hello, Hello)
+    assert control.process is not None
+    assert hello.pid == control.process.pid
+    assert hello.device == "cpu"
+    assert [model.name for model in hello.models] == ["worker"]
+    wanted = expected_logits(folder, PROMPT)[-1].softmax(0).topk(4)
+    for number in (1, 2):
+        results = control.run(prompt_plan(number))
+        assert [r.error for r in results] == [None] * 3
+        assert all(r.nanoseconds > 0 for r in results)
+        found = results[2].distributions
+        assert found is not None
+        np.testing.assert_array_equal(found.tokens[0], wanted.indices)
+        np.testing.assert_allclose(found.probabilities[0], wanted.values, rtol=1e-3)
+    control.send(Stop())
+    assert control.process.wait(SECONDS) == 0
+
+
+def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder: Path) -> None:
+    control.start(folder)
+    good = prompt_plan().batches
+    forward = good[1]
+    assert isinstance(forward, Forward)
+    none, zero = ints([]), ints([0, 0])
+    broken = [
+        (EmbedText(ints([9999]), ints([0]), ints([0])), "token: 9999 is outside"),
+        (EmbedText(ints([1]), ints([-1]), ints([0])), "position: -1 is outside"),
+        (EmbedText(ints([1]), ints([0]), ints([256])), "embed: 256 is outside"),
+        (EmbedText(ints([1, 2]), ints([0]), ints([0])), "different shapes"),
+        (CopyKv(ints([0]), ints([64 * 16])), "target: 1024 is outside"),
+        (MaskKv(ints([64]), np.array([1], np.uint32)), "page: 64 is outside"),
+        (NextDist(ints([0]), ints([0])), "k is not in"),
+        (
+            Forward(zero, none, zero, none, none, ints([0]), none, zero, none, ints([0, 5]), none),
+            "mask_starts",
+        ),
+        (
+            Forward(
+                *(ints([0, 1]), ints([0]), ints([0, 1]), ints([77]), ints([3]), ints([0])),
+                *(ints([-1]), ints([0, 1]), ints([9]), zero, none),
+            ),
+            "page: 77 is outside",
+        ),
+        (
+            Forward(
+                *(ints([0, 1]), ints([0]), zero, none, none, ints([0])),
+                *(ints([-1]), ints([0, 2]), ints([9, 10]), zero, none),
+            ),
+            "more outputs than inputs",
+        ),
+        (
+            Forward(
+                *(ints([0, 1]), ints([0]), zero, none, none, ints([0])),
+                *(ints([-1]), ints([0, 1]), ints([9]), ints([0, 2]), ints([1, 7])),
+            ),
+            "mask row 0",
+        ),
+        # A mistake that no check foresees: the handler's exception comes back.
+        (EmbedText(ints([1]).reshape(1, 1), ints([[0]]), ints([[0]])), "embed_text"),
+    ]
+    results = control.run(Plan(7, "worker", [*(batch for batch, _ in broken), *good]))
+    for (_, reason), result in zip(broken, results, strict=False):
+        assert result.error is not None
+        assert reason in result.error
+    assert [r.error for r in results[len(broken) :]] == [None] * 3
+    stranger = control.run(Plan(8, "stranger", list(good)))
+    assert all("no model 'stranger'" in (r.error or "") for r in stranger)
+    assert control.run(prompt_plan(9))[2].error is None
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("config.json", b"{", "config.json cannot be read"),
+        ("model.safetensors", b"\0" * 100, "model.safetensors cannot be read"),
+    ],
+    ids=["config", "weights"],
+)
+def test_a_model_that_cannot_be_loaded_is_told_and_ends_the_worker(
+    control: Control, tmp_path: Path, file: str, content: bytes, reason: str
+) -> None:
+    folder = make_llama(tmp_path / "spoiled")
+    (folder / file).write_bytes(content)
+    failed = control.start(folder)
+    assert isinstance(failed, Failed)
+    assert reason in failed.reason
+    assert control.process is not None
+    assert control.process.wait(SECONDS) == 1
+
+
+def test_the_terminals_interrupt_does_not_end_it(control: Control, folder: Path) -> None:
+    control.start(folder)
+    assert control.process is not None
+    control.process.send_signal(signal.SIGINT)
+    assert control.run(prompt_plan())[2].error is None
+
+
+def test_it_ends_when_its_parent_dies(control: Control, folder: Path) -> None:
+    """A parent that is killed can stop nobody."""
+    starter = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); p.wait()"
+    parent = subprocess.Popen([sys.executable, "-c", starter, *control.command(folder)])
+    hello = control.receive()
+    assert isinstance(hello, Hello)
+    worker = psutil.Process(hello.pid)
+    assert hello.pid != parent.pid
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + SECONDS
+    while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_wrong_options_are_a_usage_error() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pie_inference",
+            "--connect",
+            "ipc://x",
+            "--config",
+            '{"models": []}',
+        ],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"--config" in done.stderr
