@@ -1,0 +1,120 @@
+"""`pie-py bench launch`: from the request to launch to the first message, at the client.
+
+As in the paper (Pie, section 7, figure 9): the inferlet is text completion that sends an
+acknowledgement before it generates; many are requested at the same time. *Cold* includes the upload
+and compilation of a program that the server has never seen; *warm* ones are known.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+
+from pie_py.bench.programs import fresh_copy, python_program, random_prompt, rust_program
+from pie_py.bench.report import Report, percentile
+from pie_py.bench.server import bench_server
+from pie_py.client import Client
+from pie_py.config import ModelConfig
+
+PAPER = "Paper, 32 cores, Rust: cold 35–81 ms, warm 10–50 ms for 1 to 896 launches."
+
+
+async def _launch_all(
+    client: Client, program: str, count: int, args: Sequence[str]
+) -> tuple[list[float], float]:
+    """Launches at once; milliseconds to each first message, and to the last instance's end."""
+    latencies: list[float] = []
+
+    async def one() -> None:
+        start = time.perf_counter()
+        instance = await client.launch(program, args)
+        if await instance.receive() != "launched":
+            raise RuntimeError("the inferlet did not acknowledge its launch")
+        latencies.append((time.perf_counter() - start) * 1e3)
+        await instance.result()
+
+    start = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(count):
+            tasks.start_soon(one)
+    return latencies, (time.perf_counter() - start) * 1e3
+
+
+async def _cold(client: Client, program: bytes, language: str, count: int, args: Sequence[str]) -> list[float]:
+    """As `_launch_all`, with the upload of a program never seen before in the measured time."""
+    start = time.perf_counter()
+    digest = await client.upload(fresh_copy(program, language), name="bench")
+    uploaded = (time.perf_counter() - start) * 1e3
+    latencies, _ = await _launch_all(client, digest, count, args)
+    return [uploaded + latency for latency in latencies]
+
+
+async def _measure(
+    endpoint: str,
+    programs: dict[str, bytes],
+    counts: Sequence[int],
+    rounds: int,
+    tokens: int,
+    progress: Callable[[str], None],
+) -> list[list[object]]:
+    rows: list[list[object]] = []
+    async with Client(endpoint) as client:
+        vocabulary = (await client.models())[0]["vocab_size"]
+        args = ["launch", random_prompt(16, vocabulary, seed=0), str(tokens)]
+        for language, program in programs.items():
+            warm = await client.upload(program, name="bench")
+            await _launch_all(client, warm, 2, args)
+            for count in counts:
+                cold_ms: list[float] = []
+                warm_ms: list[float] = []
+                all_ms: list[float] = []
+                for _ in range(rounds):
+                    cold_ms += await _cold(client, program, language, count, args)
+                    latencies, whole = await _launch_all(client, warm, count, args)
+                    warm_ms += latencies
+                    all_ms.append(whole)
+                    progress(f"{language}, {count} at once")
+                rows.append(
+                    [
+                        language,
+                        count,
+                        statistics.median(cold_ms),
+                        percentile(cold_ms, 0.99),
+                        statistics.median(warm_ms),
+                        percentile(warm_ms, 0.99),
+                        statistics.median(all_ms),
+                    ]
+                )
+    return rows
+
+
+def launch(
+    model: ModelConfig,
+    counts: Sequence[int],
+    languages: Sequence[str],
+    rounds: int,
+    tokens: int,
+    progress: Callable[[str], None],
+) -> Report:
+    """Measures launch latency against a server of its own."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
+        programs: dict[str, bytes] = {}
+        if "rust" in languages:
+            progress("building the Rust inferlet")
+            programs["rust"] = rust_program(Path(scratch))
+        if "python" in languages:
+            programs["python"] = python_program()
+        progress("starting a server")
+        with bench_server(model) as endpoint:
+            rows = anyio.run(_measure, endpoint, programs, counts, rounds, tokens, progress)
+    return Report(
+        "Launch: request to first message, ms",
+        ["source", "at once", "cold p50", "cold p99", "warm p50", "warm p99", "all done"],
+        rows,
+        [f"Each then completes {tokens} tokens; `all done` is when the last warm one has ended.", PAPER],
+    )
