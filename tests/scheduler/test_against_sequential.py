@@ -12,9 +12,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
-from fixtures import Server
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from scheduler_fixtures import Server
 from symbolic_worker import Slot, distribution, run_forward
 
 from pie_control.api import allocate, forward, runtime, text

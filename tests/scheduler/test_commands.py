@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fixtures import Guest, Server, refused
+from scheduler_fixtures import Guest, Server, refused
 from symbolic_worker import Slot, attend, distribution
 
 from pie_control.api import allocate, runtime, text

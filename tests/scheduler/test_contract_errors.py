@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from fixtures import Guest, Server, refused, u32
+from scheduler_fixtures import Guest, Server, refused, u32
 
 from pie_control.api import allocate, forward, text
 

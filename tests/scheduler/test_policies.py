@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fixtures import Guest, Server
+from scheduler_fixtures import Guest, Server
 
 from pie_control.scheduler.policy import K_ONLY_PATIENCE_NS
 

@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pie_control.errors import ApiError
 from pie_control.scheduler.batch import BatchLimits, Dispatched, cut, gather, join
 from pie_control.scheduler.command import (
@@ -19,9 +16,11 @@ from pie_control.scheduler.command import (
     NextDistCommand,
     Sync,
 )
+from pie_control.scheduler.order import CallOrder
 from pie_control.scheduler.policy import Policy
 from pie_control.scheduler.queue import Account, CommandQueue, Owner
-from pie_py.wire.plan import Batch, BatchResult, Int32, ModelDescription, Plan, PlanResult
+from pie_control.scheduler.results import deliver, fail, fail_dependant
+from pie_py.wire.plan import Batch, BatchResult, ModelDescription, Plan, PlanResult
 
 # A plan holds at most one forward batch and this many light ones before and after it, so that its
 # length stays that of one step whatever a single queue asks for.
@@ -52,12 +51,7 @@ class Scheduler:
         self._policy = policy
         self._clock = clock
         self._accounts: dict[Owner, Account] = {}
-        # Numbers of the newest commands that write, or read or write, each page and embed of an owner
-        # of several queues.
-        self._page_writer: NDArray[np.int64] = np.zeros(model.kv_pages, np.int64)
-        self._page_user: NDArray[np.int64] = np.zeros(model.kv_pages, np.int64)
-        self._embed_writer: NDArray[np.int64] = np.zeros(model.embeds, np.int64)
-        self._embed_user: NDArray[np.int64] = np.zeros(model.embeds, np.int64)
+        self._order = CallOrder(model.kv_pages, model.embeds)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
@@ -88,7 +82,7 @@ class Scheduler:
         command.number = next(self._numbers)
         account = queue.account
         if account.queues > 1:
-            self._order_across_queues(account, command)
+            self._order.record(account, command)
         if not queue.pending:
             if self._lost is not None or (queue.failure is not None and _idle(queue)):
                 self._reject(command)
@@ -100,29 +94,6 @@ class Scheduler:
         queue.pending.append(command)
         if isinstance(command, NextDistCommand):
             command.future.on_cancel = lambda: self._withdraw(command)
-
-    def _order_across_queues(self, account: Account, command: Command) -> None:
-        """Holds a command back until other queues have sent what it depends on.
-
-        Queues run independently where they touch different pages and embeds. Where they touch the
-        same, and one of them writes, the order of the calls counts. So no instance can read what the
-        last owner of a page left there by reading it before its own write has been sent.
-        """
-        number = command.number
-        pages_read, embeds_read = command.read()
-        pages_written, embeds_written = command.written()
-        if any(queue is not command.queue for queue in account.active):
-            command.after = max(
-                account.barrier,
-                _newest(self._page_writer, pages_read),
-                _newest(self._embed_writer, embeds_read),
-                _newest(self._page_user, pages_written),
-                _newest(self._embed_user, embeds_written),
-            )
-        self._page_user[pages_read] = number
-        self._embed_user[embeds_read] = number
-        self._page_user[pages_written] = self._page_writer[pages_written] = number
-        self._embed_user[embeds_written] = self._embed_writer[embeds_written] = number
 
     def synchronize(self, queue: CommandQueue, future: Any) -> None:
         """Makes the future ready once all commands of the queue so far have taken effect."""
@@ -296,14 +267,14 @@ class Scheduler:
             batch.done = True
             self._worker_ns += answer.nanoseconds
             if answer.error is None and batch.commands[0].kind == "next_dist":
-                _deliver(batch.commands, answer)
+                deliver(batch.commands, answer)
             for command in batch.commands:
                 queue = command.queue
                 queue.owner.queued_commands -= 1
                 if queue.failure is not None:
-                    _fail_dependant(command)
+                    fail_dependant(command)
                 elif answer.error is not None:
-                    _fail(command, ApiError("internal", f"{command.kind} failed: {answer.error}"))
+                    fail(command, ApiError("internal", f"{command.kind} failed: {answer.error}"))
                 if queue.failure is not None:
                     failed[queue] = None
             for queue, sync in batch.syncs:
@@ -321,7 +292,7 @@ class Scheduler:
                 batch.done = True
                 for command in batch.commands:
                     command.queue.owner.queued_commands -= 1
-                    _fail(command, error)
+                    fail(command, error)
                 for queue, sync in batch.syncs:
                     queue.settle(sync)
         self._in_flight.clear()
@@ -331,7 +302,7 @@ class Scheduler:
                     if isinstance(item, Sync):
                         queue.settle(item)
                     else:
-                        _fail(item, error)
+                        fail(item, error)
             self._release(account)
 
     def drop_owner(self, owner: Owner) -> None:
@@ -365,16 +336,16 @@ class Scheduler:
                 queue.settle(item)
             else:
                 queue.owner.queued_commands -= 1
-                _fail_dependant(item)
+                fail_dependant(item)
         self._advance(queue)
         self._release(queue.account)
 
     def _reject(self, command: Command) -> None:
         """Fails a command that is not even queued."""
         if self._lost is not None:
-            _fail(command, self._lost)
+            fail(command, self._lost)
         else:
-            _fail_dependant(command)
+            fail_dependant(command)
 
     def _withdraw(self, command: Command) -> None:
         """Takes a command whose result nobody wants out of its queue, if it is there still."""
@@ -406,10 +377,6 @@ class Scheduler:
         }
 
 
-def _newest(numbers: NDArray[np.int64], touched: Int32) -> int:
-    return int(numbers[touched].max()) if len(touched) else 0
-
-
 def _first(queue: CommandQueue) -> Command:
     first = queue.pending[0]
     assert not isinstance(first, Sync)
@@ -432,30 +399,3 @@ def _number(command: Command) -> int:
 def _idle(queue: CommandQueue) -> bool:
     """Whether nothing of a queue is at the worker."""
     return queue.last is None or queue.last.done
-
-
-def _deliver(commands: list[Command], answer: BatchResult) -> None:
-    """Gives every command its own part of the distributions: token ids, probabilities."""
-    assert answer.distributions is not None
-    tokens = answer.distributions.tokens.view(np.uint32)
-    probabilities = answer.distributions.probabilities
-    for i, command in enumerate(commands):
-        assert isinstance(command, NextDistCommand)
-        if command.queue.failure is None:
-            k = command.k
-            command.future.on_cancel = None
-            command.future.resolve((tokens[i, :k], probabilities[i, :k]))
-
-
-def _fail(command: Command, error: ApiError) -> None:
-    """Fails a command. Nothing depends on a distribution but its future."""
-    if isinstance(command, NextDistCommand):
-        command.future.fail(error)
-    else:
-        command.queue.fail(error)
-
-
-def _fail_dependant(command: Command) -> None:
-    """Fails a command for what an earlier one of its queue did."""
-    if isinstance(command, NextDistCommand) and not command.future.ready:
-        command.future.fail(command.queue.dependency_error())
