@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -58,8 +59,8 @@ class ProgramStore:
         self._index = self._folder / "index.json"
         self._blobs.mkdir(parents=True, exist_ok=True)
         self._stamp: tuple[int, int] | None = None  # of the index that was read last
-        self._records: dict[tuple[str, str], Program] = {}  # by user and hash
-        self._names: dict[tuple[str, str], str] = {}  # hash by user and name
+        self._by_name: dict[tuple[str, str], Program] = {}  # by user and name
+        self._by_hash: dict[str, list[Program]] = {}  # under each name, those that lost it too
         self._remove_stale()
         self._read()
 
@@ -91,20 +92,20 @@ class ProgramStore:
         """
         self.check(name, 0)
         self._refresh()
-        known = next((p for (_, h), p in self._records.items() if h == digest), None)
-        if known is None or not Path(known.path).is_file():
+        known = self._by_hash.get(digest)
+        if known is None or not self._blob(digest).is_file():
             return None
-        return self._add(replace(known, name=name, uploaded_by=user, uploaded_ns=time.time_ns()))
+        return self._add(replace(known[0], name=name, uploaded_by=user, uploaded_ns=time.time_ns()))
 
     def has(self, digest: str) -> bool:
         """Whether a program's bytes are here."""
         self._refresh()
-        return any(h == digest for _, h in self._records) and self._blob(digest).is_file()
+        return digest in self._by_hash and self._blob(digest).is_file()
 
     def list(self, user: str | None = None) -> list[Program]:
         """Programs of a user, or of all, oldest first."""
         self._refresh()
-        programs = (p for p in self._records.values() if user in (None, p.uploaded_by))
+        programs = (p for p in self._all() if user in (None, p.uploaded_by))
         return sorted(programs, key=lambda p: p.uploaded_ns)
 
     def find(self, name: str, user: str) -> Program:
@@ -151,24 +152,31 @@ class ProgramStore:
         return Path(name)
 
     def _find(self, name: str, user: str) -> Program | None:
-        digest = self._names.get((user, name))
-        if digest is not None:
-            return self._records[user, digest]
-        if not _PREFIX.fullmatch(name):
+        named = self._by_name.get((user, name))
+        if named is not None:
+            return named
+        if _HASH.fullmatch(name):
+            # A whole hash is proof enough that one knows the program; a part of it is not.
+            candidates = self._by_hash.get(name, [])
+        elif _PREFIX.fullmatch(name):
+            anyone = user == LOCAL_USER
+            candidates = [
+                p
+                for p in self._all()
+                if p.hash.startswith(name) and (anyone or p.uploaded_by == user)
+            ]
+        else:
             return None
-        # A whole hash is proof enough that one knows the program; a part of it is not.
-        anyone = user == LOCAL_USER or _HASH.fullmatch(name) is not None
-        found = {
-            h: p
-            for (owner, h), p in self._records.items()
-            if h.startswith(name) and (anyone or owner == user)
-        }
-        if len(found) > 1:
-            raise ApiError("invalid-argument", f"{len(found)} programs' hashes begin with {name}")
-        return next(iter(found.values()), None)
+        if len({p.hash for p in candidates}) > 1:
+            raise ApiError("invalid-argument", f"several programs' hashes begin with {name}")
+        mine = [p for p in candidates if p.uploaded_by == user]
+        return next(reversed(mine or candidates), None)
+
+    def _all(self) -> Iterator[Program]:
+        return itertools.chain.from_iterable(self._by_hash.values())
 
     def _near(self, name: str, user: str) -> str:
-        names = sorted(n for u, n in self._names if u == user)
+        names = sorted(n for u, n in self._by_name if u == user)
         if not names:
             return "; none is uploaded yet (`pie-py upload FILE`)"
         near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
@@ -192,10 +200,16 @@ class ProgramStore:
     def _add(self, program: Program) -> Program:
         with self._locked():
             self._refresh()
-            self._records[program.uploaded_by, program.hash] = program
-            self._names[program.uploaded_by, program.name] = program.hash
+            self._remember(program)
             self._write()
         return program
+
+    def _remember(self, program: Program) -> None:
+        same = self._by_hash.setdefault(program.hash, [])
+        key = (program.uploaded_by, program.name)
+        same[:] = [p for p in same if (p.uploaded_by, p.name) != key]
+        same.append(program)
+        self._by_name[key] = program
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -222,11 +236,10 @@ class ProgramStore:
             index = json.loads(self._index.read_text(encoding="utf-8"))
             if index["format"] != _FORMAT:
                 raise ValueError(f"format {index['format']}")
-            records = [
+            programs = [
                 Program(**fields, path=str(self._blob(fields["hash"])))
                 for fields in index["programs"]
             ]
-            names = {(user, name): digest for user, name, digest in index["names"]}
         except (ValueError, TypeError, KeyError) as error:
             # Its programs can be uploaded again; a server that does not start is worse.
             aside = self._index.with_suffix(".damaged")
@@ -234,18 +247,18 @@ class ProgramStore:
             log.error("the index of programs is damaged", kept_as=str(aside), problem=str(error))
             self._stamp = None
             return
-        self._records = {(p.uploaded_by, p.hash): p for p in records if Path(p.path).is_file()}
-        self._names = {k: digest for k, digest in names.items() if (k[0], digest) in self._records}
+        self._by_name.clear()
+        self._by_hash.clear()
+        for program in sorted(programs, key=lambda p: p.uploaded_ns):
+            if Path(program.path).is_file():
+                self._remember(program)
         self._stamp = stamp
 
     def _write(self) -> None:
-        programs = []
-        for program in self._records.values():
-            fields = asdict(program)
+        programs = [asdict(program) for program in self._all()]
+        for fields in programs:
             del fields["path"]
-            programs.append(fields)
-        names = [(user, name, digest) for (user, name), digest in self._names.items()]
-        text = json.dumps({"format": _FORMAT, "programs": programs, "names": names}, indent=1)
+        text = json.dumps({"format": _FORMAT, "programs": programs})
         path = self.temporary_path()
         path.write_text(text, encoding="utf-8")
         os.replace(path, self._index)

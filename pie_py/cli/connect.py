@@ -24,8 +24,7 @@ def server_options(function: Function) -> Function:
         click.option(
             "--key",
             type=click.Path(exists=True, dir_okay=False),
-            envvar="PIE_PY_KEY",
-            help="Key file, for a server on another machine.",
+            help="Key file, for a server on another machine; PIE_PY_KEY unless told.",
         ),
         click.option(
             "--endpoint",

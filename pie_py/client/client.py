@@ -47,12 +47,12 @@ class Client:
         Args:
             endpoint: `tcp://host:port` or `ipc://path`; the environment's PIE_PY_ENDPOINT or the
                 default unless given.
-            key: a key or the path of a key file, for a server on another machine; PIE_PY_KEY unless
-                given.
+            key: a key or the path of a key file, for a server that wants one; the environment's
+                PIE_PY_KEY unless given, if the endpoint is on another machine.
             patience: seconds to look for the server when it does not answer.
         """
         self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
-        self._key = key or os.environ.get("PIE_PY_KEY") or None
+        self._key = key
         self._patience = patience
         self._connection: Connection | None = None
         self._stack = AsyncExitStack()
@@ -258,12 +258,12 @@ class Client:
         try:
             endpoint = parse_endpoint(self._endpoint)
             key = self._key
+            if key is None and not endpoint.is_loopback:
+                key = os.environ.get("PIE_PY_KEY") or None
             if isinstance(key, str | Path):
                 key = ClientKey.read(Path(key))
         except (BadEndpoint, KeyProblem) as error:
             raise ServerUnreachable(str(error)) from None
-        if key is not None and endpoint.is_loopback:
-            key = None  # a server that only this machine reaches asks for none
         if key is None and not endpoint.is_loopback:
             raise ServerUnreachable(
                 f"{endpoint.text} is on another machine and wants a key: pass key=FILE or set"

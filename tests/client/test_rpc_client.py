@@ -99,7 +99,7 @@ def test_sync_client(bench: Bench) -> None:
 
 def test_errors_of_an_inferlet(bench: Bench) -> None:
     with sync.Client(bench.endpoint) as client:
-        with pytest.raises(InferletFailed, match="^it broke$"):
+        with pytest.raises(InferletFailed, match=r"^it broke$"):
             client.launch("fail", ["it broke"]).result()
         with pytest.raises(UsageError, match="usage: give a prompt"):
             client.launch("fail", ["usage: give a prompt"]).result()
@@ -349,14 +349,14 @@ def test_a_server_that_stays_away_is_given_up(bench: Bench) -> None:
         instance = client.launch("sleep")
         proxy.open = False
         proxy.cut()
-        with pytest.raises(ServerUnreachable, match="has not come back within 0.5 s"):
+        with pytest.raises(ServerUnreachable, match=r"has not come back within 0\.5 s"):
             instance.result()
 
 
 def test_nobody_listens(run: Callable[..., None]) -> None:
     async def main() -> None:
         with pytest.raises(
-            ServerUnreachable, match="no server at tcp://127.0.0.1:1;.*pie-py serve"
+            ServerUnreachable, match=r"no server at tcp://127.0.0.1:1;.*pie-py serve"
         ):
             async with Client("tcp://127.0.0.1:1"):
                 raise AssertionError
@@ -372,10 +372,13 @@ def test_nobody_listens(run: Callable[..., None]) -> None:
 
 def test_exceptions_of_the_user_pass_through(bench: Bench, run: Callable[..., None]) -> None:
     async def main() -> None:
-        with pytest.raises(KeyError, match="mine"):
+        async def fail() -> None:
             async with Client(bench.endpoint) as client:
                 await client.launch("sleep")
                 raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            await fail()
 
     run(main)
 

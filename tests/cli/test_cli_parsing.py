@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from pie_py.cli import COMMANDS, main
+from pie_py.cli.server_config import server_config
+from pie_py.cli.target import BadTarget, find_target
+
+ROOT = Path(__file__).parents[2]
+
+
+def invoke(*args: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, args, env=environment)
+
+
+def test_versions() -> None:
+    for args in (("--version",), ("version",)):
+        result = invoke(*args)
+        assert result.exit_code == 0
+        assert result.stdout.startswith("pie-py 0.1.0, contract pie:inferlet 0.1.0")
+
+
+def test_every_command_has_help() -> None:
+    assert invoke("--help").exit_code == 0
+    listed = main.list_commands(click.Context(main))
+    assert set(listed) >= set(COMMANDS) - {"bench"}
+    for name in listed:
+        result = invoke(name, "--help")
+        assert result.exit_code == 0, result.output
+        assert "Usage:" in result.stdout
+
+
+def test_looking_at_the_version_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from pie_py.cli import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'zmq', 'pydantic', 'numpy', 'torch', 'rich', 'anyio', 'wasmtime'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    for args in (
+        ("nonsense",),
+        ("run",),
+        ("run", "missing.py"),
+        ("run", "some/folder"),
+        ("kill",),
+        ("upload", "missing.wasm"),
+        ("serve", "--page-size", "17"),
+        ("serve", "--policy", "greedy"),
+        ("serve", "--max-instances", "0"),
+        ("run", "text_completion", "--endpoint", "nowhere"),
+        ("run", "text_completion", "--endpoint", "tcp://127.0.0.1:1", "--model", "x"),
+        ("build", "missing.py"),
+    ):
+        result = invoke(*args)
+        assert result.exit_code == 2, (args, result.output)
+        assert result.stdout == ""
+        assert "Usage:" in result.stderr or "Error:" in result.stderr
+
+
+def test_no_server_exits_with_1() -> None:
+    for args in (
+        ("ps",),
+        ("models",),
+        ("programs",),
+        ("kill", "x"),
+        ("logs", "x"),
+        ("launch", "x"),
+    ):
+        result = invoke(*args, "--endpoint", "tcp://127.0.0.1:1")
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        assert result.stderr.startswith("error: no server at tcp://127.0.0.1:1")
+        assert "pie-py serve" in result.stderr
+
+
+def test_targets(tmp_path: Path) -> None:
+    source = tmp_path / "one.py"
+    source.write_text("x = 1")
+    assert find_target(str(source)) is not None
+    component = tmp_path / "two.bin"
+    component.write_bytes(b"\0asm\x0d\0\x01\0")
+    crate = tmp_path / "three"
+    crate.mkdir()
+    (crate / "Cargo.toml").write_text("[package]")
+    folder = tmp_path / "four"
+    folder.mkdir()
+    (folder / "inferlet.toml").write_text(
+        'name = "quad"\n[entries]\npython = "main.py"\nrust = "rust"\n'
+    )
+    (folder / "main.py").write_text("")
+    found = [find_target(str(p)) for p in (source, component, crate, folder)]
+    assert [(t.kind, t.name) for t in found if t is not None] == [
+        ("python", "one"),
+        ("component", "two"),
+        ("crate", "three"),
+        ("python", "quad"),
+    ]
+    assert find_target("an_uploaded_name") is None
+    library = find_target("text_completion")
+    assert library is not None
+    assert library.path == find_target(str(ROOT / "inferlets" / "text_completion")).path  # type: ignore[union-attr]
+
+    (tmp_path / "five").mkdir()
+    (tmp_path / "text").write_text("hello")
+    for text, entry, message in (
+        (str(tmp_path / "five"), None, "neither inferlet.toml nor Cargo.toml"),
+        (str(tmp_path / "text"), None, "neither a Python source"),
+        (str(folder), "rust", "which does not exist"),
+        (str(folder), "cobol", "no entry 'cobol'; there are python, rust"),
+        (str(source), "rust", "--entry chooses"),
+        (str(tmp_path / "nothing"), None, "does not exist"),
+    ):
+        with pytest.raises(BadTarget, match=message):
+            find_target(text, entry)
+    (folder / "inferlet.toml").write_text("name = ")
+    with pytest.raises(BadTarget, match=r"inferlet\.toml: "):
+        find_target(str(folder))
+
+
+NONE = {
+    "endpoint": None,
+    "file": None,
+    "models": (),
+    "policy": None,
+    "threads": None,
+    "max_instances": None,
+    "page_size": None,
+    "kv_pages": None,
+    "dtype": None,
+    "device": None,
+}
+
+
+def test_configuration_comes_from_defaults_file_environment_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pie.toml"
+    file.write_text(
+        'endpoint = "tcp://127.0.0.1:1111"\nmax_instances = 11\nworker_threads = 3\n'
+        '[scheduler]\npolicy = "eager"\n[[models]]\nsource = "from-file"\ndtype = "float32"\n'
+    )
+    monkeypatch.setenv("PIE_PY_MAX_INSTANCES", "22")
+    config = server_config(**{**NONE, "file": file, "threads": 4, "kv_pages": 99})
+    assert config.endpoint == "tcp://127.0.0.1:1111"
+    assert (config.max_instances, config.worker_threads) == (22, 4)
+    assert config.scheduler.policy == "eager"
+    assert [(m.source, m.dtype, m.kv_pages) for m in config.models] == [
+        ("from-file", "float32", 99)
+    ]
+    config = server_config(**{**NONE, "models": ("a", "b"), "page_size": "8"})
+    assert [(m.source, m.page_size) for m in config.models] == [("a", 8), ("b", 8)]
+    file.write_text("unknown_field = 1\n")
+    with pytest.raises(click.UsageError, match="unknown_field"):
+        server_config(**{**NONE, "file": file})
+    file.write_text("= 1\n")
+    with pytest.raises(click.UsageError, match=r"pie\.toml"):
+        server_config(**{**NONE, "file": file})
+
+
+def test_keys(tmp_path: Path) -> None:
+    data = ("--data-folder", str(tmp_path))
+    file = tmp_path / "ann.json"
+    result = invoke("keys", "add", "ann", "--output", str(file), *data)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{file}\n"
+    assert json.loads(file.read_text())["user"] == "ann"
+    assert file.stat().st_mode & 0o077 == 0
+    assert invoke("keys", "list", *data).stdout == "ann\n"
+    again = invoke("keys", "add", "ann", "--output", str(tmp_path / "x"), *data)
+    assert again.exit_code == 1
+    assert "has a key already" in again.stderr
+    assert invoke("keys", "remove", "ann", *data).exit_code == 0
+    assert invoke("keys", "list", *data).stdout == ""

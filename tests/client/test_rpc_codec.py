@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pie_py.endpoint import BadEndpoint, parse_endpoint
+from pie_py.wire.rpc import (
+    Ack,
+    Bye,
+    Closed,
+    Ended,
+    Failure,
+    Hello,
+    Items,
+    Message,
+    Ping,
+    Pong,
+    Refused,
+    Request,
+    Response,
+    Resume,
+    Welcome,
+    Who,
+    decode,
+    encode,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+number = st.integers(0, (1 << 63) - 1)
+plain = st.recursive(
+    st.none() | st.booleans() | number | text | st.binary(max_size=20) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=10,
+)
+table = st.dictionaries(text, plain, max_size=4)
+item = text | st.binary(max_size=50) | st.builds(Ended, text, text)
+messages = st.one_of(
+    st.builds(Hello, number, st.binary(max_size=20), text),
+    st.builds(Request, number, number, text, table),
+    st.builds(Ack, text, number),
+    st.builds(Resume, text, number, number),
+    st.builds(Ping),
+    st.builds(Welcome, st.booleans(), text, table),
+    st.builds(Refused, text, text),
+    st.builds(Who),
+    st.builds(Response, number, plain),
+    st.builds(Failure, number, text, text),
+    st.builds(Items, text, number, st.lists(item, max_size=5)),
+    st.builds(Closed, text, text, text),
+    st.builds(Pong),
+    st.builds(Bye, text),
+)
+
+
+@given(messages)
+def test_what_is_encoded_is_decoded(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(st.binary(max_size=200) | plain.map(msgpack.packb))
+def test_other_bytes_are_refused(frame: bytes) -> None:
+    try:
+        message = decode(frame)
+    except ValueError:
+        return
+    assert decode(encode(message)) == message
+
+
+@given(messages, st.data())
+def test_a_damaged_message_is_refused_or_another_message(message: Message, data: Any) -> None:
+    frame = bytearray(encode(message))
+    frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ValueError):
+        decode(bytes(frame))
+
+
+def test_endpoints() -> None:
+    for good in ("tcp://127.0.0.1:7743", "tcp://localhost:1", "tcp://[::1]:9", "ipc:///tmp/x"):
+        assert parse_endpoint(good).is_loopback
+    for good in ("tcp://0.0.0.0:7743", "tcp://*:1", "tcp://[::]:9", "tcp://example.org:80"):
+        assert not parse_endpoint(good).is_loopback
+    for bad in ("", "7743", "tcp://a", "tcp://a:99999", "ipc://", "http://x", "ipc://" + "x" * 200):
+        with pytest.raises(BadEndpoint):
+            parse_endpoint(bad)

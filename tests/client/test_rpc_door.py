@@ -1,0 +1,274 @@
+"""What comes to the server's door from clients that are not ours, or not allowed in."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+from rpc_bench import FAST, Bench, Proxy
+
+from pie_control.rpc.server import EndpointRefused
+from pie_py.client import RpcError, ServerUnreachable
+from pie_py.client.sync import Client
+from pie_py.keys import KeyProblem, KeyStore
+from pie_py.wire.rpc import (
+    PROTOCOL,
+    Ack,
+    Failure,
+    Hello,
+    Items,
+    Message,
+    Refused,
+    Request,
+    Response,
+    Resume,
+    Welcome,
+    Who,
+    decode,
+    encode,
+)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path) as bench:
+        yield bench
+
+
+class Raw:
+    """A DEALER that says whatever a test wants."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        self.socket.connect(endpoint)
+
+    def say(self, message: Message) -> None:
+        self.socket.send(encode(message))
+
+    def hear(self) -> Message:
+        return decode(self.socket.recv())
+
+    def ask(self, message: Message) -> Message:
+        self.say(message)
+        return self.hear()
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.destroy(linger=0)
+
+
+def works(bench: Bench) -> None:
+    with Client(bench.endpoint) as client:
+        assert client.launch("count", ["3"]).result() == "counted"
+
+
+def test_garbage_does_no_harm(bench: Bench) -> None:
+    chance = random.Random(7)
+    numbers = itertools.count(1)
+    port = int(bench.endpoint.rpartition(":")[2])
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port)) as plain:
+            plain.sendall(chance.randbytes(chance.randrange(300)))
+    with Raw(bench.endpoint) as raw:
+        for _ in range(200):
+            raw.socket.send(chance.randbytes(chance.randrange(100)))
+        raw.socket.send_multipart([b"", b"two", b"frames"])
+        raw.socket.send(b"\x91" * 5000)  # nested arrays
+        raw.socket.send(b"\xdd\xff\xff\xff\xff")  # an array of 4 billion
+        welcome = raw.ask(Hello(PROTOCOL, bytes(16), "garbage"))
+        assert isinstance(welcome, Welcome)
+        for params in ({}, {"program": 3}, {"program": "count", "args": [1]}, {"window": -1}):
+            answer = raw.ask(Request(next(numbers), 0, "launch", params))
+            assert isinstance(answer, Failure)
+            assert answer.code == "invalid-argument"
+        answer = raw.ask(Request(next(numbers), 0, "nonsense", {}))
+        assert isinstance(answer, Failure)
+        assert "there are server, models" in answer.message
+        raw.say(Ack("nobody", 1 << 62))
+        assert type(raw.ask(Resume("nobody", 5, 9))).__name__ == "Closed"
+    works(bench)
+
+
+def test_hello_comes_first_and_speaks_the_same_protocol(bench: Bench) -> None:
+    with Raw(bench.endpoint) as raw:
+        assert isinstance(raw.ask(Request(1, 0, "server", {})), Who)
+        refused = raw.ask(Hello(PROTOCOL + 1, bytes(16), "future"))
+        assert isinstance(refused, Refused)
+        assert "install the same version" in refused.message
+        assert isinstance(raw.ask(Hello(PROTOCOL, b"short", "?")), Refused)
+
+
+def test_a_request_is_done_once_however_often_it_comes(bench: Bench) -> None:
+    launch = Request(1, 0, "launch", {"program": "sleep", "detached": True})
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "twice"))
+        first = raw.ask(launch)
+        assert raw.ask(launch) == first
+    with Raw(bench.endpoint) as raw:
+        welcome = raw.ask(Hello(PROTOCOL, bytes(16), "again"))
+        assert isinstance(welcome, Welcome)
+        assert welcome.resumed
+        assert raw.ask(launch) == first
+    assert bench.behaviours.launched == 1
+
+
+def test_a_stream_is_resumed_where_the_client_says(bench: Bench) -> None:
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "reader"))
+        raw.say(Request(1, 0, "launch", {"program": "count", "args": ["40"], "window": 10}))
+        launched = raw.hear()
+        assert isinstance(launched, Response)
+        instance = launched.value["instance"]
+        assert read(raw, 10) == [(i, str(i)) for i in range(10)]
+        raw.say(Ack(instance, 4))
+        assert read(raw, 4) == [(i, str(i)) for i in range(10, 14)]
+        raw.say(Ack(instance, 1 << 40))  # what was never sent is not acknowledged
+        assert read(raw, 10) == [(i, str(i)) for i in range(14, 24)]
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "reader"))
+        raw.say(Resume(instance, 17, 15))
+        assert read(raw, 8) == [(i, str(i)) for i in range(17, 25)]
+
+
+def read(raw: Raw, count: int) -> list[tuple[int, object]]:
+    found: list[tuple[int, object]] = []
+    while len(found) < count:
+        message = raw.hear()
+        if isinstance(message, Items):
+            found += enumerate(message.items, message.first)
+    return found
+
+
+def test_a_client_that_takes_no_answers_is_cut_off(bench: Bench) -> None:
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "deaf"))
+        for number in range(1, 6000):
+            raw.say(Request(number, 0, "server", {}))
+        end = time.monotonic() + 20
+        while type(raw.hear()).__name__ != "Bye":
+            assert time.monotonic() < end
+    works(bench)
+
+
+def test_a_connection_that_breaks_while_its_input_is_held_back(bench: Bench) -> None:
+    # More than the receive queue holds arrives while the server is busy, then the connection breaks.
+    proxy = Proxy(bench)
+    for _ in range(3):
+        with Raw(proxy.endpoint) as raw:
+            raw.ask(Hello(PROTOCOL, os.urandom(16), "hasty"))
+            for number in range(1, 1000):
+                raw.say(Request(number, number, "has", {"hash": "x" * 2000}))
+            proxy.cut()
+            bench.call(time.sleep, 0.2)
+    time.sleep(FAST.dead)
+    works(bench)
+
+
+def test_a_message_over_the_limit_breaks_only_its_connection(bench: Bench) -> None:
+    with Raw(bench.endpoint) as raw:
+        assert isinstance(raw.ask(Hello(PROTOCOL, bytes(16), "large")), Welcome)
+        raw.socket.send(bytes(20 << 20))
+        raw.socket.setsockopt(zmq.RCVTIMEO, 500)
+        for _ in range(20):  # what was in the broken connection is lost
+            with contextlib.suppress(zmq.Again):
+                welcome = raw.ask(Hello(PROTOCOL, bytes(16), "large"))
+                break
+        assert isinstance(welcome, Welcome)
+        assert welcome.resumed
+    works(bench)
+
+
+# Keys. 0.0.0.0 counts as reached from other machines, and this one reaches it as 127.0.0.1.
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[Bench, KeyStore]]:
+    keys = KeyStore(tmp_path)
+    for user in ("ann", "bob"):
+        keys.add(user).write(tmp_path / f"{user}.json")
+    with Bench(tmp_path, "tcp://0.0.0.0:*") as bench:
+        yield bench, keys
+
+
+def reached(bench: Bench) -> str:
+    return f"tcp://127.0.0.1:{bench.endpoint.rpartition(':')[2]}"
+
+
+def test_users_with_keys_see_their_own_instances(
+    secure: tuple[Bench, KeyStore], tmp_path: Path
+) -> None:
+    bench, _ = secure
+    endpoint = reached(bench)
+    with (
+        Client(endpoint, tmp_path / "ann.json") as ann,
+        Client(endpoint, tmp_path / "bob.json") as bob,
+    ):
+        assert (ann.user, bob.user) == ("ann", "bob")
+        instance = ann.launch("sleep")
+        assert [i["id"] for i in ann.instances()] == [instance.id]
+        assert bob.instances() == []
+        for act in (bob.kill, bob.attach, bob.logs, bob.result):
+            with pytest.raises(RpcError, match="not-found"):
+                act(instance.id)
+        assert bob.programs() == []
+        with pytest.raises(RpcError, match="not-found"):
+            bob.launch("sleep")
+        assert ann.kill(instance.id)
+
+
+def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_path: Path) -> None:
+    bench, keys = secure
+    endpoint = reached(bench)
+    with pytest.raises(ServerUnreachable, match="wants a key"), Client(endpoint, patience=2):
+        pass
+    keys.remove("bob")
+    with (
+        pytest.raises(ServerUnreachable, match="does not accept this key"),
+        Client(endpoint, tmp_path / "bob.json", patience=2),
+    ):
+        pass
+    stranger = KeyStore(tmp_path / "other")
+    key = stranger.add("ann")
+    with pytest.raises(ServerUnreachable), Client(endpoint, key, patience=2):
+        pass
+    with Raw(endpoint) as raw:  # no encryption at all
+        raw.socket.setsockopt(zmq.RCVTIMEO, 500)
+        raw.say(Hello(PROTOCOL, bytes(16), "plain"))
+        with pytest.raises(zmq.Again):
+            raw.hear()
+    with Client(endpoint, tmp_path / "ann.json") as ann:
+        assert ann.launch("count", ["0"]).result() == "counted"
+
+
+def test_other_machines_are_not_served_without_keys(tmp_path: Path) -> None:
+    with pytest.raises(EndpointRefused, match="pie-py keys add USER"):
+        Bench(tmp_path, "tcp://0.0.0.0:*").__enter__()
+
+
+def test_keys_are_kept_and_checked(tmp_path: Path) -> None:
+    keys = KeyStore(tmp_path)
+    key = keys.add("ann")
+    assert keys.users() == {key.public: "ann"}
+    assert keys.server_pair() == KeyStore(tmp_path).server_pair()
+    assert (tmp_path / "keys" / "server.json").stat().st_mode & 0o077 == 0
+    for name in ("local", "../x", "", "a" * 65, ".hidden"):
+        with pytest.raises(KeyProblem, match="cannot name a user"):
+            keys.add(name)
+    with pytest.raises(KeyProblem, match="has a key already"):
+        keys.add("ann")
+    keys.remove("ann")
+    assert keys.users() == {}
+    with pytest.raises(KeyProblem, match="no user 'ann'"):
+        keys.remove("ann")
