@@ -45,7 +45,9 @@ async def _launch_all(
     return latencies, (time.perf_counter() - start) * 1e3
 
 
-async def _cold(client: Client, program: bytes, language: str, count: int, args: Sequence[str]) -> list[float]:
+async def _cold(
+    client: Client, program: bytes, language: str, count: int, args: Sequence[str]
+) -> list[float]:
     """As `_launch_all`, with the upload of a program never seen before in the measured time."""
     start = time.perf_counter()
     digest = await client.upload(fresh_copy(program, language), name="bench")
@@ -116,5 +118,8 @@ def launch(
         "Launch: request to first message, ms",
         ["source", "at once", "cold p50", "cold p99", "warm p50", "warm p99", "all done"],
         rows,
-        [f"Each then completes {tokens} tokens; `all done` is when the last warm one has ended.", PAPER],
+        [
+            f"Each then completes {tokens} tokens; `all done` is when the last warm one has ended.",
+            PAPER,
+        ],
     )

@@ -1,6 +1,6 @@
 """vLLM's time per token, printed as JSON; run by the Python of an environment that has vLLM.
 
-    python vllm_loop.py CHECKPOINT PROMPT TOKENS BATCH...
+python vllm_loop.py CHECKPOINT PROMPT TOKENS BATCH...
 """
 
 from __future__ import annotations

@@ -1,0 +1,142 @@
+"""`pie-py bench`: the command line of the benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+
+from pie_py.config import EMBEDDED_MODEL, ModelConfig
+
+LANGUAGES = ("rust", "python")
+
+
+class Numbers(click.ParamType):
+    """Whole numbers separated by commas."""
+
+    name = "N,N,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Reads the numbers; wrong ones are a usage error."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            numbers = ()
+        if not numbers or min(numbers) < 1:
+            self.fail(f"{value!r} is no list of positive numbers such as 1,8,32", param, ctx)
+        return numbers
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows on standard error what is going on."""
+    console = Console(stderr=True)
+    with console.status("…") as status:
+
+        def tell(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:
+                console.print(text, highlight=False)
+
+        yield tell
+
+
+_model = click.option(
+    "--model", default=EMBEDDED_MODEL, show_default=True, help="Folder or hub id of a checkpoint."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+_languages = click.option(
+    "--source",
+    "languages",
+    multiple=True,
+    type=click.Choice(LANGUAGES),
+    default=LANGUAGES,
+    help="Rust component, Python source, or both (the default).",
+)
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure this machine: launches, calls, completion. Each starts a server of its own."""
+
+
+@command.command("launch")
+@_model
+@_json
+@_languages
+@click.option("--at-once", type=Numbers(), default="1,64,256,896", show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--tokens", type=click.IntRange(1), default=4, show_default=True)
+def launch_command(
+    model: str,
+    as_json: bool,
+    languages: tuple[str, ...],
+    at_once: tuple[int, ...],
+    rounds: int,
+    tokens: int,
+) -> None:
+    """From the request to launch to the first message at the client, cold and warm."""
+    from pie_py.bench.launch import launch
+
+    with _progress() as progress:
+        report = launch(ModelConfig(source=model), at_once, languages, rounds, tokens, progress)
+    report.show(as_json)
+
+
+@command.command("calls")
+@_model
+@_json
+@_languages
+@click.option("--live", type=Numbers(), default="1,896", show_default=True)
+@click.option("--count", type=click.IntRange(100), default=20_000, show_default=True)
+def calls_command(
+    model: str, as_json: bool, languages: tuple[str, ...], live: tuple[int, ...], count: int
+) -> None:
+    """What a call costs that the control layer answers, seen from a guest."""
+    from pie_py.bench.calls import calls
+
+    with _progress() as progress:
+        report = calls(ModelConfig(source=model), live, languages, count, progress)
+    report.show(as_json)
+
+
+@command.command("completion")
+@_model
+@_json
+@_languages
+@click.option("--at-once", type=Numbers(), default="1,8,32", show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Tokens.")
+@click.option("--tokens", type=click.IntRange(2), default=64, show_default=True)
+@click.option("--vllm-python", help="Python of an environment that has vLLM, to compare with.")
+def completion_command(
+    model: str,
+    as_json: bool,
+    languages: tuple[str, ...],
+    at_once: tuple[int, ...],
+    rounds: int,
+    prompt: int,
+    tokens: int,
+    vllm_python: str | None,
+) -> None:
+    """Time per token of concurrent completions against an ideal loop, and vLLM if it is there."""
+    from pie_py.bench.completion import completion
+
+    with _progress() as progress:
+        report = completion(
+            ModelConfig(source=model),
+            at_once,
+            languages,
+            rounds,
+            prompt,
+            tokens,
+            vllm_python,
+            progress,
+        )
+    report.show(as_json)

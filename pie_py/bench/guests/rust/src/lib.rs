@@ -1,0 +1,80 @@
+//! The inferlet that the benchmarks launch as a component; `bench.py` does the same from source.
+//!
+//! Arguments: `launch PROMPT TOKENS`, `complete PROMPT TOKENS`, `calls COUNT`, or `idle SECONDS`.
+//! A prompt is a JSON list of token ids.
+
+use std::time::Duration;
+
+use inferlet::{allocate, runtime, session, Context, Error, Model, Result, Sampler};
+
+#[inferlet::main]
+async fn main(arguments: Vec<String>) -> Result<String> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        // The paper's: acknowledge, then complete (section 7).
+        ["launch", prompt, tokens] => {
+            session::send("launched")?;
+            complete(prompt, number(tokens)?, false).await?;
+        }
+        ["complete", prompt, tokens] => complete(prompt, number(tokens)?, true).await?,
+        ["calls", count] => return calls(number(count)?),
+        ["idle", seconds] => runtime::sleep(Duration::from_secs(number(seconds)? as u64)).await?,
+        _ => return Err(Error::usage("launch | complete | calls | idle")),
+    }
+    Ok(String::new())
+}
+
+/// Continues token ids greedily, whatever the model's stop tokens; tells of first and last.
+async fn complete(prompt: &str, tokens: usize, tell: bool) -> Result {
+    let prompt: Vec<u32> = prompt
+        .trim_matches(['[', ']'])
+        .split(',')
+        .map(|token| number(token.trim()).map(|token| token as u32))
+        .collect::<Result<_>>()?;
+    let mut context = Context::new(&Model::load()?)?;
+    context.append(&prompt)?;
+    let mut generator = context.generate(Sampler::greedy()).max_tokens(tokens).stop_tokens([]);
+    while generator.next_token().await?.is_some() {
+        let count = generator.tokens_generated();
+        if tell && (count == 1 || count == tokens) {
+            session::send("token")?;
+        }
+    }
+    Ok(())
+}
+
+/// Median nanoseconds of calls that the control layer answers, over blocks of 100, as JSON.
+fn calls(count: usize) -> Result<String> {
+    let models = runtime::available_models();
+    let model = models.first().ok_or_else(|| Error::other("no model is served"))?;
+    let queue = runtime::create_queue(model)?;
+    let page = allocate::alloc_kvpage(queue, 1)?;
+    let figures = [
+        ("monotonic-now", median_ns(count, || drop(runtime::monotonic_now()))),
+        ("instance-id", median_ns(count, || drop(runtime::instance_id()))),
+        ("kvpage-used", median_ns(count, || drop(allocate::kvpage_used(queue, &[page, 1])))),
+        ("pool-stats", median_ns(count, || drop(allocate::pool_stats(queue)))),
+    ];
+    let fields: Vec<String> =
+        figures.iter().map(|(name, ns)| format!("\"{name}\": {ns:.1}")).collect();
+    Ok(format!("{{{}}}", fields.join(", ")))
+}
+
+/// Median over blocks of the mean nanoseconds of a call within the block.
+fn median_ns(count: usize, call: impl Fn()) -> f64 {
+    let mut blocks: Vec<f64> = (0..(count / 100).max(1))
+        .map(|_| {
+            let start = runtime::monotonic_now();
+            for _ in 0..100 {
+                call();
+            }
+            (runtime::monotonic_now() - start) as f64 / 100.0
+        })
+        .collect();
+    blocks.sort_by(f64::total_cmp);
+    blocks[blocks.len() / 2]
+}
+
+fn number(text: &str) -> Result<usize> {
+    text.parse().map_err(|error| Error::usage(format!("{text}: {error}")))
+}
