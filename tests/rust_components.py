@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,8 @@ CRATES = {
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
     "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",
 }
+# A fixture that runs a component by its name here: its messages joined, and its result.
+Run = Callable[..., tuple[str, str]]
 TOOLCHAIN = "RUSTC", "PATH", "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER"
 
 

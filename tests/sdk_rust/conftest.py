@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from checkpoints import make_llama
-from rust_components import rust_component, use_toolchain
+from rust_components import Run, rust_component, use_toolchain
 from servers import Server
 
 from pie_py.client.sync import Client
@@ -39,12 +39,9 @@ def client(checkpoint: Path) -> Iterator[Client]:
         yield connected
 
 
-Run = Callable[..., tuple[str, str]]
-
-
 @pytest.fixture(scope="session")
 def run(client: Client) -> Run:
-    """Runs a component by its name in `rust_components`: its messages joined, and its result."""
+    """See `rust_components.Run`."""
 
     def run(name: str, *args: str) -> tuple[str, str]:
         instance = client.launch(client.upload(rust_component(name)), args)

@@ -8,8 +8,9 @@ from rust_components import rust_component
 from pie_py.client.sync import Client
 
 AREAS = (
-    "json args random sampler stop-strings tasks runtime decoder raw exports context chat"
-).split()
+    *("json", "args", "random", "sampler", "stop-strings", "decoder"),
+    *("tasks", "runtime", "raw", "exports", "context", "chat"),
+)
 
 
 @pytest.mark.parametrize("area", AREAS)

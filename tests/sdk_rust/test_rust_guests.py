@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import Run
-from rust_components import rust_component
+from rust_components import Run, rust_component
 
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
@@ -103,5 +102,3 @@ def test_endless_ones_can_be_killed(client: Client, run: Run, mode: str) -> None
     assert client.kill(instance.id)
     with pytest.raises(ClientError, match="killed"):
         instance.result()
-
-

@@ -7,7 +7,7 @@ use inferlet::text::embed_txt;
 use inferlet::{runtime, session, Error, ErrorCode, Model, Result};
 
 pub fn trap() -> ! {
-    core::arch::wasm32::unreachable()
+    std::process::abort()
 }
 
 pub fn spin() -> ! {

@@ -35,7 +35,8 @@ fn code<T>(result: Result<T>) -> ErrorCode {
 }
 
 fn json() {
-    let value = parse(r#" {"a": [1, -2.5e3, true, null], "b": {"c": "x\n\"\u00e9\ud83d\ude00/"}} "#);
+    let value =
+        parse(r#" {"a": [1, -2.5e3, true, null], "b": {"c": "x\n\"\u00e9\ud83d\ude00/"}} "#);
     let value = value.expect("JSON");
     let list = value.get("a").and_then(Value::as_list).expect("a list");
     assert_eq!(list[0].as_u32(), Some(1));
@@ -224,7 +225,9 @@ fn decoder() -> Result {
     let tokenizer = model.tokenizer();
     assert!(!tokenizer.vocabs()?.is_empty());
     tokenizer.special_tokens()?;
-    for text in ["Hello, world! This is quite an ordinary text.", " é😀 naïve 日本語 😀😀 x", "\u{FFFD}"] {
+    for text in
+        ["Hello, world! This is quite an ordinary text.", " é😀 naïve 日本語 😀😀 x", "\u{FFFD}"]
+    {
         let tokens = tokenizer.encode(&text.repeat(5))?;
         let whole = tokenizer.decode(&tokens)?;
         let mut decoder = TextDecoder::new(tokenizer.clone(), &[])?;
@@ -346,7 +349,8 @@ async fn context() -> Result {
     let mut forks = vec![early.fork()?, base.fork()?, base.fork()?];
     let mut after = forks[2].fork()?;
     drop(forks.pop());
-    let lists = join_all(forks.iter_mut().chain([&mut early, &mut base, &mut after]).map(greedy)).await;
+    let lists =
+        join_all(forks.iter_mut().chain([&mut early, &mut base, &mut after]).map(greedy)).await;
     for list in lists {
         assert_eq!(list?, wanted);
     }

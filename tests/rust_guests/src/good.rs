@@ -52,12 +52,14 @@ pub async fn hold_pages(pages: u32) -> Result<String> {
     Ok(format!("{:?}", kvpage_used(queue, &[first, pages])?))
 }
 
-/// Greedy text from the SDK.
+/// Greedy tokens from the SDK, and the prompt's, as JSON.
 pub async fn greedy(prompt: &str, max_tokens: u32) -> Result<String> {
     let mut context = Context::new(&Model::load()?)?;
     context.fill(prompt)?;
-    let tokens = context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(max_tokens as usize);
-    Ok(format!("{:?}", tokens.collect_tokens().await?))
+    let prompt = format!("{:?}", context.buffer());
+    let tokens =
+        context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(max_tokens as usize);
+    Ok(format!(r#"{{"prompt":{prompt},"tokens":{:?}}}"#, tokens.collect_tokens().await?))
 }
 
 /// The likeliest tokens after a prompt and their probabilities, as JSON.

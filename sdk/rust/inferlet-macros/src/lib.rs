@@ -51,7 +51,10 @@ impl Signature {
                     else {
                         return Err((word.span(), "the function can't be generic"));
                     };
-                    return Ok(Signature { name, takes_arguments: !parameters.stream().is_empty() });
+                    return Ok(Signature {
+                        name,
+                        takes_arguments: !parameters.stream().is_empty(),
+                    });
                 }
                 _ => {}
             }

@@ -341,10 +341,11 @@ impl Context {
         let output_embeds: &[u32] = if output { &decode } else { &[] };
         self.in_flight = true;
         self.has_hidden = false;
-        let queued = text::embed_txt(queue, tokens, &[start as u32, count], &embeds).and_then(|()| {
-            let input_pages = &self.input_spans.1;
-            forward::forward(queue, input_pages, &embeds, output_pages, output_embeds, &[])
-        });
+        let queued =
+            text::embed_txt(queue, tokens, &[start as u32, count], &embeds).and_then(|()| {
+                let input_pages = &self.input_spans.1;
+                forward::forward(queue, input_pages, &embeds, output_pages, output_embeds, &[])
+            });
         if count > 1 {
             allocate::dealloc_emb(queue, &embeds)?;
         }
@@ -417,7 +418,8 @@ impl Context {
 
     /// Gives those pages back that no other context holds.
     fn release(&mut self, pages: Vec<Rc<u32>>) -> Result {
-        let free: Vec<Rc<u32>> = pages.into_iter().filter_map(Rc::into_inner).map(Rc::new).collect();
+        let free: Vec<Rc<u32>> =
+            pages.into_iter().filter_map(Rc::into_inner).map(Rc::new).collect();
         match free.is_empty() {
             true => Ok(()),
             false => allocate::dealloc_kvpage(self.queue, &spans(&free)),
@@ -499,7 +501,8 @@ impl Drop for Context {
     fn drop(&mut self) {
         // Pages that others hold must not be freed by them while commands here still read them. An
         // error means that the handles are gone with a lost worker; there is nothing left to give.
-        if self.in_flight && self.pages.iter().chain(&self.pins).any(|page| Rc::strong_count(page) > 1)
+        if self.in_flight
+            && self.pages.iter().chain(&self.pins).any(|page| Rc::strong_count(page) > 1)
         {
             let _ = self.settle();
         }

@@ -95,9 +95,9 @@ impl Error {
 
     /// From the `CODE: message` that the host gives.
     pub(crate) fn from_host(text: String) -> Error {
-        let parsed = text.split_once(": ").and_then(|(code, message)| {
-            Some(Error::new(ErrorCode::parse(code)?, message))
-        });
+        let parsed = text
+            .split_once(": ")
+            .and_then(|(code, message)| Some(Error::new(ErrorCode::parse(code)?, message)));
         parsed.unwrap_or_else(|| Error::other(text))
     }
 }

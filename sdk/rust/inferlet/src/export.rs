@@ -23,7 +23,8 @@ pub struct Outcome {
 }
 
 // The one outcome of an instance. It lives as long as the instance's memory.
-static mut OUTCOME: Outcome = Outcome { failed: 0, text: Text { start: ptr::null_mut(), length: 0 } };
+static mut OUTCOME: Outcome =
+    Outcome { failed: 0, text: Text { start: ptr::null_mut(), length: 0 } };
 
 /// Runs an inferlet's main function to its end.
 ///

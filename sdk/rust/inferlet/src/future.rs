@@ -134,7 +134,9 @@ fn forget(handle: u32) {
 pub(crate) fn park() -> Result {
     let ready = REACTOR.with_borrow(|reactor| {
         if reactor.handles.is_empty() {
-            return Err(Error::other("every task waits, and none of them for the host: a deadlock"));
+            return Err(Error::other(
+                "every task waits, and none of them for the host: a deadlock",
+            ));
         }
         runtime::wait(&reactor.handles)
     })?;

@@ -29,7 +29,10 @@ impl Facts {
     fn parse(text: &str) -> Result<Facts> {
         let object = json::parse(text)?;
         Facts::read(&object).ok_or_else(|| {
-            Error::new(ErrorCode::Internal, format!("the server's facts of a model lack some: {text}"))
+            Error::new(
+                ErrorCode::Internal,
+                format!("the server's facts of a model lack some: {text}"),
+            )
         })
     }
 
@@ -44,7 +47,12 @@ impl Facts {
             max_position: number("max_position")?,
             max_batch_tokens: number("max_batch_tokens")?,
             bos_token: number("bos_token"),
-            stop_tokens: object.get("stop_tokens")?.as_list()?.iter().filter_map(Value::as_u32).collect(),
+            stop_tokens: object
+                .get("stop_tokens")?
+                .as_list()?
+                .iter()
+                .filter_map(Value::as_u32)
+                .collect(),
             has_chat_template: object.get("has_chat_template")?.as_bool()?,
         })
     }
@@ -151,7 +159,11 @@ impl Tokenizer {
     /// Text of a conversation in the model's format; `cue` appends what starts the assistant's turn.
     ///
     /// Errors: `unsupported` (no chat template), `invalid-argument` (it refuses the messages).
-    pub fn apply_chat_template(&self, messages: &[crate::chat::Message], cue: bool) -> Result<String> {
+    pub fn apply_chat_template(
+        &self,
+        messages: &[crate::chat::Message],
+        cue: bool,
+    ) -> Result<String> {
         text::apply_chat_template(self.model.name(), &crate::chat::to_json(messages), cue)
     }
 }
