@@ -46,7 +46,9 @@ class Limits(_Section):
     queued_commands: PositiveInt = 4096  # commands sent to queues and not done
     futures: PositiveInt = 4096  # open futures
     children: PositiveInt = 64  # child instances alive
-    message_bytes: PositiveInt = 8 << 20  # one message between instance and client
+    message_bytes: PositiveInt = (
+        2 << 20
+    )  # one message between instance and client; Wasmtime lifts 2.6 MB
     mailbox_bytes: PositiveInt = 16 << 20  # messages kept for a reader that does not read
     mailbox_messages: PositiveInt = 4096
     log_lines: PositiveInt = 1000  # newest lines kept

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -236,23 +236,18 @@ class Lifecycle:
             )
         return instance
 
-    def reclaim(self, requester: Instance, enough: Callable[[], bool]) -> bool:
-        """First come, first served (Pie, section 5.2): ends the youngest instances that hold pages
-        until `enough` says so. An instance never ends one that is older than itself.
+    def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
+        """First come, first served (Pie, section 5.2): ends victims in turn until `enough` says so.
 
         Returns whether there is enough now.
         """
-        younger = sorted(
-            (i for i in self._live.values() if i.number > requester.number and i.spaces),
-            key=lambda i: -i.number,
-        )
-        for victim in younger:
+        for victim in victims:
             if enough():
                 break
             self.end(
                 victim,
                 State.KILLED,
-                "out-of-resources: ended to free KV pages for an instance launched earlier",
+                "out-of-resources: ended to free what an instance launched earlier needs",
             )
         return enough()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import structlog
@@ -47,6 +48,7 @@ class _Server:
             EngineConfig(
                 max_instances=config.max_instances,
                 memory_bytes=config.limits.memory,
+                table_elements=config.limits.table_elements,
                 cache_folder=config.cache_folder / "compiled",
             )
         )
@@ -75,6 +77,9 @@ class _Server:
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
             await nursery.start(self._link.run)
+            # What is loaded by now stays: the collector need not look at it at every turn.
+            gc.collect()
+            gc.freeze()
             task_status.started(endpoint)
             try:
                 await trio.sleep_forever()

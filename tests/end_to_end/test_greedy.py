@@ -13,10 +13,17 @@ import torch
 from checkpoints import make_llama
 from servers import Server
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 SHAPES: list[tuple[int, dict[str, Any]]] = [
     (8, {"heads": 4, "kv_heads": 2, "tied": True}),
     (16, {"heads": 4, "kv_heads": 4, "tied": False}),
-    (32, {"heads": 8, "kv_heads": 1, "tied": False, "rope_scaling": "llama3"}),
+    (32, {"heads": 8, "kv_heads": 1, "tied": False, "rope_scaling": LLAMA3}),
 ]
 LENGTHS = (1, 7, 8, 16, 33, 100)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_control.resources.exports import Exports
@@ -53,21 +54,28 @@ class ModelService:
         self._queues -= 1
 
     def reclaim_pages(self, instance: Instance, count: int) -> bool:
-        """Ends younger instances until `count` pages are free; tells whether they are.
+        """Ends younger instances that hold pages, the youngest first, until `count` are free.
 
         Nobody is ended if that could not be enough.
         """
-        held = sum(s.pages_held for i, s in self._spaces.items() if i.number > instance.number)
-        return self.pages.free + held >= count and instance.host.lifecycle.reclaim(
-            instance, lambda: self.pages.free >= count
-        )
+        return self._reclaim(instance, count, self.pages, lambda space: space.pages_held)
 
     def reclaim_embeds(self, instance: Instance, count: int) -> bool:
         """Ends younger instances until `count` embeds are free. As `reclaim_pages`."""
-        held = sum(s.embeds_held for i, s in self._spaces.items() if i.number > instance.number)
-        return self.embeds.free + held >= count and instance.host.lifecycle.reclaim(
-            instance, lambda: self.embeds.free >= count
-        )
+        return self._reclaim(instance, count, self.embeds, lambda space: space.embeds_held)
+
+    def _reclaim(
+        self,
+        instance: Instance,
+        count: int,
+        pool: PagePool | EmbedPool,
+        held: Callable[[Space], int],
+    ) -> bool:
+        younger = [i for i, s in self._spaces.items() if i.number > instance.number and held(s)]
+        if pool.free + sum(held(self._spaces[i]) for i in younger) < count:
+            return False
+        younger.sort(key=lambda i: -i.number)
+        return instance.host.lifecycle.reclaim(younger, lambda: pool.free >= count)
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.

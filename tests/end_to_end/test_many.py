@@ -1,0 +1,69 @@
+"""As many instances as the paper launches, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+import reference
+from checkpoints import small_tokenizer
+from rust_components import REPOSITORY, rust_component
+from servers import Server
+
+from pie_py.client import Client
+
+PROMPTS = [f"The {word} fox" for word in ("quick", "brown", "lazy", "small", "capital", "test")]
+TOKENS = 8
+
+
+def expected_texts(checkpoint: Path) -> list[str]:
+    """What transformers completes each prompt with, up to the stop token."""
+    tokenizer = small_tokenizer()
+    texts = []
+    for prompt in PROMPTS:
+        tokens = reference.greedy(checkpoint, tokenizer(prompt).input_ids, TOKENS)
+        if tokenizer.eos_token_id in tokens:
+            tokens = tokens[: tokens.index(tokenizer.eos_token_id)]
+        texts.append(tokenizer.decode(tokens))
+    return texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "count"), [("rust", 896), ("rust raw", 100), ("python", 896), ("python raw", 100)]
+)
+def test_completions_launched_at_once(
+    server: Server, checkpoint: Path, source: str, count: int
+) -> None:
+    programs = {
+        "rust": lambda: rust_component("text_completion"),
+        "rust raw": lambda: rust_component("text_completion_raw"),
+        "python": lambda: REPOSITORY / "inferlets/text_completion/main.py",
+        "python raw": lambda: REPOSITORY / "inferlets/text_completion/raw.py",
+    }
+    answers: dict[int, str] = {}
+
+    async def launch_all() -> None:
+        async with Client(server.endpoint) as client:
+            program = await client.upload(programs[source](), name="completion")
+
+            async def complete(i: int) -> None:
+                args = ["--prompt", PROMPTS[i % len(PROMPTS)], "--max-tokens", str(TOKENS)]
+                instance = await client.launch(program, args)
+                answers[i] = "".join([str(text) async for text in instance])
+                answers[i] += await instance.result()
+
+            async with anyio.create_task_group() as tasks:
+                for i in range(count):
+                    tasks.start_soon(complete, i)
+            assert await client.instances() == []
+            (stats,) = await client.stats()
+            assert stats["kv_pages_free"] == stats["kv_pages"]
+            assert stats["embeds_free"] == stats["embeds"]
+
+    anyio.run(launch_all)
+    texts = expected_texts(checkpoint)
+    wrong = {i: a for i, a in answers.items() if a != texts[i % len(PROMPTS)]}
+    assert len(answers) == count
+    assert not wrong, (len(wrong), list(wrong.items())[:3], texts)

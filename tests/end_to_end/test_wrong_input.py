@@ -1,0 +1,202 @@
+"""Wrong input at every door: a clear error, and nothing else breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from rust_components import rust_component
+from servers import Server
+
+from pie_py.client.errors import InferletFailed, RpcError
+from pie_py.client.sync import Client
+
+PROMPT = [5, 6, 7, 8]
+
+LIMITS = {"cpu_seconds": 1.0, "detached_seconds": 1.0, "memory": 64 << 20}
+
+
+@pytest.fixture(scope="module")
+def strict(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with small limits and few pages."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
+        with Server(Path(folder), models=models, limits=LIMITS) as server:
+            yield server
+
+
+@pytest.fixture
+def client(strict: Server, guests: Path) -> Iterator[Client]:
+    """A client; when the test is over, the server still answers as before."""
+    with strict.client() as connected:
+        program = connected.upload(guests / "greedy.py")
+        expected = connected.launch(program, [json.dumps(PROMPT), "8"]).result()
+        yield connected
+        assert connected.launch(program, [json.dumps(PROMPT), "8"]).result() == expected
+        (stats,) = connected.stats()
+        assert stats["kv_pages_free"] == stats["kv_pages"]
+
+
+COMPONENT_OF_OTHERS = b"""(component
+  (import "wasi:filesystem/types@0.2.0" (instance (export "drop" (func)))))"""
+COMPONENT_OF_TOMORROW = b"""(component
+  (import "pie:inferlet/runtime@0.9.0" (instance (export "now" (func (result u64))))))"""
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\x00 hello, I am no program", ""),
+        (b"\x7fELF\x02\x01\x01", ""),
+        ("(module)", "core module"),
+        (COMPONENT_OF_OTHERS, "wasi:filesystem/types"),
+        (COMPONENT_OF_TOMORROW, "0.9.0"),
+        (b"def main(:\n", "line 1"),
+    ],
+)
+def test_what_is_no_inferlet(client: Client, data: bytes | str, told: str) -> None:
+    import wasmtime
+
+    text = data.encode() if isinstance(data, str) else data
+    wasm = bytes(wasmtime.wat2wasm(text)) if text.startswith(b"(") else text
+    with pytest.raises(RpcError, match=told) as error:
+        client.upload(wasm, name="wrong")
+    assert error.value.code in ("program-rejected", "invalid-argument")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("trap", "trap: "),
+        ("recurse", "trap: .*stack"),
+        ("allocate", "memory"),
+        ("spin", "limit-exceeded: .*CPU"),
+        ("flood", "limit-exceeded: .*CPU"),
+        ("too-many-pages", "out-of-resources"),
+        ("stale-handle", "invalid-handle"),
+        ("full-page", "page-full"),
+        ("panic", "trap: "),
+    ],
+)
+def test_programs_that_misbehave(client: Client, mode: str, told: str) -> None:
+    guests = client.upload(rust_component("guests"))
+    with pytest.raises(InferletFailed, match=told):
+        client.launch(guests, [mode]).result()
+
+
+def test_a_program_that_forgets_to_free_does_not_starve_the_next(client: Client) -> None:
+    guests = client.upload(rust_component("guests"))
+    for _ in range(10):
+        client.launch(guests, ["leak", "60"]).result()  # of 64
+
+
+def test_an_older_instance_gets_the_pages_of_a_younger_one(client: Client) -> None:
+    guests = client.upload(rust_component("guests"))
+    old = client.launch(guests, ["hold-pages", "4"])
+    assert old.receive() == "holding"
+    young = client.launch(guests, ["hold-pages", "60"])
+    assert young.receive() == "holding"
+    third = client.launch(guests, ["leak", "30"])  # younger still: it has to go without
+    with pytest.raises(InferletFailed, match="out-of-resources"):
+        third.result()
+    old.cancel()
+    young.send("go on")
+    young.result()
+
+
+def test_unknown_model_and_program(client: Client, tmp_path: Path) -> None:
+    source = tmp_path / "unknown.py"
+    source.write_text(
+        "from inferlet import Model\nasync def main(args):\n    Model.load('gpt-9')\n"
+    )
+    with pytest.raises(InferletFailed, match=r"unknown-model: .*gpt-9.*test"):
+        client.launch(client.upload(source)).result()
+    with pytest.raises(RpcError, match="not-found"):
+        client.launch("no-such-program")
+
+
+def test_a_client_that_vanishes(strict: Server, client: Client) -> None:
+    guests = client.upload(rust_component("guests"))
+    child = os.fork()
+    if child == 0:  # a client process that is killed while its instance runs
+        with strict.client() as other:
+            other.launch(guests, ["hold-pages", "10"]).receive()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(client.instances()) == 1
+    deadline = time.monotonic() + 60
+    while client.instances() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert client.instances() == []
+
+
+def test_the_worker_is_killed(strict: Server, client: Client, guests: Path) -> None:
+    program = client.upload(guests / "greedy.py")
+    idle = client.launch(client.upload(rust_component("guests")), ["sleep", "4000"])
+    busy = client.launch(program, [json.dumps(PROMPT), "800"])
+    while not any(stats["plans"] > 5 for stats in client.stats()):
+        time.sleep(0.01)
+    strict.worker.kill()
+    with pytest.raises(InferletFailed, match="worker-lost"):
+        busy.result()
+    idle.result()  # it holds nothing of the worker
+    # The next launch waits for the new worker.
+    assert client.launch(program, [json.dumps(PROMPT), "8"]).result()
+
+
+# Starting
+
+
+def failure(folder: Path, **settings: object) -> str:
+    server = Server(folder, **settings)
+    try:
+        assert server.error is not None
+        server.process.wait(20)
+        assert server.process.returncode == 1
+        return server.error
+    finally:
+        server.process.kill()
+
+
+def test_a_checkpoint_that_is_corrupted(short_folder: Path, checkpoint: Path) -> None:
+    folder = short_folder / "model"
+    shutil.copytree(checkpoint, folder)
+    (weights,) = folder.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:5000])
+    error = failure(short_folder, models=[{"source": str(folder)}])
+    assert "model.safetensors" in error
+
+
+def test_a_checkpoint_that_is_not_there(short_folder: Path) -> None:
+    error = failure(short_folder, models=[{"source": str(short_folder / "nothing")}])
+    assert str(short_folder / "nothing") in error
+
+
+def test_an_endpoint_in_use(server: Server, short_folder: Path, checkpoint: Path) -> None:
+    models = [{"source": str(checkpoint)}]
+    tcp = {"endpoint": "tcp://127.0.0.1:0", "models": models}
+    (short_folder / "first").mkdir()
+    (short_folder / "second").mkdir()
+    with Server(short_folder / "first", **tcp) as first:
+        taken = failure(short_folder / "second", endpoint=first.endpoint, models=models)
+        assert first.endpoint.removeprefix("tcp://") in taken
+        with first.client() as client:
+            assert client.models()
+
+
+def test_a_stopped_server_leaves_no_process(short_folder: Path, checkpoint: Path) -> None:
+    with Server(short_folder, models=[{"source": str(checkpoint)}]) as server:
+        children = psutil.Process(server.process.pid).children(recursive=True)
+        assert children
+        assert server.stop() == 0
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
