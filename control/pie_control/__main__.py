@@ -14,7 +14,6 @@ import trio
 from pie_control.server import serve
 from pie_py.config import ServerConfig
 
-
 log = structlog.get_logger("pie.server")
 
 

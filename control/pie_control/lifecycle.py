@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 import trio
-from pie_py.build.python import runtime_component
 
 from pie_control.errors import ApiError
 from pie_control.instance import Ended, Instance, State
 from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
+from pie_py.build.python import runtime_component
 from pie_py.config import ServerConfig
 
 if TYPE_CHECKING:

@@ -187,8 +187,9 @@ class RpcServer:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            if len(frames) == 2:  # the connection's routing id, and a message
-                self._handle(frames[0].bytes, frames[1])
+            peer = frames[0].bytes  # the connection's routing id
+            for frame in frames[1:]:
+                self._handle(peer, frame)
 
     def _handle(self, peer: bytes, frame: zmq.Frame) -> None:
         try:
