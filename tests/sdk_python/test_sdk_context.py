@@ -1,0 +1,425 @@
+"""Contexts: whatever their pages went through, the model sees exactly their tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sdk_rig import BOS, END, Rig, continuation, next_token
+
+HEAD = """
+import asyncio, json
+from inferlet import *
+from inferlet import chat, raw, runtime, session
+model = Model.load()
+"""
+
+
+def run(rig: Rig, body: str, *args: str) -> Any:
+    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
+    outcome = rig.run(f"{HEAD}\nasync def main(args):\n{lines}\n", *args)
+    assert outcome.ok, outcome.text
+    return json.loads(outcome.text)
+
+
+def text(tokens: list[int]) -> str:
+    return bytes(tokens).decode()
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 16, 63, 64, 65, 200])
+def test_greedy_generation(rig: Rig, length: int) -> None:
+    prompt = ("the quick brown fox " * 20)[:length]
+    answer = run(
+        rig,
+        "ctx = Context(model).fill(args[0])\n"
+        "out = await ctx.generate(max_tokens=20).collect_text()\n"
+        "return [out, ctx.tokens, ctx.seq_len, ctx.buffer()]",
+        prompt,
+    )
+    tokens = [BOS, *prompt.encode()]
+    expected = continuation(tokens, 20)
+    # The last token is not in the pages yet: nobody has asked for what follows it.
+    assert answer == [text(expected), tokens + expected, len(tokens) + 19, expected[-1:]]
+
+
+def test_bos_token(rig: Rig) -> None:
+    body = """
+plain = Context(model, add_bos=False).fill("ab").fill("c").tokens
+written = Context(model).fill("<bos>ab").tokens
+return [plain, written, Context(model).append([1]).fill("a").tokens, Context(model).fill("").tokens]
+"""
+    assert run(rig, body) == [[97, 98, 99], [BOS, 97, 98], [1, 97], [BOS]]
+
+
+def test_generations_continue_each_other(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("ab")
+first = await ctx.generate(max_tokens=5).collect_tokens()
+second = await ctx.generate(max_tokens=1).collect_tokens()
+ctx.fill(" and ")
+third = [t async for t in ctx.generate(max_tokens=9).stream_tokens()]
+none = await ctx.generate(max_tokens=0).collect_tokens()
+return [first, second, third, none]
+"""
+    tokens = [BOS, *b"ab"]
+    first = continuation(tokens, 6)
+    third = continuation([*tokens, *first, *b" and "], 9)
+    assert run(rig, body) == [first[:5], first[5:], third, []]
+
+
+def test_forks_share_and_differ(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill(args[0])
+await ctx.flush()
+before = json.loads(raw.pool_stats(ctx._queue))["kv_pages_free"]
+forks = [ctx.fork() for _ in range(6)]
+async def go(n, fork):
+    fork.fill(str(n))
+    out = await fork.generate(max_tokens=10).collect_text()
+    child = fork.fork()
+    return [out, await child.generate(max_tokens=3).collect_text()]
+out = await asyncio.gather(*(go(n, f) for n, f in enumerate(forks)))
+used = before - json.loads(raw.pool_stats(ctx._queue))["kv_pages_free"]
+own = await ctx.generate(max_tokens=5).collect_text()
+for f in forks: f.release()
+ctx.release(); ctx.release()
+left = json.loads(raw.pool_stats(raw.create_queue(model.name)))
+return [out, own, used, left["kv_pages_mine"], left["embeds_mine"], model._shared_pages]
+"""
+    prompt = "x" * 100
+    out, own, used, pages, embeds, shared = run(rig, body, prompt)
+    tokens = [BOS, *prompt.encode()]
+    for number, (first, second) in enumerate(out):
+        expected = continuation([*tokens, *str(number).encode()], 13)
+        assert [first, second] == [text(expected[:10]), text(expected[10:])]
+    assert own == text(continuation(tokens, 5))
+    assert used <= 6 * 4  # of 13 pages each
+    assert (pages, embeds, shared) == (0, 0, {})
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16])
+def test_fork_without_a_flush_and_at_page_borders(rig: Rig, length: int) -> None:
+    body = """
+ctx = Context(model, add_bos=False).append([97] * int(args[0]))
+early = ctx.fork()
+await ctx.flush()
+late = ctx.fork()
+ctx.fill("zz")
+out = [await c.generate(max_tokens=4).collect_tokens() for c in (early, late, ctx)]
+return out
+"""
+    tokens = [97] * length
+    expected = continuation(tokens, 4)
+    assert run(rig, body, str(length)) == [
+        expected,
+        expected,
+        continuation([*tokens, *b"zz"], 4),
+    ]
+
+
+def test_pages_are_freed_when_a_context_is_dropped(rig: Rig) -> None:
+    body = """
+def mine(): return json.loads(raw.pool_stats(queue))["kv_pages_mine"]
+queue = raw.create_queue(model.name)
+async def use():
+    ctx = Context(model).fill("x" * 50)
+    await ctx.flush()
+    with ctx.fork() as fork:
+        await fork.generate(max_tokens=3).collect_text()
+    return mine()
+return [await use(), mine()]
+"""
+    assert run(rig, body) == [7, 0]
+
+
+def test_truncate(rig: Rig) -> None:
+    body = """
+out = []
+for length in (0, 1, 7, 8, 9, 15, 16, 17, 20):
+    ctx = Context(model, add_bos=False).fill("abcdefghijklmnopqrst")
+    await ctx.flush()
+    ctx.truncate(length).fill("zz")
+    out.append([ctx.tokens[:length] + ctx.tokens[length:], await ctx.generate(max_tokens=9).collect_tokens()])
+    ctx.fill("more").truncate(length + 3)
+    out[-1].append(ctx.tokens)
+return out
+"""
+    for length, (tokens, out, cut) in zip(
+        (0, 1, 7, 8, 9, 15, 16, 17, 20), run(rig, body), strict=True
+    ):
+        assert tokens == [*b"abcdefghijklmnopqrst"[:length], *b"zz"]
+        assert out == continuation(tokens, 9)
+        assert cut == [*tokens, out[0]]
+
+
+def test_save_and_open_between_instances(rig: Rig) -> None:
+    body = """
+name = "prefix"
+with Context(model).fill("y" * 20) as ctx:
+    await ctx.flush()
+    ctx.save(name)
+    own = await ctx.generate(max_tokens=4).collect_text()
+opened = Context.open(model, name).fill("!")
+out = await opened.generate(max_tokens=12).collect_text()
+again = await Context.take(model, name).fill("!").generate(max_tokens=12).collect_text()
+return [own, out, again, Context.saved(model), Context.open(model, name), opened.seq_len]
+"""
+    tokens = [BOS, *b"y" * 20]
+    own = text(continuation(tokens, 4))
+    out = text(continuation([*tokens, *b"!"], 12))
+    assert run(rig, body) == [own, out, out, [], None, 33]
+
+
+def test_errors_of_contexts(rig: Rig) -> None:
+    body = """
+async def fails(call):
+    try:
+        answer = call()
+        if asyncio.iscoroutine(answer): await answer
+    except (ValueError, OverflowError, PieError) as e:
+        return f"{type(e).__name__}: {e}"
+ctx = Context(model).fill("ab")
+empty = Context(model)
+gone = Context(model).fill("a"); gone.release()
+return [
+    await fails(lambda: ctx.save("x")),
+    await fails(lambda: empty.save("x")),
+    await fails(lambda: empty.generate(max_tokens=1).collect_text()),
+    await fails(lambda: ctx.truncate(99)),
+    await fails(lambda: ctx.append([-1])),
+    await fails(lambda: gone.flush()),
+    await fails(lambda: Context.delete(model, "nothing")),
+    await fails(lambda: ctx.append([10**6]).flush()),
+]
+"""
+    out = run(rig, body)
+    for answer, part in zip(
+        out,
+        [
+            "flush",
+            "empty context",
+            "fill something",
+            "outside this context",
+            "OverflowError",
+            "released",
+            "not-found",
+            "invalid-argument",
+        ],
+        strict=True,
+    ):
+        assert part in answer
+
+
+def test_long_prompts_go_in_chunks(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill(args[0])
+return await ctx.generate(max_tokens=3).collect_tokens()
+"""
+    prompt = "0123456789" * 30  # five forwards of 64 at the most
+    assert run(rig, body, prompt) == continuation([BOS, *prompt.encode()], 3)
+
+
+def test_stops(rig: Rig) -> None:
+    tokens = [BOS, *b"ab"]
+    expected = continuation(tokens, 40)
+    word = text(expected[5:8])
+    body = """
+def ctx(): return Context(model).fill("ab")
+token = int(args[1])
+out = []
+a = ctx(); out.append([await a.generate(max_tokens=40, stop=[args[0]]).collect_text(), len(a.tokens)])
+b = ctx(); out.append([await b.generate(max_tokens=40, stop=[token]).collect_tokens(), len(b.tokens)])
+pieces = [t async for t in ctx().generate(max_tokens=40).stop([args[0], token]).stream_text()]
+out.append(pieces)
+steps = []
+generator = ctx().generate(max_tokens=40, stop=[args[0]])
+async for step in generator:
+    steps.append((await step.execute()).tokens)
+out.append([len(steps), generator.is_done, generator.tokens_generated])
+return out
+"""
+    by_text, by_token, both, steps = run(rig, body, word, str(expected[9]))
+    at = text(expected).index(word)
+    assert by_text == [text(expected[:at]), len(tokens) + at + 3]
+    first = expected.index(expected[9])
+    assert by_token == [expected[:first], len(tokens) + first]
+    assert "".join(both) == text(expected[: min(at, first)])
+    assert steps == [at + 3, True, at + 3]
+
+
+def test_distribution_and_accept(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("ab")
+d = await ctx.distribution(5)
+again = await ctx.distribution(1)
+generator = ctx.generate(max_tokens=3)
+chosen = []
+async for step in generator:
+    dist = await step.distribution(4)
+    chosen += generator.accept([dist.tokens[1]])
+return [d.tokens, again.tokens, chosen, await ctx.generate(max_tokens=2).collect_tokens(), len(d), d.max_index() == d.tokens[0]]
+"""
+    tokens = [BOS, *b"ab"]
+    five = [next_token(tokens, rank) for rank in range(5)]
+    chosen = []
+    for _ in range(3):
+        chosen.append(next_token([*tokens, *chosen], 1))
+    after = continuation([*tokens, *chosen], 2)
+    assert run(rig, body) == [five, five[:1], chosen, after, 5, True]
+
+
+def test_seeds_repeat(rig: Rig) -> None:
+    body = """
+async def go(**options):
+    return await Context(model).fill("ab").generate(Sampler.top_p(1.0, 0.9), max_tokens=30, **options).collect_text()
+return [await go(seed=1), await go(seed=1), await go(seed=2), await go(), await go()]
+"""
+    one, again, two, three, four = run(rig, body)
+    assert one == again
+    assert len({one, two, three, four}) == 4
+
+
+def test_unicode_is_streamed_in_whole_characters(rig: Rig) -> None:
+    body = """
+generator = Context(model).fill("a").generate(max_tokens=8)
+from inferlet._stream import TextDecoder
+decoder = TextDecoder(model.tokenizer.decode, [97])
+return [decoder.feed(b) for b in "é😀z".encode()] + [decoder.finish()]
+"""
+    assert run(rig, body) == ["", "é", "", "", "", "😀", "z", ""]
+
+
+def test_chat(rig: Rig) -> None:
+    body = """
+ctx = Context(model)
+ctx.system("be brief").user(" hi ")
+first = await ctx.generate(max_tokens=4).collect_text()
+ctx.user("more")
+start = ctx.tokens
+second = await ctx.generate(max_tokens=2).collect_text()
+fork = ctx.fork().user("x")
+plain = Context(model).user("a").assistant("b").user("c").cue()
+sealed = Context(model).user("a").cue().append([120]).seal().user("b")
+return [model.tokenizer.decode(start), first, second, model.tokenizer.decode(fork.tokens),
+        model.tokenizer.decode(plain.tokens), model.tokenizer.decode(sealed.tokens)]
+"""
+    start, first, second, fork, plain, sealed = run(rig, body)
+    head = "<bos><system>be brief<end><user>hi<end><assistant>"
+    assert start == f"{head}{first}<end><user>more<end>"
+    assert fork == f"{start}<assistant>{second}<end><user>x<end>"
+    assert plain == "<bos><user>a<end><assistant>b<end><user>c<end><assistant>"
+    assert sealed == "<bos><user>a<end><assistant>x<end><user>b<end>"
+    tokens = [BOS, 260, *b"be brief", END, 258, *b"hi", END, 259]
+    assert first == text(continuation(tokens, 4))
+
+
+def test_chat_pieces_and_decoder(rig: Rig) -> None:
+    body = """
+decode = model.tokenizer.decode
+decoder = chat.Decoder(model)
+events = [decoder.feed([97]), decoder.feed([258]), decoder.feed([0xc3]), decoder.feed([0xa9]), decoder.feed([257])]
+return [decode(chat.system(model, "s")), decode(chat.user(model, "u")), decode(chat.assistant(model, "a")),
+        decode(chat.cue(model)), chat.seal(model), chat.stop_tokens(model), [str(e) for e in events]]
+"""
+    assert run(rig, body) == [
+        "<bos><system>s<end>",
+        "<user>u<end>",
+        "<assistant>a<end>",
+        "<assistant>",
+        [END],
+        [END],
+        [
+            "Event.Delta(text='a')",
+            "Event.Interrupt(token=258)",
+            "Event.Idle()",
+            "Event.Delta(text='é')",
+            "Event.Done(text='aé')",
+        ],
+    ]
+
+
+def test_a_program_of_the_real_pie(rig: Rig) -> None:
+    source = """
+from inferlet import Context, Model, Sampler, chat, runtime, session
+
+async def main(input: dict) -> str:
+    model = Model.load(runtime.models()[0])
+    ctx = Context(model)
+    ctx.system("You are helpful.")
+    ctx.user(input.get("prompt", "hi"))
+    decoder = chat.Decoder(model)
+    output = ""
+    async for step in ctx.generate(Sampler.top_p(0.6, 0.95), max_tokens=10):
+        out = await step.execute()
+        match decoder.feed(out.tokens):
+            case chat.Event.Delta(text=t):
+                session.send(t)
+                output += t
+            case chat.Event.Done(text=full):
+                output = full
+                break
+            case _:
+                pass
+    return output
+"""
+    outcome = rig.run(source, "--input", '{"prompt": "what?"}')
+    assert outcome.ok, outcome.text
+    assert outcome.text == "".join(str(s) for s in outcome.sent)
+    assert len(outcome.text) == 10
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["fill", "flush", "generate", "fork", "truncate", "release", "swap"]),
+        st.integers(0, 30),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+@given(OPERATIONS)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_order_of_operations(rig: Rig, operations: list[tuple[str, int]]) -> None:
+    body = """
+contexts = [Context(model, add_bos=False).append([97])]
+out = []
+for name, number in json.loads(args[0]):
+    ctx = contexts[-1]
+    match name:
+        case "fill": ctx.append([98 + number % 20] * number)
+        case "flush": await ctx.flush()
+        case "generate": out.append(await ctx.generate(max_tokens=number % 12).collect_tokens())
+        case "fork": contexts.append(ctx.fork())
+        case "truncate": ctx.truncate(max(1, len(ctx) - number))
+        case "release" if len(contexts) > 1: contexts.pop().release()
+        case "swap": contexts.reverse()
+everything = [c.tokens for c in contexts]
+for c in contexts: c.release()
+left = json.loads(raw.pool_stats(raw.create_queue(model.name)))
+return [out, everything, left["kv_pages_mine"], left["embeds_mine"], len(model._shared_pages)]
+"""
+    contexts = [[97]]
+    expected = []
+    for name, number in operations:
+        ctx = contexts[-1]
+        match name:
+            case "fill":
+                ctx += [98 + number % 20] * number
+            case "generate":
+                expected.append(continuation(ctx, number % 12))
+                ctx += expected[-1]
+            case "fork":
+                contexts.append(ctx[:])
+            case "truncate":
+                del ctx[max(1, len(ctx) - number) :]
+            case "release" if len(contexts) > 1:
+                contexts.pop()
+            case "swap":
+                contexts.reverse()
+    assert run(rig, body, json.dumps(operations)) == [expected, contexts, 0, 0, 0]

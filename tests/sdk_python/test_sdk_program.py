@@ -1,0 +1,190 @@
+"""How a source file becomes a result: `main` in its forms, errors, arguments, the log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sdk_rig import Rig
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("async def main(args): return ' '.join(args)", "a=1 --b 2 c=x"),
+        ("def main(args): return args", '["a=1", "--b", "2", "c=x"]'),
+        ("def main(): return None", ""),
+        ("async def main(): return {'é': 1}", '{"é": 1}'),
+        ("async def main(input): return input", '{"a": 1, "b": 2, "c": "x"}'),
+        ("import sys\ndef main(): return sys.argv", '["program.py", "a=1", "--b", "2", "c=x"]'),
+        ("import sys\ndef main(): sys.exit()", ""),
+        ("def main(): return __name__ == '__main__'", "false"),
+        ("import functools\nmain = functools.partial(lambda x, a: x, 7)", "7"),
+        ("def main(): return '\\ud800'", "\\ud800"),
+    ],
+)
+def test_results(rig: Rig, source: str, result: str) -> None:
+    outcome = rig.run(source, "a=1", "--b", "2", "c=x")
+    assert (outcome.ok, outcome.text) == (True, result)
+
+
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [
+        (
+            "x = 1",
+            "program.py has no function `main`; write `async def main(args: list[str]) -> str:`",
+        ),
+        ("def main(:", "SyntaxError: invalid syntax"),
+        ("def main(): pass\nreturn 1", "SyntaxError: 'return' outside function"),
+        ("def main(): return {1, 2}", "Object of type set is not JSON serializable"),
+        ("import sys\ndef main(): sys.exit('bad luck')", "bad luck"),
+        ("import sys\ndef main(): sys.exit(3)", "the program exited with status 3"),
+        ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("def main(): return [0] * (1 << 30)", "MemoryError: the inferlet has used up its memory"),
+        (
+            "def f(n): f(n + 1)\ndef main(): f(0)",
+            "RecursionError: maximum recursion depth exceeded",
+        ),
+        ("x\0", "source code string cannot contain null bytes"),
+    ],
+)
+def test_failures(rig: Rig, source: str, end: str) -> None:
+    outcome = rig.run(source)
+    assert not outcome.ok
+    assert outcome.text.endswith(end)
+
+
+def test_traceback_shows_the_programs_own_frames(rig: Rig) -> None:
+    source = "import json\n\ndef parse(text):\n    return json.loads(text)\n\nasync def main():\n    parse('[')\n"
+    text = rig.run(source).text
+    assert text.startswith("Traceback (most recent call last):")
+    assert 'File "program.py", line 4, in parse\n    return json.loads(text)' in text
+    assert "line 7, in main" in text
+    assert "/python/" not in text
+    assert "inferlet/" not in text
+
+
+def test_chained_exceptions_and_groups_are_shown(rig: Rig) -> None:
+    source = "def main():\n  try: 1/0\n  except Exception as e: raise ExceptionGroup('g', [KeyError(1)]) from e"
+    text = rig.run(source).text
+    assert "ZeroDivisionError" in text
+    assert "KeyError: 1" in text
+
+
+ARGPARSE = """
+import argparse
+def main(args):
+    parser = argparse.ArgumentParser("tool")
+    parser.add_argument("--count", type=int, required=True)
+    return parser.parse_args(args).count
+"""
+
+
+def test_wrong_arguments_are_a_usage_error(rig: Rig) -> None:
+    outcome = rig.run(ARGPARSE, "--count", "many")
+    assert not outcome.ok
+    assert outcome.text.startswith("usage: tool [-h] --count COUNT\n")
+    assert outcome.text.endswith("tool: error: argument --count: invalid int value: 'many'")
+    assert rig.run(ARGPARSE, "--count", "4").text == "4"
+
+
+def test_help_is_a_result(rig: Rig) -> None:
+    outcome = rig.run(ARGPARSE, "--help")
+    assert outcome.ok
+    assert "--count COUNT" in outcome.text
+
+
+@pytest.mark.parametrize("arg", ["word", "--input=[1]", "--input={"])
+def test_wrong_input_is_a_usage_error(rig: Rig, arg: str) -> None:
+    outcome = rig.run("async def main(input): return input", arg)
+    assert not outcome.ok
+    assert outcome.text.startswith("usage: ")
+
+
+def test_input_as_json(rig: Rig) -> None:
+    outcome = rig.run(
+        "async def main(input): return input", "--input", '{"a": [1]}', "--flag", "--x=y"
+    )
+    assert json.loads(outcome.text) == {"a": [1], "flag": True, "x": "y"}
+
+
+def test_prints_go_to_the_log_line_by_line(rig: Rig) -> None:
+    source = (
+        "import sys, logging\n"
+        "def main():\n"
+        "    print('a', 1); print('b', end=''); print('c\\nd')\n"
+        "    print('wrong', file=sys.stderr)\n"
+        "    logging.warning('careful')\n"
+        "    sys.stdout.buffer.write('é\\n'.encode()); print('\\udc41')\n"
+        "    print('unfinished', end='')\n"
+    )
+    assert rig.run(source).log == [
+        ("info", "a 1"),
+        ("info", "bc"),
+        ("info", "d"),
+        ("error", "wrong"),
+        ("error", "WARNING:root:careful"),
+        ("info", "é"),
+        ("info", "\\udc41"),
+        ("info", "unfinished"),
+    ]
+
+
+def test_instances_have_their_own_randomness(rig: Rig) -> None:
+    source = (
+        "import random, uuid, secrets, os\n"
+        "def main(): return [random.random(), str(uuid.uuid4()), secrets.token_hex(4), random.Random().random()]"
+    )
+    first, second = (json.loads(o.text) for o in rig.run_all([(source, []), (source, [])]))
+    assert all(a != b for a, b in zip(first, second, strict=True))
+    assert rig.run("import random\ndef main(): random.seed(5); return random.random()").text == str(
+        __import__("random").Random(5).random()
+    )
+
+
+def test_instances_share_nothing(rig: Rig) -> None:
+    leave = "import json\ndef main(): json.mark = 1"
+    look = "import json\ndef main(): return hasattr(json, 'mark')"
+    rig.run(leave)
+    assert rig.run(look).text == "false"
+
+
+def test_session_of_text_bytes_and_json(rig: Rig) -> None:
+    source = (
+        "from inferlet import session\n"
+        "async def main():\n"
+        "    session.send(await session.receive()); session.send({'a': [1]})\n"
+        "    session.send_file(await session.receive_file())\n"
+    )
+    outcome = rig.run(source, send=["hi", b"\0\xff"])
+    assert outcome.sent == ["hi", '{"a": [1]}', b"\0\xff"]
+
+
+def test_runtime_module(rig: Rig) -> None:
+    source = (
+        "from inferlet import runtime, Model\n"
+        "async def main(args):\n"
+        "    before = runtime.monotonic()\n"
+        "    await runtime.sleep(0.01)\n"
+        "    assert runtime.monotonic() - before >= 0.01 and runtime.now() > 1e9\n"
+        "    assert len(runtime.random_bytes(70000)) == 70000\n"
+        "    runtime.log('note', 'warning')\n"
+        "    model = Model.load()\n"
+        "    return [runtime.username(), runtime.models(), runtime.arguments() == args, model.page_size]\n"
+    )
+    outcome = rig.run(source, "x")
+    assert json.loads(outcome.text) == ["tester", ["hash"], True, 8]
+    assert outcome.log == [("warning", "note")]
+
+
+def test_unknown_model(rig: Rig) -> None:
+    source = (
+        "from inferlet import Model, PieError\n"
+        "def main():\n"
+        "    try: Model.load('x')\n"
+        "    except PieError as e: return [e.code, str(e)]\n"
+    )
+    code, text = json.loads(rig.run(source).text)
+    assert code == "unknown-model"
+    assert "served: hash" in text

@@ -1,0 +1,153 @@
+"""The parts of the SDK that need no server: sampling, streaming text, stop strings, spans."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferlet import Context, NotInServerError, Sampler, runtime
+from inferlet._pages import addresses, drop, share, spans
+from inferlet._stream import BROKEN, StopStrings, TextDecoder
+
+TOKENS = list(range(100, 110))
+CHANCES = [0.4, 0.2, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.02]
+
+
+def frequencies(sampler: Sampler, draws: int = 4000) -> list[float]:
+    generator = random.Random(1)
+    counts = Counter(sampler.choose(TOKENS, CHANCES, generator) for _ in range(draws))
+    return [counts[token] / draws for token in TOKENS]
+
+
+def expected(weights: list[float]) -> list[float]:
+    return [w / sum(weights) for w in weights]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "weights"),
+    [
+        (Sampler.argmax(), [1.0] + [0.0] * 9),
+        (Sampler.top_p(0.0, 0.9), [1.0] + [0.0] * 9),
+        (Sampler.multinomial(1.0), CHANCES),
+        (Sampler.multinomial(0.5), [p**2 for p in CHANCES]),
+        (Sampler.multinomial(2.0), [p**0.5 for p in CHANCES]),
+        (Sampler.top_k(1.0, 3), CHANCES[:3] + [0.0] * 7),
+        (Sampler.top_p(1.0, 0.65), CHANCES[:3] + [0.0] * 7),
+        (Sampler.min_p(1.0, 0.2), CHANCES[:4] + [0.0] * 6),
+        (Sampler.top_k_top_p(1.0, 5, 0.7), CHANCES[:2] + [0.0] * 8),
+    ],
+)
+def test_samplers_choose_by_their_weights(sampler: Sampler, weights: list[float]) -> None:
+    for seen, wanted in zip(frequencies(sampler), expected(weights), strict=True):
+        assert abs(seen - wanted) < 0.03
+        assert (wanted > 0) or seen == 0
+
+
+@given(
+    st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=300),
+    st.floats(0.0, 4.0),
+    st.integers(1, 300),
+    st.floats(0.01, 1.0),
+    st.floats(0.0, 1.0),
+    st.integers(0, 2**32),
+)
+def test_samplers_always_choose_one_of_the_tokens(
+    weights: list[float], temperature: float, k: int, p: float, minimum: float, seed: int
+) -> None:
+    chances = sorted(weights, reverse=True)
+    sampler = Sampler(temperature, k, p, minimum, seed)
+    tokens = list(range(len(chances)))
+    first = sampler.choose(tokens, chances, random.Random(seed))
+    assert first in tokens[:k]
+    assert first == sampler.choose(tokens, chances, random.Random(seed))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -1}, {"k": 0}, {"p": 0.0}, {"p": 1.1}, {"minimum": 2.0}]
+)
+def test_wrong_sampler(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="is|with"):
+        Sampler(**wrong)  # type: ignore[arg-type]
+
+
+def by_bytes(tokens: list[int]) -> str:
+    return bytes(tokens).decode("utf-8", "replace")
+
+
+@given(st.text(max_size=80), st.text(max_size=20))
+def test_streamed_text_is_the_text(before: str, text: str) -> None:
+    decoder = TextDecoder(by_bytes, list(before.encode()))
+    pieces = [decoder.feed(byte) for byte in text.encode()]
+    assert "".join(pieces) + decoder.finish() == text
+    assert all(BROKEN not in piece for piece in pieces) or BROKEN in text
+
+
+def test_broken_characters_come_out_in_the_end() -> None:
+    decoder = TextDecoder(by_bytes)
+    assert [decoder.feed(b) for b in b"a\xf0\x9f"] == ["a", "", ""]
+    assert decoder.finish() == BROKEN
+    assert decoder.finish() == ""
+
+
+def test_a_leading_space_depends_on_what_is_before() -> None:
+    words = ["\u2581Paris", "\u2581is", "s"]
+
+    def sentence_piece(tokens: list[int]) -> str:
+        return "".join(words[t] for t in tokens).replace("\u2581", " ").removeprefix(" ")
+
+    assert TextDecoder(sentence_piece).feed(0) == "Paris"
+    assert TextDecoder(sentence_piece, [0]).feed(1) == " is"
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.text("abc", max_size=3), max_size=12),
+)
+def test_stop_strings(stops: list[str], pieces: list[str]) -> None:
+    text = "".join(pieces)
+    given_out = ""
+    matcher = StopStrings(stops)
+    found = False
+    for piece in pieces:
+        new, found = matcher.feed(piece)
+        given_out += new
+        if found:
+            break
+    places = [text.find(stop) for stop in stops if stop in text]
+    if found:
+        assert not any(stop in given_out for stop in stops)
+        assert any(text.startswith(given_out + stop) for stop in stops)
+    else:
+        assert not places
+        assert given_out + matcher.finish() == text
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(ValueError, match="at once"):
+        StopStrings([""])
+
+
+@given(st.lists(st.integers(0, 40), max_size=30))
+def test_spans_there_and_back(pages: list[int]) -> None:
+    assert addresses(spans(pages)) == pages
+
+
+@given(st.lists(st.integers(0, 5), max_size=30, unique=True), st.integers(1, 4))
+def test_shared_pages_are_freed_by_the_last_holder(pages: list[int], holders: int) -> None:
+    counts: dict[int, int] = {}
+    for _ in range(holders - 1):
+        share(counts, pages)
+    for _ in range(holders - 1):
+        assert drop(counts, pages) == []
+    assert drop(counts, pages) == pages
+    assert counts == {}
+
+
+def test_outside_a_server_calls_say_so() -> None:
+    with pytest.raises(NotInServerError, match="pie-py run"):
+        runtime.version()
+    with pytest.raises(NotInServerError):
+        Context(object())  # type: ignore[arg-type]
