@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from pie_py.build.component import ComponentError, make_component
 from pie_py.build.python import BuildError
 from pie_py.resources import shared_folder
@@ -41,8 +43,9 @@ def build_crate(folder: Path, output: Path) -> Path:
     Without network it works for crates whose other dependencies have been fetched; the SDK needs none.
 
     Args:
-        folder: the crate, which holds `Cargo.toml`. Cargo's own files go to its `target` folder
-            unless `CARGO_TARGET_DIR` says otherwise.
+        folder: the crate, which holds `Cargo.toml`. Cargo's own files go to its `target` folder, or
+            to the user's cache for the inferlets that pie_py ships, unless `CARGO_TARGET_DIR` says
+            otherwise.
         output: the component's file; its folder is made, an old file is replaced at once.
 
     Returns:
@@ -112,6 +115,9 @@ def _compile(cargo: str, folder: Path) -> Path:
 
     command = [cargo, "build", "--release", "--lib", "--target", TARGET, *common, *offline]
     command += ["--message-format=json-render-diagnostics", *_profile(root / "Cargo.toml")]
+    if folder.is_relative_to(shared_folder("inferlets")) and "CARGO_TARGET_DIR" not in os.environ:
+        # The library's folder is the installation's: nothing is written there.
+        command += ["--target-dir", platformdirs.user_cache_dir("pie_py") + "/cargo"]
     built = _run(command, folder)
     if built.returncode:
         raise BuildError(f"{folder} does not compile:\n{built.stderr.strip()}")

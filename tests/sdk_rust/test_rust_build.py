@@ -11,6 +11,7 @@ from wasmtime.component import Component
 
 from pie_py.build.python import BuildError
 from pie_py.build.rust import HOW_TO_MEND, build_crate
+from pie_py.resources import shared_folder
 
 MANIFEST = """\
 [package]
@@ -55,6 +56,19 @@ def test_a_crate_outside_of_the_repository(crate: Path, tmp_path: Path) -> None:
     # Again, with nothing changed; and reproducible.
     assert build_crate(crate, output).read_bytes() == first
     assert [path.name for path in output.parent.iterdir()] == ["mine.wasm"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rust", "rust_raw"])
+def test_the_librarys_folder_stays_clean(
+    toolchain: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv("CARGO_TARGET_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = shared_folder("inferlets") / "text_completion" / name
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    build_crate(folder, tmp_path / "out.wasm")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 @pytest.mark.slow
