@@ -33,12 +33,14 @@ class Instance:
         self._received = first  # number of the item that comes next
         self._consumed = first
         self._acked = first
-        self._consumed_bytes = 0  # since the last acknowledgement
+        self._received_bytes = 0
+        self._consumed_bytes = 0
+        self._acked_bytes = 0
         self._ended: Ended | None = None
         self._error: ClientError | None = None
         self._result_waiters = 0
-        self._news = anyio.Event()
-        self._sending = anyio.Lock()
+        self._news: anyio.Event | None = None  # while somebody waits
+        self._sending: anyio.Lock | None = None
 
     def __repr__(self) -> str:
         return f"<Instance {self.id}>"
@@ -64,7 +66,7 @@ class Instance:
                 return None
             if self._error is not None:
                 raise self._error
-            await self._news.wait()
+            await self._until_news()
         message = self._messages.popleft()
         self._consume(len(message))
         return message
@@ -78,12 +80,12 @@ class Instance:
             ClientError: as `receive`.
         """
         self._result_waiters += 1
-        self._acknowledge()
+        self._take_unread()
         try:
             while self._ended is None:
                 if self._error is not None:
                     raise self._error
-                await self._news.wait()
+                await self._until_news()
         finally:
             self._result_waiters -= 1
         if self._ended.state != "finished":
@@ -110,6 +112,8 @@ class Instance:
                 "limit-exceeded",
                 f"a message of {size} bytes; this server takes {limit} at most: send it in parts",
             )
+        if self._sending is None:
+            self._sending = anyio.Lock()
         async with self._sending:
             await self._connection.request("send", instance=self.id, message=message)
 
@@ -142,15 +146,16 @@ class Instance:
                 self._finish(item)
             else:
                 self._messages.append(item)
+                self._received_bytes += len(item)
         if self._result_waiters:
-            self._acknowledge()
+            self._take_unread()
         self._announce()
 
     def on_resume(self, resumed: bool) -> None:
         """Goes on where the broken connection left."""
         if resumed:
-            consumed = max(self._consumed, self._acked)
-            self._connection.tell(Resume(self.id, self._received, consumed))
+            # An acknowledgement may have been lost with the connection.
+            self._connection.tell(Resume(self.id, self._received, max(self._consumed, self._acked)))
         else:
             self._connection.ask(
                 "attach",
@@ -187,19 +192,25 @@ class Instance:
     def _consume(self, size: int) -> None:
         self._consumed += 1
         self._consumed_bytes += size
+        self._acknowledge(self._consumed, self._consumed_bytes)
+
+    def _take_unread(self) -> None:
+        """While somebody waits for the result, what has come makes room for more."""
+        self._acknowledge(self._received, self._received_bytes)
+
+    def _acknowledge(self, number: int, size: int) -> None:
+        """Tells the server, now and then, that items below a number are its no longer."""
         enough = self._connection.facts["window_bytes"] // 4
-        if self._consumed - self._acked >= WINDOW // 4 or self._consumed_bytes >= enough:
-            self._tell_consumed(self._consumed)
-
-    def _acknowledge(self) -> None:
-        if self._received > self._acked:
-            self._tell_consumed(self._received)
-
-    def _tell_consumed(self, number: int) -> None:
-        self._acked = max(self._acked, number)
-        self._consumed_bytes = 0
-        self._connection.tell(Ack(self.id, self._acked))
+        if number - self._acked >= WINDOW // 4 or size - self._acked_bytes >= enough:
+            self._acked, self._acked_bytes = number, size
+            self._connection.tell(Ack(self.id, number))
 
     def _announce(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    async def _until_news(self) -> None:
+        if self._news is None:
+            self._news = anyio.Event()
+        await self._news.wait()

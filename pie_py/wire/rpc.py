@@ -1,6 +1,7 @@
 """Messages between a client and the server; `docs/protocol.md` tells how they are used.
 
-A message is one ZeroMQ frame: a msgpack array whose first element names its kind.
+A message is one ZeroMQ frame, a msgpack array whose first element names its kind. Several frames may
+travel as one ZeroMQ message.
 """
 
 from __future__ import annotations
