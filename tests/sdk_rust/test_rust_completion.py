@@ -31,9 +31,9 @@ def test_greedy_tokens_are_those_of_transformers(run: Run, checkpoint: Path, pro
     assert answer["tokens"] == out[0, asked.shape[1] :].tolist()
 
 
-@pytest.mark.parametrize("prompt", ["a", PROMPT, PROMPT * 8])
-def test_sdk_and_raw_api_give_the_same_text(run: Run, prompt: str) -> None:
-    texts = [run(name, "--prompt", prompt, "--max-tokens", "40") for name in CRATES]
+@pytest.mark.parametrize(("prompt", "count"), [("a", "40"), (PROMPT, "9999"), (PROMPT * 8, "40")])
+def test_sdk_and_raw_api_give_the_same_text(run: Run, prompt: str, count: str) -> None:
+    texts = [run(name, "--prompt", prompt, "--max-tokens", count) for name in CRATES]
     assert texts[0] == texts[1]
     assert texts[0][0]
     assert texts[0][1] == ""  # the text has been streamed, and is not said twice
@@ -49,12 +49,23 @@ def test_seed_makes_sampling_repeatable(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CRATES)
+@pytest.mark.parametrize(("wanted", "length"), [("0", 0), ("1", 1), ("4294967295", 200)])
+def test_number_of_tokens(run: Run, name: str, wanted: str, length: int) -> None:
+    """None, one, and as many as the model's context takes."""
+    text = run(name, "--prompt", PROMPT, "--max-tokens", wanted)[0]
+    assert bool(text) == bool(length)
+    assert len(text.encode()) >= length
+
+
+@pytest.mark.parametrize("name", CRATES)
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ((), "the option --prompt is missing"),
         (("--prompt",), "--prompt needs a value"),
         (("--prompt", "x", "--max-tokens", "many"), "--max-tokens many: invalid digit"),
+        (("--prompt", "x", "--temperature", "-1"), "--temperature is 0 "),
+        (("--prompt", "x", "--temperature", "NaN"), "--temperature is 0 "),
         (("--prompt", "x", "--loud"), "unknown argument --loud"),
     ],
 )

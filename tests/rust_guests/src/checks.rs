@@ -173,6 +173,22 @@ async fn tasks() -> Result {
     let ended = join_all(workers.collect::<Vec<_>>()).await;
     assert!(ended.iter().all(Result::is_ok));
     assert_eq!(*count.borrow(), 200);
+    // An aborted task drops what it holds, whether it has started or not.
+    let held = Rc::new(());
+    for wait in [false, true] {
+        let own = held.clone();
+        let task = spawn(async move {
+            let _own = own;
+            sleep(second).await
+        });
+        if wait {
+            yield_now().await?;
+        }
+        assert_eq!(Rc::strong_count(&held), 2);
+        task.abort();
+        yield_now().await?;
+        assert_eq!(Rc::strong_count(&held), 1);
+    }
     // A task that nobody awaits runs all the same, and places of ended tasks are used again.
     drop(spawn(async move { order.borrow_mut().clear() }));
     yield_now().await

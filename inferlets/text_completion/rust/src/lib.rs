@@ -2,7 +2,7 @@
 //!
 //! Options: `--prompt TEXT`, `--max-tokens N` (64), `--temperature T` (0: greedy), `--seed N`.
 
-use inferlet::{session, Args, Context, Model, Result, Sampler};
+use inferlet::{session, Args, Context, Error, Model, Result, Sampler};
 
 #[inferlet::main]
 async fn main(mut args: Args) -> Result {
@@ -11,6 +11,9 @@ async fn main(mut args: Args) -> Result {
     let temperature: f32 = args.opt_value_from_str(["-t", "--temperature"])?.unwrap_or(0.0);
     let seed: Option<u64> = args.opt_value_from_str("--seed")?;
     args.finish()?;
+    if !(0.0..=f32::MAX).contains(&temperature) {
+        return Err(Error::usage("--temperature is 0 (greedy) or above"));
+    }
 
     let mut context = Context::new(&Model::load()?)?;
     context.fill(&prompt)?;

@@ -7,7 +7,7 @@ use inferlet::forward::forward;
 use inferlet::runtime::{available_models, create_queue, destroy_queue};
 use inferlet::stream::TextDecoder;
 use inferlet::text::{embed_txt, get_next_dist, tokenize};
-use inferlet::{session, Args, Distribution, Model, Random, Result, DISTRIBUTION_SIZE};
+use inferlet::{session, Args, Distribution, Error, Model, Random, Result, DISTRIBUTION_SIZE};
 
 #[inferlet::main]
 async fn main(mut args: Args) -> Result {
@@ -16,6 +16,9 @@ async fn main(mut args: Args) -> Result {
     let temperature: f32 = args.opt_value_from_str(["-t", "--temperature"])?.unwrap_or(0.0);
     let seed: Option<u64> = args.opt_value_from_str("--seed")?;
     args.finish()?;
+    if !(0.0..=f32::MAX).contains(&temperature) {
+        return Err(Error::usage("--temperature is 0 (greedy) or above"));
+    }
     let mut random = seed.map_or_else(Random::from_host, |seed| Ok(Random::seeded(seed)))?;
 
     let model = Model::named(&available_models()[0])?;
@@ -25,7 +28,7 @@ async fn main(mut args: Args) -> Result {
         prompt_tokens.insert(0, bos);
     }
     let prompt_length = prompt_tokens.len() as u32;
-    let limit = (prompt_length + max_tokens).min(model.max_position());
+    let limit = prompt_length.saturating_add(max_tokens).min(model.max_position());
 
     // Resource allocation
     let page_size = model.page_size();

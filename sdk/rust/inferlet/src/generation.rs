@@ -69,9 +69,11 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Makes the choices repeatable, if there is a seed; overrides the sampler's.
+    /// Makes the choices repeatable; the sampler's seed holds if this is `None`.
     pub fn seed(mut self, seed: impl Into<Option<u64>>) -> Generator<'a> {
-        self.random = seed.into().map(Random::seeded);
+        if let Some(seed) = seed.into() {
+            self.random = Some(Random::seeded(seed));
+        }
         self
     }
 
@@ -125,7 +127,7 @@ impl<'a> Generator<'a> {
 
     /// All text.
     pub async fn collect_text(mut self) -> Result<String> {
-        if self.stop_strings.is_empty() {
+        if self.stop_strings.is_empty() && !self.started {
             // Nobody looks at the text before its end: decode it once.
             self.start()?;
             let mut tokens = self.context.tail();

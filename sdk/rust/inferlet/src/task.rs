@@ -106,7 +106,7 @@ fn waker(task: usize) -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(task as *const (), &TABLE)) }
 }
 
-/// A spawned task. Await it for its value. If it is dropped, the task goes on by itself.
+/// A spawned task. Await it for its value. If this is dropped, the task goes on by itself.
 pub struct Task<T> {
     shared: Rc<RefCell<Shared<T>>>,
 }
@@ -114,23 +114,32 @@ pub struct Task<T> {
 struct Shared<T> {
     value: Option<T>,
     waiting: Option<Waker>,
+    /// Wakes the task itself.
+    task: Option<Waker>,
+    aborted: bool,
 }
 
 /// Starts a task beside the current one. It ends with the main function at the latest.
 pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
-    let shared = Rc::new(RefCell::new(Shared { value: None, waiting: None }));
+    let shared = Shared { value: None, waiting: None, task: None, aborted: false };
+    let shared = Rc::new(RefCell::new(shared));
     let result = shared.clone();
-    let future = Box::pin(async move {
-        let value = future.await;
-        let waiting = {
-            let mut shared = result.borrow_mut();
-            shared.value = Some(value);
-            shared.waiting.take()
+    let mut future = Box::pin(future);
+    let future = Box::pin(std::future::poll_fn(move |context| {
+        if result.borrow().aborted {
+            return Poll::Ready(());
+        }
+        let Poll::Ready(value) = future.as_mut().poll(context) else {
+            result.borrow_mut().task = Some(context.waker().clone());
+            return Poll::Pending;
         };
-        if let Some(waiting) = waiting {
+        let mut shared = result.borrow_mut();
+        shared.value = Some(value);
+        if let Some(waiting) = shared.waiting.take() {
             waiting.wake();
         }
-    });
+        Poll::Ready(())
+    }));
     TASKS.with_borrow_mut(|tasks| {
         let task = tasks.free.pop().unwrap_or_else(|| {
             tasks.futures.push(None);
@@ -140,6 +149,17 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
         tasks.wake(task);
     });
     Task { shared }
+}
+
+impl<T> Task<T> {
+    /// Ends the task where it waits: what it holds is dropped.
+    pub fn abort(self) {
+        let mut shared = self.shared.borrow_mut();
+        shared.aborted = true;
+        if let Some(task) = shared.task.take() {
+            task.wake();
+        }
+    }
 }
 
 impl<T> Future for Task<T> {
