@@ -24,7 +24,7 @@ class Conversation:
     before and after. So every new part is rendered together with what precedes it, and cut off.
     """
 
-    __slots__ = ("_messages", "_model", "_rendered", "_sealed", "_turn_start")
+    __slots__ = ("_messages", "_model", "_rendered", "_sealed", "_turn_start", "unanswered")
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -32,6 +32,7 @@ class Conversation:
         self._rendered = 0  # messages that are tokens already
         self._turn_start: int | None = None  # token at which the assistant's open turn starts
         self._sealed = False
+        self.unanswered = False  # a message is the last thing said, so the assistant is next
 
     @property
     def waiting(self) -> bool:
@@ -45,6 +46,7 @@ class Conversation:
         other._rendered = self._rendered
         other._turn_start = self._turn_start
         other._sealed = self._sealed
+        other.unanswered = self.unanswered
         return other
 
     def add(self, role: str, content: str, tokens: list[int], pending: list[int]) -> None:
@@ -56,6 +58,7 @@ class Conversation:
             self._turn_start = None
             self._rendered += 1
         self._messages.append({"role": role, "content": content})
+        self.unanswered = True
 
     def render(self, *, cue: bool, started: int) -> list[int]:
         """Tokens of the messages that wait, and of what starts the assistant's turn if `cue`.
@@ -76,6 +79,7 @@ class Conversation:
         self._sealed = False
         if cue:
             self._turn_start = started + len(tokens)
+            self.unanswered = False
         return tokens
 
     def seal(self) -> None:

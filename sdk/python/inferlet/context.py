@@ -127,12 +127,14 @@ class Context:
         if self._add_bos and empty and bos is not None and tokens[:1] != [bos]:
             self._pending.append(bos)
         self._pending += tokens
+        self._chat.unanswered = False
         return self
 
     def append(self, tokens: Iterable[int]) -> Context:
         """Appends tokens as they are."""
         self._render()
         self._pending += array("I", tokens)
+        self._chat.unanswered = False
         return self
 
     def system(self, message: str) -> Context:
@@ -503,7 +505,7 @@ class Context:
 
     def _start_turn(self) -> None:
         """Renders what waits; after a message, the assistant's turn starts."""
-        if self._chat.waiting:
+        if self._chat.unanswered:
             self.cue()
 
     def _facts(self) -> dict[str, Any]:

@@ -158,13 +158,26 @@ def as_text(value: Any) -> str:
 def describe(error: BaseException) -> str:
     """An exception as a traceback that shows the program's own frames."""
     if isinstance(error, MemoryError):
-        return "MemoryError: the inferlet has used up its memory"
+        return _describe_memory_error(error)
     try:
         shown = traceback.TracebackException.from_exception(error)
         _keep_own_frames(shown)
         return "".join(shown.format()).rstrip()
     except RecursionError:
         return f"{type(error).__name__}: {error}"
+
+
+def _describe_memory_error(error: MemoryError) -> str:
+    """Where it happened, made with little memory: a whole traceback may not fit any more."""
+    place = ""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_filename in _own_files:
+            place = f'File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}\n'
+        trace = trace.tb_next
+    error.__traceback__ = None  # frees what the frames hold
+    return f"{place}MemoryError: the inferlet's memory is used up, or what it parses is nested too deeply"
 
 
 def _keep_own_frames(shown: traceback.TracebackException) -> None:
