@@ -34,6 +34,8 @@ def rust_component(name: str) -> Path:
     output = BUILT / f"{name}-{_sources_hash(crate)}.wasm"
     if not output.is_file():
         use_toolchain()
+        for old in BUILT.glob(f"{name}-*.wasm"):
+            old.unlink(missing_ok=True)
         build_crate(crate, output)
     return output
 

@@ -56,19 +56,27 @@ async fn main(mut args: Args) -> Result {
         if model.stop_tokens().contains(&token) {
             break;
         }
-        session::stream(&decoder.feed(token)?).await?;
+        send(&decoder.feed(token)?).await?;
         position += 1;
         if position < limit {
             embed_txt(queue, &[token], &[position - 1, 1], &embed)?;
             forward(queue, &pages, &embed, &pages, &embed, &[])?;
         }
     }
-    session::stream(&decoder.finish()?).await?;
+    send(&decoder.finish()?).await?;
 
     // Resource cleanup
     dealloc_emb(queue, &embed)?;
     dealloc_kvpage(queue, &pages)?;
     destroy_queue(queue)
+}
+
+/// Streams a piece of text. It is empty while a token has not completed its character.
+async fn send(text: &str) -> Result {
+    match text {
+        "" => Ok(()),
+        text => session::stream(text).await,
+    }
 }
 
 /// The likeliest token at temperature 0; otherwise one by its probability, after temperature.
