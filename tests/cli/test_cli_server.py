@@ -1,0 +1,169 @@
+"""The command line with real servers: control process, worker, embedded model, Python inferlets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from servers import Server
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(
+        str(ROOT / part) for part in ("", "control", "inference", "sdk/python")
+    ),
+}
+
+TALKER = """
+from inferlet import runtime, session
+
+async def main(args):
+    if args[:1] == ["wrong"]:
+        raise SystemExit("usage: talker [wrong|fail|forever]")
+    if args[:1] == ["fail"]:
+        raise ValueError("it was asked to fail")
+    for word in args:
+        session.send(word + "\\n")
+    while args[:1] == ["forever"]:
+        print("still here")
+        await runtime.sleep(0.05)
+    return "the result"
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name, Server(Path(name)) as server:
+        (Path(name) / "talker.py").write_text(TALKER)
+        yield server
+
+
+def cli(
+    *args: str | Path, timeout: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pie_py", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**ENVIRONMENT, **environment},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def talker(server: Server) -> Path:
+    return Path(server.endpoint.removeprefix("ipc://")).parent / "talker.py"
+
+
+@pytest.mark.slow
+def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
+    here = ("--endpoint", server.endpoint)
+    run = cli("run", talker(server), *here, "one", "--two", "3", "--", "--endpoint")
+    assert (run.returncode, run.stdout, run.stderr) == (
+        0,
+        "one\n--two\n3\n--endpoint\nthe result\n",
+        "",
+    )
+    failed = cli("run", talker(server), *here, "fail")
+    assert failed.returncode == 1
+    assert failed.stdout == ""
+    assert "it was asked to fail" in failed.stderr
+    wrong = cli("run", talker(server), *here, "wrong")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("usage: talker")
+
+    digest = cli("upload", talker(server), "--name", "chat", *here).stdout.strip()
+    assert len(digest) == 64
+    programs = json.loads(cli("programs", "--json", *here).stdout)
+    assert {p["name"] for p in programs} == {"talker", "chat"}
+    launched = cli("launch", digest[:10], *here, "hello")
+    assert launched.stdout == "hello\nthe result\n"
+
+    instance = cli("launch", "chat", "--detach", *here, "forever").stdout.strip()
+    (shown,) = json.loads(cli("ps", "--json", *here).stdout)
+    assert (shown["id"], shown["state"], shown["user"]) == (instance, "running", "local")
+    assert instance in cli("ps", *here).stdout
+    assert "still here" in cli("logs", instance, *here).stdout
+    killed = cli("kill", instance, *here)
+    assert killed.stderr == f"{instance} is killed\n"
+    attached = cli("attach", instance, *here)
+    assert (attached.returncode, attached.stdout) == (1, "forever\n")
+    assert "killed: by local" in attached.stderr
+    assert cli("ps", *here).stdout.count("\n") == 1
+    assert "pie-tiny" in cli("models", *here).stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", "run", talker(server), "forever"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "forever\n"
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr.startswith("cancelling talker-")
+    with server.client() as client:
+        assert not client.instances()
+        assert client.instances(ended=True)[-1]["state"] == "killed"
+
+
+@pytest.mark.slow
+def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> None:
+    args = ("--prompt", "Once upon", "--max-tokens", "5")
+    run = cli("run", "text_completion", "--threads", "1", *args, PIE_PY_DATA_FOLDER=str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.endswith("\n")
+    assert "starting a server with pie-tiny" in run.stderr
+    time.sleep(0.5)
+    mine = [p for p in psutil.Process().children(recursive=True) if "pie_" in " ".join(p.cmdline())]
+    assert not [p for p in mine if "text_completion" in " ".join(p.cmdline())]
+    again = cli("run", "text_completion", "--threads", "1", *args, PIE_PY_DATA_FOLDER=str(tmp_path))
+    assert again.stdout == run.stdout
+    missing = cli("run", "text_completion", "--model", "/nowhere", *args)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "/nowhere" in missing.stderr
+
+
+@pytest.mark.slow
+def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        endpoint = f"ipc://{folder}/door"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pie_py", "serve", "--endpoint", endpoint, "--threads", "1"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**ENVIRONMENT, "PIE_PY_DATA_FOLDER": str(tmp_path)},
+        )
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("ready at"):
+                assert endpoint in line
+                break
+        second = cli("serve", "--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path))
+        assert second.returncode == 1
+        assert f"{endpoint} is in use already" in second.stderr
+        process.terminate()
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+        gone = cli("ps", "--endpoint", endpoint)
+        assert gone.returncode == 1
+    refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", PIE_PY_DATA_FOLDER=str(tmp_path))
+    assert refused.returncode == 1
+    assert "pie-py keys add USER" in refused.stderr
