@@ -21,6 +21,7 @@ from pie_py.build.component import ComponentError, make_component
 from pie_py.build.python import BuildError
 from pie_py.resources import shared_folder
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 TARGET = "wasm32-unknown-unknown"
 # For small and fast code that keeps the functions' names, for the texts of traps. A crate's own
 # `[profile.release]` comes first.
@@ -115,8 +116,9 @@ def _compile(cargo: str, folder: Path) -> Path:
 
     command = [cargo, "build", "--release", "--lib", "--target", TARGET, *common, *offline]
     command += ["--message-format=json-render-diagnostics", *_profile(root / "Cargo.toml")]
-    if folder.is_relative_to(shared_folder("inferlets")) and "CARGO_TARGET_DIR" not in os.environ:
-        # The library's folder is the installation's: nothing is written there.
+    shipped = any(folder.is_relative_to(own) for own in (shared_folder("inferlets"), _PACKAGE))
+    if shipped and "CARGO_TARGET_DIR" not in os.environ:
+        # The crate lies in the installation: nothing is written there.
         command += ["--target-dir", platformdirs.user_cache_dir("pie_py") + "/cargo"]
     built = _run(command, folder)
     if built.returncode:
