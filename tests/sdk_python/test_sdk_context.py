@@ -1,5 +1,7 @@
 """Contexts: whatever their pages went through, the model sees exactly their tokens."""
 
+# ruff: noqa: E501 - programs in strings
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """How a source file becomes a result: `main` in its forms, errors, arguments, the log."""
 
+# ruff: noqa: E501 - programs in strings
+
 from __future__ import annotations
 
 import json
@@ -41,12 +43,15 @@ def test_results(rig: Rig, source: str, result: str) -> None:
         ("import sys\ndef main(): sys.exit('bad luck')", "bad luck"),
         ("import sys\ndef main(): sys.exit(3)", "the program exited with status 3"),
         ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("def main(): return [0] * (1 << 30)", "MemoryError: the inferlet has used up its memory"),
+        (
+            "def main(): return [0] * (1 << 30)",
+            "in main\nMemoryError: the inferlet's memory is used up, or what it parses is nested too deeply",
+        ),
         (
             "def f(n): f(n + 1)\ndef main(): f(0)",
             "RecursionError: maximum recursion depth exceeded",
         ),
-        ("x\0", "source code string cannot contain null bytes"),
+        ("x\0", "source code string cannot contain null bytes (program.py)"),
     ],
 )
 def test_failures(rig: Rig, source: str, end: str) -> None:

@@ -1,0 +1,114 @@
+"""Building components from Python."""
+
+# ruff: noqa: E501 - programs in strings
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from sdk_rig import Rig
+
+from pie_py.build.python import BuildError, build_component, runtime_component
+from pie_py.config import ServerConfig
+
+PACKAGE = """
+import textkit
+from textkit.words import shout
+
+async def main(args):
+    from inferlet import Context, Model
+    text = await Context(Model.load()).fill("a").generate(max_tokens=3).collect_text()
+    return shout(args[0]) + textkit.MARK + text
+"""
+
+
+def make_wheel(
+    folder: Path, tag: str = "py3-none-any", extra: dict[str, str] | None = None
+) -> Path:
+    """A package as pip installs it."""
+    import zipfile
+
+    wheel = folder / f"textkit-1.0-{tag}.whl"
+    files = {
+        "textkit/__init__.py": "MARK = '!'\n",
+        "textkit/words.py": "import string\ndef shout(text): return text.upper()\n",
+        "textkit/optional.py": "import numpy\n",
+        "textkit-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: textkit\nVersion: 1.0\n",
+        "textkit-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        **(extra or {}),
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+        archive.writestr("textkit-1.0.dist-info/RECORD", "".join(f"{name},,\n" for name in files))
+    return wheel
+
+
+@pytest.mark.slow
+def test_a_component_with_a_package(rig: Rig, tmp_path: Path) -> None:
+    source = tmp_path / "tool.py"
+    source.write_text(PACKAGE)
+    wheel = make_wheel(tmp_path)
+    output = build_component(source, [str(wheel)], tmp_path / "out" / "tool.wasm")
+    outcome = rig.run(output.read_bytes(), "hey")
+    assert outcome.ok, outcome.text
+    assert outcome.text.startswith("HEY!")
+    assert len(outcome.text) == 7
+
+
+@pytest.mark.slow
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "tool.py"
+    source.write_text("import textkit\nasync def main(): pass\n")
+    with pytest.raises(BuildError, match=r"No module named 'textkit'.*--package"):
+        build_component(source, [], tmp_path / "tool.wasm")
+    assert not (tmp_path / "tool.wasm").exists()
+
+
+def test_compiled_packages_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "tool.py"
+    source.write_text("async def main(): pass\n")
+    compiled = make_wheel(tmp_path, extra={"textkit/fast.so": "machine code"})
+    with pytest.raises(BuildError, match=r"compiled parts \(fast.so\)"):
+        build_component(source, [str(compiled)], tmp_path / "tool.wasm")
+    native = make_wheel(tmp_path, "cp314-cp314-manylinux_2_17_x86_64")
+    with pytest.raises(BuildError, match="pure Python"):
+        build_component(source, [str(native)], tmp_path / "tool.wasm")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("def main(:", "is not Python: invalid syntax"), (None, "No such file")]
+)
+def test_sources_that_are_none(tmp_path: Path, text: str | None, reason: str) -> None:
+    source = tmp_path / "tool.py"
+    if text is not None:
+        source.write_text(text)
+    with pytest.raises(BuildError, match=reason):
+        build_component(source, [], tmp_path / "tool.wasm")
+
+
+def test_the_runtime_is_built_once(rig: Rig) -> None:
+    rig.run("def main(): pass")
+    said: list[str] = []
+    folder = ServerConfig().cache_folder
+    assert runtime_component(folder, said.append).is_file()
+    assert said == []
+
+
+@pytest.mark.slow
+def test_two_builders_at_once(tmp_path: Path) -> None:
+    made: list[Path] = []
+    said: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(runtime_component(tmp_path, said.append)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 1
+    assert [f.name for f in tmp_path.iterdir()] == [made[0].name]
+    assert said

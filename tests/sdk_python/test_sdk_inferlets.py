@@ -1,0 +1,61 @@
+"""The ready inferlets and the examples run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sdk_rig import BOS, Rig, continuation
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPLETION = ROOT / "inferlets" / "text_completion"
+
+
+@pytest.mark.parametrize("file", ["main.py", "raw.py"])
+def test_text_completion(rig: Rig, file: str) -> None:
+    source = (COMPLETION / file).read_text()
+    outcome = rig.run(source, "--prompt", "The capital of", "--max-tokens", "30")
+    assert outcome.ok, outcome.text
+    assert outcome.text == ""
+    expected = continuation([BOS, *b"The capital of"], 30)
+    assert "".join(str(m) for m in outcome.sent) == bytes(expected).decode()
+    assert len(outcome.sent) == 30
+
+
+@pytest.mark.parametrize("file", ["main.py", "raw.py"])
+def test_text_completion_is_repeatable_by_its_seed(rig: Rig, file: str) -> None:
+    source = (COMPLETION / file).read_text()
+    options = ["--prompt", "x", "--max-tokens", "20", "--temperature", "0.9", "--seed"]
+    one, again, two = (o.sent for o in rig.run_all([(source, [*options, s]) for s in "112"]))
+    assert one == again
+    assert one != two
+
+
+@pytest.mark.parametrize("file", ["main.py", "raw.py"])
+def test_text_completion_wants_a_prompt(rig: Rig, file: str) -> None:
+    outcome = rig.run((COMPLETION / file).read_text())
+    assert not outcome.ok
+    assert outcome.text.startswith("usage: text_completion")
+
+
+def test_text_completion_refuses_a_wrong_sampler(rig: Rig) -> None:
+    source = (COMPLETION / "main.py").read_text()
+    outcome = rig.run(source, "--prompt", "x", "--temperature", "-1")
+    assert outcome.text.startswith("usage: ")
+    assert "negative" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("hello", "Hello, world!"),
+        ("parallel_generation", ""),
+        ("best_of_n", "the best of 4"),
+        ("digits_only", "0000"),
+        ("chat_loop", "1 turns"),
+    ],
+)
+def test_examples(rig: Rig, name: str, part: str) -> None:
+    outcome = rig.run((ROOT / "examples" / f"{name}.py").read_text(), send=["hi", ""])
+    assert outcome.ok, outcome.text
+    assert part in outcome.text
