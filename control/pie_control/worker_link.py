@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -55,7 +56,9 @@ class WorkerLink:
         """Sends a plan. Call it only while the worker is ready."""
         assert self._socket is not None
         self._in_flight += 1
-        self._socket.send_multipart(encode(plan), copy=False)
+        # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
+        with suppress(zmq.Again):
+            self._socket.send_multipart(encode(plan), zmq.NOBLOCK, copy=False)
         # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
         if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             assert self._token is not None
@@ -168,7 +171,9 @@ class WorkerLink:
     async def _stop(self, socket: zmq.Socket[bytes], process: trio.Process) -> None:
         """Asks the worker to exit, and insists after two seconds."""
         with trio.CancelScope(shield=True):
-            socket.send_multipart(encode(Stop()))
+            # A worker that has hung up already would let a blocking send wait for ever.
+            with suppress(zmq.Again):
+                socket.send_multipart(encode(Stop()), zmq.NOBLOCK)
             with trio.move_on_after(2):
                 await process.wait()
             if process.poll() is None:
