@@ -1,11 +1,14 @@
-"""Matrix products with fixed weights."""
+"""Matrix products with fixed weights, laid out for how they are used: a few rows at a time.
+
+Measured on two cores with 1, 8 and 32 rows: oneDNN with packed bfloat16 weights takes 0.5 to 0.8 of
+`F.linear`'s time; in float32 MKL with transposed weights takes 0.75 to 1.0 of it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
 
 
 class Linear(ABC):
@@ -21,28 +24,31 @@ class Linear(ABC):
 
 
 def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """The fastest product for where the weight lies."""
-    if weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    """The fastest product for where the weight lies and its dtype."""
+    if weight.device.type != "cpu":
+        return _Plain(weight.t(), bias)
+    if weight.dtype == torch.bfloat16 and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return _Packed(weight, bias)
-    return _Plain(weight, bias)
+    return _Plain(weight.t().contiguous(), bias)
 
 
 class _Plain(Linear):
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._weight = weight
+    def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._matrix = matrix  # [in, out]
         self._bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self._weight, self._bias)
+        if self._bias is None:
+            return torch.mm(x, self._matrix)
+        return torch.addmm(self._bias, x, self._matrix)
 
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        if self._bias is None:
-            return torch.addmm(residual, x, self._weight.t())
-        return residual + F.linear(x, self._weight, self._bias)
+        y = torch.addmm(residual, x, self._matrix)
+        return y if self._bias is None else y.add_(self._bias)
 
 
 class _Packed(Linear):
-    """oneDNN with weights packed once: otherwise it packs them anew in every call (1.3 to 2 x)."""
+    """oneDNN with weights packed once: `F.linear` packs them anew in every call."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
