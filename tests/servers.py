@@ -35,7 +35,14 @@ class Server:
         self.endpoint = settings["endpoint"]
         with self.stderr_path.open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pie_control", "--with-parent", "--config", json.dumps(settings)],
+                [
+                    sys.executable,
+                    "-m",
+                    "pie_control",
+                    "--with-parent",
+                    "--config",
+                    json.dumps(settings),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -31,7 +31,8 @@ def imports_of(file: Path) -> set[str]:
 @pytest.mark.parametrize("layer", ALLOWED)
 def test_layer_imports_only_what_lies_below(layer: str) -> None:
     folder, allowed = ALLOWED[layer]
-    files = list(folder.rglob("*.py"))
+    # Inferlets of the benchmarks are data there: they run in the server, not in this process.
+    files = [file for file in folder.rglob("*.py") if "guests" not in file.parts]
     assert files, f"{folder} has no Python files"
     for file in files:
         for name in imports_of(file):

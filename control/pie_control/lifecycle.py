@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.lifecycle")
 
 ENDED_KEPT = 2000  # ended instances whose results can still be asked for
+ENDED_BYTES = 256 << 20  # of messages that they sent and nobody has fetched
 SWEEP_SECONDS = 1.0
 MODEL_WAIT_SECONDS = 120.0
 
@@ -47,6 +48,7 @@ class Lifecycle:
         self._numbers = itertools.count(1)
         self._live: dict[str, Instance] = {}
         self._ended: OrderedDict[str, Instance] = OrderedDict()
+        self._ended_bytes = 0
         self._nursery: trio.Nursery | None = None
         self.host: Host  # set by the server once all parts are there
         self.models_ready = trio.Event()
@@ -206,11 +208,25 @@ class Lifecycle:
         instance.outbox.put(instance.ended, len(text), force=True)
         instance.ended_event.set()
         del self._live[instance.id]
+        self._keep_ended(instance)
+        if state is State.FAILED:
+            log.info("instance failed", id=instance.id, user=instance.user, reason=text[:300])
+
+    def _keep_ended(self, instance: Instance) -> None:
+        """Keeps the record of an ended instance, within bounds: the oldest make room."""
         self._ended[instance.id] = instance
         while len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
-        if state is State.FAILED:
-            log.info("instance failed", id=instance.id, user=instance.user, reason=text[:300])
+        self._ended_bytes += instance.outbox.size_bytes
+        if self._ended_bytes > ENDED_BYTES:
+            # What has been fetched meanwhile was counted, too: count anew.
+            self._ended_bytes = sum(i.outbox.size_bytes for i in self._ended.values())
+            for oldest in self._ended.values():
+                if self._ended_bytes <= ENDED_BYTES // 2:
+                    break
+                if not oldest.attached:
+                    self._ended_bytes -= oldest.outbox.size_bytes
+                    oldest.outbox.drop_all_but_last()
 
     def kill(self, instance: Instance, reason: str) -> None:
         """Ends an instance from outside."""

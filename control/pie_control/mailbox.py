@@ -60,6 +60,17 @@ class Mailbox(Generic[Item]):
         self._fire(self._room_callbacks, lambda: self.has_room)
         return item
 
+    def put_back(self, item: Item, size: int) -> None:
+        """Makes an item the oldest again: whoever popped it has no use for it."""
+        self._items.appendleft((item, size))
+        self._bytes += size
+        self._fire(self._item_callbacks, lambda: bool(self._items))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all items."""
+        return self._bytes
+
     def drop_all_but_last(self) -> None:
         """Forgets what nobody will read, except for the newest item."""
         while len(self._items) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from pie_control.errors import ProgramRejected
 MAX_SOURCE_BYTES = 1 << 20
 _SMALL_BYTES = 16 << 10
 _CHILD_SECONDS = 20
+_CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
 
 # `compile` holds the interpreter's lock to its end, and a hostile source may exhaust its stack. What is
 # more than a few milliseconds' work is done by another process.
@@ -22,8 +24,6 @@ try:
     fault = None
 except SyntaxError as error:
     fault = [error.msg, error.lineno, error.text]
-except ValueError as error:
-    fault = [str(error), None, None]
 print(json.dumps(fault))
 """
 
@@ -38,16 +38,24 @@ def check_source(data: bytes, filename: str) -> None:
         raise ProgramRejected(
             f"{filename} has {len(data)} bytes; a Python source has {MAX_SOURCE_BYTES} at most"
         )
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
+    place = _first_byte_that_is_no_text(data)
+    if place is not None:
         raise ProgramRejected(
-            f"{filename} is neither Wasm nor a Python source in UTF-8 (byte {error.start})"
-        ) from None
+            f"{filename} is neither Wasm nor a Python source in UTF-8 (byte {place})"
+        )
     if len(data) <= _SMALL_BYTES:
         _check_here(data, filename)
     else:
         _check_in_child(data, filename)
+
+
+def _first_byte_that_is_no_text(data: bytes) -> int | None:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    control = _CONTROL.search(data)
+    return control.start() if control else None
 
 
 def _check_here(data: bytes, filename: str) -> None:
@@ -55,8 +63,6 @@ def _check_here(data: bytes, filename: str) -> None:
         compile(data, filename, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise _rejected(filename, error.msg, error.lineno, error.text) from None
-    except ValueError as error:  # null bytes
-        raise _rejected(filename, str(error), None, None) from None
     except (RecursionError, MemoryError):
         raise _too_deep(filename) from None
 

@@ -29,6 +29,12 @@ class TextCodec:
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.id_limit: int = max(vocabulary.values()) + 1  # ids may have gaps
 
+    @cached_property
+    def first_token(self) -> int | None:
+        """The token that the tokenizer itself puts before every text, if it does so."""
+        bare: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
+        return bare[0] if bare else None
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens in it are recognised, none is added."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

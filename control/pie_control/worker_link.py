@@ -17,6 +17,7 @@ import zmq
 
 from pie_py.config import ServerConfig
 from pie_py.wire.plan import Failed, Hello, Plan, PlanResult, Stop, decode, encode
+from pie_py.wire.readiness import descriptor, has_input
 
 log = structlog.get_logger("pie.worker")
 
@@ -60,7 +61,7 @@ class WorkerLink:
         with suppress(zmq.Again):
             self._socket.send_multipart(encode(plan), zmq.NOBLOCK, copy=False)
         # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
-        if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        if has_input(self._socket):
             assert self._token is not None
             self._token.run_sync_soon(self._drain)
 
@@ -138,7 +139,7 @@ class WorkerLink:
             task_status.started((hello, process))
             while True:
                 self._drain()
-                await trio.lowlevel.wait_readable(socket.getsockopt(zmq.FD))
+                await trio.lowlevel.wait_readable(descriptor(socket))
         finally:
             if process is not None and process.poll() is None:
                 await self._stop(socket, process)
@@ -156,8 +157,8 @@ class WorkerLink:
                     raise WorkerFailed(f"it exited with status {code} before it was ready")
 
                 nursery.start_soon(watch)
-                while not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-                    await trio.lowlevel.wait_readable(socket.getsockopt(zmq.FD))
+                while not has_input(socket):
+                    await trio.lowlevel.wait_readable(descriptor(socket))
                 nursery.cancel_scope.cancel()
             match decode(socket.recv_multipart(zmq.NOBLOCK)):
                 case Hello() as hello:

@@ -13,24 +13,15 @@ from pie_py.config import EMBEDDED_MODEL, ModelConfig
 LANGUAGES = ("rust", "python")
 
 
-class Numbers(click.ParamType):
-    """Whole numbers separated by commas."""
-
-    name = "N,N,..."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Reads the numbers; wrong ones are a usage error."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            numbers = ()
-        if not numbers or min(numbers) < 1:
-            self.fail(f"{value!r} is no list of positive numbers such as 1,8,32", param, ctx)
-        return numbers
+def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    """Reads whole numbers separated by commas; wrong ones are a usage error."""
+    try:
+        numbers = tuple(int(part) for part in value.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"{value!r} is no list of positive numbers such as 1,8,32")
+    return numbers
 
 
 @contextmanager
@@ -70,7 +61,9 @@ def command() -> None:
 @_model
 @_json
 @_languages
-@click.option("--at-once", type=Numbers(), default="1,64,256,896", show_default=True)
+@click.option(
+    "--at-once", callback=_numbers, metavar="N,N,...", default="1,64,256,896", show_default=True
+)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--tokens", type=click.IntRange(1), default=4, show_default=True)
 def launch_command(
@@ -93,7 +86,7 @@ def launch_command(
 @_model
 @_json
 @_languages
-@click.option("--live", type=Numbers(), default="1,896", show_default=True)
+@click.option("--live", callback=_numbers, metavar="N,N,...", default="1,896", show_default=True)
 @click.option("--count", type=click.IntRange(100), default=20_000, show_default=True)
 def calls_command(
     model: str, as_json: bool, languages: tuple[str, ...], live: tuple[int, ...], count: int
@@ -110,7 +103,9 @@ def calls_command(
 @_model
 @_json
 @_languages
-@click.option("--at-once", type=Numbers(), default="1,8,32", show_default=True)
+@click.option(
+    "--at-once", callback=_numbers, metavar="N,N,...", default="1,8,32", show_default=True
+)
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Tokens.")
 @click.option("--tokens", type=click.IntRange(2), default=64, show_default=True)

@@ -68,8 +68,10 @@ class IdealLlama:
     def new_cache(self, batch: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of every layer, `[batch, kv_heads, max_tokens, head_dim]`."""
         shape = (batch, self.kv_heads, self.max_tokens, self.head_dim)
-        zeros = lambda: torch.zeros(shape, dtype=self.embedding.dtype)  # noqa: E731
-        return [(zeros(), zeros()) for _ in self.layers]
+        dtype = self.embedding.dtype
+        return [
+            (torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)) for _ in self.layers
+        ]
 
     def step(self, tokens: Tensor, cache: list[tuple[Tensor, Tensor]], start: int) -> Tensor:
         """Logits `[batch, vocab]` after tokens `[batch, t]` at positions `start` and on."""
@@ -82,7 +84,7 @@ class IdealLlama:
         ):
             y = nnf.linear(nnf.rms_norm(x, (self.hidden,), norm1, self.eps), qkv)
             y = y.view(batch, t, -1, self.head_dim).transpose(1, 2)
-            q, k, v = y.split([self.heads, self.kv_heads, self.kv_heads], 1)
+            q, k, v = torch.split(y, [self.heads, self.kv_heads, self.kv_heads], 1)
             keys[:, :, start:end] = k * cos + _rotated(k) * sin
             values[:, :, start:end] = v
             attended = nnf.scaled_dot_product_attention(

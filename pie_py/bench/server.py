@@ -19,23 +19,17 @@ class ServerDidNotStart(Exception):
 
 
 @contextmanager
-def bench_server(model: ModelConfig, cache: Path | None = None) -> Iterator[str]:
+def bench_server(model: ModelConfig) -> Iterator[str]:
     """Runs a server on a local socket and gives its endpoint.
-
-    Args:
-        model: what it serves.
-        cache: where compiled code is kept; the user's cache unless told.
 
     Raises:
         ServerDidNotStart: with the server's own reason.
     """
     folder = Path(tempfile.mkdtemp(prefix="pie-"))
-    overrides = {} if cache is None else {"cache_folder": cache}
     config = ServerConfig(
         endpoint=f"ipc://{folder}/door",
         data_folder=folder / "data",
         models=(model,),
-        **overrides,
     )
     log = (folder / "log").open("w")
     process = subprocess.Popen(

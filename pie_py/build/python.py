@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from pie_py.build.errors import BuildError
 from pie_py.resources import shared_folder
 
 BUILD_SECONDS = 600.0
@@ -59,10 +60,6 @@ component.seal()
 
 
 _NOT_MODULES = ("tests", "test", "__main__", "conftest")  # of a package, not imported
-
-
-class BuildError(Exception):
-    """A component could not be built; the text says why and how to mend it."""
 
 
 def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None = None) -> Path:

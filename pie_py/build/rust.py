@@ -18,7 +18,7 @@ from typing import Any
 import platformdirs
 
 from pie_py.build.component import ComponentError, make_component
-from pie_py.build.python import BuildError
+from pie_py.build.errors import BuildError
 from pie_py.resources import shared_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -30,7 +30,8 @@ from pie_py.cli.target import BadTarget, find_target
 @click.option("--entry", help="Which of a library inferlet's programs to build.")
 def command(target: str, output: Path | None, packages: tuple[str, ...], entry: str | None) -> None:
     """Build a Python source or a Rust crate at PATH to a component, and print its file."""
-    from pie_py.build.python import BuildError, build_component
+    from pie_py.build.errors import BuildError
+    from pie_py.build.python import build_component
     from pie_py.build.rust import build_crate
 
     try:

@@ -88,7 +88,7 @@ def _built(target: Target) -> Iterator[tuple[bytes, str]]:
     if target.kind != "crate":
         yield target.path.read_bytes(), target.name
         return
-    from pie_py.build.python import BuildError
+    from pie_py.build.errors import BuildError
     from pie_py.build.rust import build_crate
 
     with tempfile.TemporaryDirectory() as folder, progress(f"building {target.path}"):
@@ -127,7 +127,8 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
 
 def _prepare_python(cache_folder: Path) -> None:
     """Builds the Python runtime if it is not there, showing progress; the server would do it silently."""
-    from pie_py.build.python import BuildError, runtime_component
+    from pie_py.build.errors import BuildError
+    from pie_py.build.python import runtime_component
 
     try:
         runtime_component(cache_folder, say)

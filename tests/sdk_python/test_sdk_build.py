@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sdk_rig import Rig
 
-from pie_py.build.python import BuildError, build_component, runtime_component
+from pie_py.build.errors import BuildError
+from pie_py.build.python import build_component, runtime_component
 from pie_py.config import ServerConfig
 
 PACKAGE = """

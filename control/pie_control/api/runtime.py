@@ -66,6 +66,9 @@ def available_traits(instance: Instance, model: str) -> list[str]:
 def model_info(instance: Instance, model: str) -> str:
     """Facts about a model, as JSON."""
     facts = instance.host.service(model).description
+    codec = instance.host.codec(model)
+    # Models name a token of beginning that their tokenizers do not use: what was trained counts.
+    begins = facts.bos_token is not None and codec.first_token == facts.bos_token
     return json.dumps(
         {
             "name": facts.name,
@@ -74,9 +77,9 @@ def model_info(instance: Instance, model: str) -> str:
             "vocab_size": facts.vocab_size,
             "max_position": facts.max_position,
             "max_batch_tokens": facts.max_batch_tokens,
-            "bos_token": facts.bos_token,
+            "bos_token": facts.bos_token if begins else None,
             "stop_tokens": facts.stop_tokens,
-            "has_chat_template": instance.host.codec(model).has_chat_template,
+            "has_chat_template": codec.has_chat_template,
         }
     )
 

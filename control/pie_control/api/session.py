@@ -15,7 +15,7 @@ Message = TypeVar("Message", str, bytes)
 
 def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
-    size = len(message) if message.isascii() else len(message.encode())
+    size = _size(message)
     _check_size(instance, size)
     instance.outbox.put(message, size)
 
@@ -52,9 +52,22 @@ def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) ->
     def deliver() -> None:
         future.resolve(mailbox.pop())
 
-    future.on_cancel = lambda: mailbox.forget(deliver)
+    def give_up() -> None:
+        if future.value is None:
+            mailbox.forget(deliver)
+        else:
+            mailbox.put_back(future.value, _size(future.value))
+
+    future.on_cancel = give_up
     mailbox.when_item(deliver)
     return future.handle
+
+
+def _size(message: str | bytes) -> int:
+    """Bytes of a message."""
+    if isinstance(message, bytes) or message.isascii():
+        return len(message)
+    return len(message.encode())
 
 
 def _check_size(instance: Instance, size: int) -> None:

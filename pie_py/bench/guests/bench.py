@@ -11,7 +11,7 @@ async def main(args: list[str]) -> str:
     """Arguments: `launch PROMPT TOKENS`, `complete PROMPT TOKENS`, `calls COUNT`, or `idle SECONDS`."""
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
-            await session.send("launched")
+            session.send("launched")
             await complete(prompt, int(tokens))
         case ["complete", prompt, tokens]:
             await complete(prompt, int(tokens), tell=True)
@@ -30,7 +30,7 @@ async def complete(prompt: str, tokens: int, tell: bool = False) -> None:
     async for _ in generator.stream_tokens():
         count += 1
         if tell and count in (1, tokens):
-            await session.send("token")
+            session.send("token")
 
 
 def calls(count: int) -> dict[str, float]:
