@@ -18,10 +18,10 @@ def require_below(what: str, values: NDArray[np.int32], limit: int) -> None:
 def require_offsets(what: str, starts: NDArray[np.int32], count: int, end: int) -> None:
     """Raises `BadBatch` unless `starts` is `count + 1` ascending offsets from 0 to `end`."""
     if (
-        starts.size != count + 1
+        starts.shape != (count + 1,)
         or starts[0] != 0
         or starts[-1] != end
-        or np.any(np.diff(starts) < 0)
+        or (starts[1:] < starts[:-1]).any()
     ):
         raise BadBatch(f"{what}: not {count + 1} ascending offsets from 0 to {end}")
 

@@ -12,16 +12,17 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Rope, rope_frequencies
 from pie_inference.models.base import Model, ModelShape
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    attention_norm: torch.Tensor  # [hidden]
+    attention_norm: RmsNorm
     query_key_value: Linear  # hidden -> (heads + 2 * kv_heads) * head_dim
     attention_output: Linear  # heads * head_dim -> hidden
-    mlp_norm: torch.Tensor  # [hidden]
+    mlp_norm: RmsNorm
     gate_up: Linear  # hidden -> 2 * intermediate
     down: Linear  # intermediate -> hidden
 
@@ -44,7 +45,7 @@ class Llama(Model):
         self._layers = [
             self._take_layer(weights, f"model.layers.{i}.") for i in range(self.shape.layers)
         ]
-        self._norm = weights.pop("model.norm.weight")
+        self._norm = self._take_norm(weights, "model.norm")
         self._embedding = weights.pop("model.embed_tokens.weight")
         self._head = linear(weights.pop("lm_head.weight", self._embedding))
 
@@ -59,13 +60,16 @@ class Llama(Model):
             return linear(torch.cat(parts), bias)
 
         return _Layer(
-            attention_norm=weights.pop(prefix + "input_layernorm.weight"),
+            attention_norm=self._take_norm(weights, prefix + "input_layernorm"),
             query_key_value=joined("self_attn", "q", "k", "v"),
             attention_output=joined("self_attn", "o"),
-            mlp_norm=weights.pop(prefix + "post_attention_layernorm.weight"),
+            mlp_norm=self._take_norm(weights, prefix + "post_attention_layernorm"),
             gate_up=joined("mlp", "gate", "up"),
             down=joined("mlp", "down"),
         )
+
+    def _take_norm(self, weights: MutableMapping[str, torch.Tensor], name: str) -> RmsNorm:
+        return RmsNorm(weights.pop(name + ".weight"), self._epsilon)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Hidden states `[n, hidden]` of tokens `[n]`."""
@@ -86,7 +90,7 @@ class Llama(Model):
         last = shape.layers - 1
         x = hidden
         for i, layer in enumerate(self._layers):
-            qkv = layer.query_key_value(self._rms_norm(x, layer.attention_norm))
+            qkv = layer.query_key_value(layer.attention_norm(x))
             heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
             self._rope.rotate_(heads[:, :rotated], cos, sin)
             attention.store(i, qkv[:, query_width:])
@@ -98,16 +102,13 @@ class Llama(Model):
             else:
                 attended = attention.attend(i, heads[:, : shape.heads])
             x = layer.attention_output.add_to(x, attended)
-            gate, up = layer.gate_up(self._rms_norm(x, layer.mlp_norm)).chunk(2, -1)
+            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
             x = layer.down.add_to(x, F.silu(gate).mul_(up))
-        return self._rms_norm(x, self._norm)
+        return self._norm(x)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits `[n, vocab_size]`."""
         return self._head(hidden)
-
-    def _rms_norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, (self.shape.hidden,), weight, self._epsilon)
 
 
 def llama_shape(config: Mapping[str, Any]) -> ModelShape:
