@@ -79,6 +79,8 @@ async def main(args: list[str]) -> str:
             shown = text
         embed_txt(queue, [token], [position, 1], gen_emb)
         forward(queue, kv, gen_emb, kv, gen_emb, [])
+    if rest := detokenize(model, tokens)[len(shown) :]:  # a character that was never completed
+        send(rest)
 
     # Resource cleanup
     dealloc_emb(queue, prompt_emb + gen_emb)
