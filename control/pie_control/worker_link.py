@@ -59,7 +59,7 @@ class WorkerLink:
         self._in_flight += 1
         # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
         with suppress(zmq.Again):
-            self._socket.send_multipart(encode(plan), zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart(encode(plan), zmq.NOBLOCK)
         # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
         if has_input(self._socket):
             assert self._token is not None
