@@ -123,6 +123,9 @@ class Instance:
 
     async def detach(self) -> None:
         """Stops reading. The instance goes on if it was launched detached, else for a minute or so."""
+        if self._consumed > self._acked:  # who attaches next gets only what was not read here
+            self._acked = self._consumed
+            self._connection.tell(Ack(self.id, self._acked))
         self._connection.close_stream(self.id)
         await self._connection.request("detach", instance=self.id)
         self.on_closed(RpcError("cancelled", "the client has detached from this instance"))
