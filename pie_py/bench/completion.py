@@ -21,7 +21,7 @@ from pie_py.bench.programs import python_program, random_prompt, rust_program
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
-from pie_py.config import EMBEDDED_MODEL, ModelConfig
+from pie_py.config import ModelConfig
 
 
 async def _milliseconds_a_token(
@@ -103,7 +103,7 @@ def completion(
             programs["python"] = python_program()
         progress("starting a server")
         with bench_server(model) as endpoint:
-            folder = _folder(model)
+            folder = _folder(endpoint)
             for _ in range(rounds):
                 for batch in batches:
                     ideal[batch].append(_ideal(folder, batch, prompt, tokens))
@@ -139,9 +139,12 @@ def completion(
     )
 
 
-def _folder(model: ModelConfig) -> str:
-    """Where the checkpoint lies; the worker's package knows it of the embedded one."""
-    if model.source != EMBEDDED_MODEL:
-        return model.source
-    command = [sys.executable, "-m", "pie_inference.embedded"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def _folder(endpoint: str) -> str:
+    """Where the served checkpoint lies; the server tells clients on its own machine."""
+
+    async def ask() -> str:
+        async with Client(endpoint) as client:
+            folder: str = (await client.models())[0]["folder"]
+            return folder
+
+    return anyio.run(ask)
