@@ -108,7 +108,7 @@ class Guest:
         return [allocate.alloc_emb(self.instance, self.queue, count), count]
 
     def embed(self, tokens: list[int], first: int, embeds: list[int]) -> None:
-        text.embed_txt(self.instance, self.queue, u32(*tokens), [first, len(tokens)], embeds)
+        text.embed_txt(self.instance, self.queue, tokens, [first, len(tokens)], embeds)
 
     def forward(
         self,
@@ -118,7 +118,7 @@ class Guest:
         outputs: list[int] = [],  # noqa: B006
         mask: list[int] = [],  # noqa: B006
     ) -> None:
-        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, u32(*mask))
+        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, mask)
 
     def mask(self, pages: list[int], *masks: int) -> None:
         forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))

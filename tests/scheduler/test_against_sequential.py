@@ -154,7 +154,7 @@ class Programs(RuleBasedStateMachine):
         text.embed_txt(
             lane.instance,
             lane.queue,
-            np.array(tokens, np.uint32),
+            tokens,
             spans(positions),
             spans(targets),
         )
@@ -186,7 +186,7 @@ class Programs(RuleBasedStateMachine):
             spans(inputs),
             spans(receiving),
             spans(outputs),
-            np.array(mask, np.uint32),
+            mask,
         )
         targets: list[Page] = []
         for page in receiving:

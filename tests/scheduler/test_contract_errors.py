@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from scheduler_fixtures import Guest, Server, refused, u32
 
@@ -75,9 +74,9 @@ def test_handles_that_are_not_the_instances_own(server: Server, guest: Guest) ->
         lambda: allocate.copy_kvpage(guest.instance, 77, 1, 0, 1, 0, 1),
         lambda: allocate.kvpage_used(guest.instance, 77, mine),
         lambda: allocate.pool_stats(guest.instance, 77),
-        lambda: forward.forward(guest.instance, 77, [], embed, [], [], u32()),
+        lambda: forward.forward(guest.instance, 77, [], embed, [], [], []),
         lambda: forward.mask_kvpage(guest.instance, 77, mine, u32(0)),
-        lambda: text.embed_txt(guest.instance, 77, u32(1), [0, 1], embed),
+        lambda: text.embed_txt(guest.instance, 77, [1], [0, 1], embed),
         lambda: text.get_next_dist(guest.instance, 77, embed[0], 1),
         lambda: text.take_dist(guest.instance, 77),
     ):
@@ -132,9 +131,7 @@ def test_forward(server: Server, guest: Guest) -> None:
     with refused("invalid-argument"):  # one row for two inputs
         guest.forward(pages, [embeds[0], 2], [], [], [2, 0, 14])
     with refused("limit-exceeded"):
-        forward.forward(
-            guest.instance, guest.queue, pages, one, [], [], np.ones(1 << 19, np.uint32)
-        )
+        forward.forward(guest.instance, guest.queue, pages, one, [], [], [1] * (1 << 19))
     assert snapshot(server, guest) == before
     guest.forward(pages, one, [], [], [2, 0, columns])
 
@@ -190,7 +187,7 @@ def test_embedding(server: Server, guest: Guest) -> None:
     before = snapshot(server, guest)
 
     def embed(tokens: list[int], positions: list[int], into: list[int]) -> None:
-        text.embed_txt(guest.instance, guest.queue, u32(*tokens), positions, into)
+        text.embed_txt(guest.instance, guest.queue, tokens, positions, into)
 
     for tokens, positions, into in (
         ([1000, 1], [0, 2], embeds),

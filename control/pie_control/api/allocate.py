@@ -105,9 +105,8 @@ def copy_kvpage(
     bits = (int(pool.masks[source]) >> source_slot) & ((1 << count) - 1)
     kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
     masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
-    pages = np.array([[source], [destination]], np.int32)
-    pool.set_masks(pages[1], masks)
-    target.enqueue(CopyKvCommand(sources, targets, pages[0], pages[1]))
+    pool.set_masks(np.array([destination], np.int32), masks)
+    target.enqueue(CopyKvCommand(sources, targets, source, destination))
 
 
 def _slots(page: int, first: int, count: int, page_size: int) -> Int32:

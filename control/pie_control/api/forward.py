@@ -11,7 +11,7 @@ from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.resources.pools import PagePool
-from pie_control.scheduler.command import NOTHING, ForwardCommand, MaskKvCommand
+from pie_control.scheduler.command import ForwardCommand, MaskKvCommand
 from pie_control.wasm import U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
@@ -25,7 +25,7 @@ def forward(
     input_embeds: list[int],
     output_pages: list[int],
     output_embeds: list[int],
-    mask: Uint32,
+    mask: list[int],
 ) -> None:
     """Queues a forward pass. The pages' fill counts change at once, as if it had run."""
     target = queue_of(instance, queue)
@@ -36,39 +36,38 @@ def forward(
             "limit-exceeded",
             f"{sum(input_embeds[1::2])} inputs in one forward; {most} at most: run it in parts",
         )
-    inputs = space.embeds.find(input_embeds, most)
+    inputs = space.embeds.find_list(input_embeds, most)
     count = len(inputs)
     if count == 0:
         raise ApiError("invalid-argument", "a forward without inputs; give at least one embed")
     _check_written(space.embed_pool.written, inputs)
     pages = space.pages.find(input_pages, pool.size)
     used: Int32 = pool.used[pages]
-    outputs = space.embeds.find(output_embeds, most)
+    outputs = space.embeds.find_list(output_embeds, most)
     _check_outputs(outputs, output_embeds, count)
     room = None
     if output_pages:
-        receiving = pages
-        if output_pages != input_pages:
-            receiving = space.pages.find(output_pages, pool.size)
+        receiving = space.pages.find_list(output_pages, pool.size)
         room = _room(pool, receiving, count)
         _check_distinct(room.pages, output_pages, "page")
     rows = None
-    if len(mask):
+    if mask:
         _check_mask(mask, count, int(used.sum()) + count)
-        rows = mask.astype(np.int32)
+        rows = np.array(mask, np.int32)
     target.check_room()
 
     masked = pool.masked > 0 and bool(pool.masks[pages].any())
+    slots: list[int] | None = None
+    changed: list[int] = []
     if room is not None:
-        pool.used[room.pages] += room.taken
-    if len(outputs):
-        space.embed_pool.written[outputs] = True
-    if not used.all():  # the worker need not see empty pages
+        slots, changed = room.slots, room.pages
+        for page, filled in zip(room.pages, room.filled, strict=True):
+            pool.used[page] = filled
+    for output in outputs:
+        space.embed_pool.written[output] = True
+    if np.count_nonzero(used) != len(used):  # the worker need not see empty pages
         pages, used = pages[used > 0], used[used > 0]
-    slots, receiving_pages = (None, NOTHING) if room is None else (room.slots, room.pages)
-    target.enqueue(
-        ForwardCommand(inputs, pages, used, masked, slots, receiving_pages, outputs, rows)
-    )
+    target.enqueue(ForwardCommand(inputs, pages, used, masked, slots, changed, outputs, rows))
 
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:
@@ -80,8 +79,9 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
         raise ApiError(
             "invalid-argument", f"{len(masks)} masks for {len(physical)} pages; give one a page"
         )
-    _check_mutable(pool, physical)
-    _check_distinct(physical, pages, "page")
+    for page in physical.tolist():
+        _check_mutable(pool, page)
+    _check_distinct(physical.tolist(), pages, "page")
     beyond = masks.astype(np.uint64) >> pool.used[physical].astype(np.uint64)
     if beyond.any():
         i = int(np.argmax(beyond > 0))
@@ -98,8 +98,8 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
     target.enqueue(MaskKvCommand(physical, words))
 
 
-def _check_written(written: NDArray[np.bool_], inputs: Int32) -> None:
-    if not written[inputs].all():
+def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:
+    if not all(map(written.item, inputs)):
         raise ApiError(
             "invalid-argument",
             f"input number {int(np.argmin(written[inputs]))} is an embed that nothing was written to;"
@@ -107,7 +107,7 @@ def _check_written(written: NDArray[np.bool_], inputs: Int32) -> None:
         )
 
 
-def _check_outputs(outputs: Int32, spans: list[int], count: int) -> None:
+def _check_outputs(outputs: list[int], spans: list[int], count: int) -> None:
     if len(outputs) > count:
         raise ApiError(
             "invalid-argument",
@@ -116,16 +116,16 @@ def _check_outputs(outputs: Int32, spans: list[int], count: int) -> None:
     _check_distinct(outputs, spans, "embed")
 
 
-def _check_distinct(physical: Int32, spans: list[int], what: str) -> None:
+def _check_distinct(physical: list[int], spans: list[int], what: str) -> None:
     """Refuses a handle that is written twice; within one span there cannot be any."""
-    if len(spans) > 2 and len(np.unique(physical)) != len(physical):
+    if len(spans) > 2 and len(set(physical)) != len(physical):
         raise ApiError(
             "invalid-argument", f"a {what} that is written to is in the list more than once"
         )
 
 
-def _check_mutable(pool: PagePool, pages: Int32) -> None:
-    if pool.immutable[pages].any():
+def _check_mutable(pool: PagePool, page: int) -> None:
+    if pool.immutable.item(page):
         raise ApiError(
             "immutable", "an exported page cannot change; copy it to a page of your own first"
         )
@@ -134,61 +134,56 @@ def _check_mutable(pool: PagePool, pages: Int32) -> None:
 class _Room(NamedTuple):
     """Where the keys and values of a forward's inputs go."""
 
-    pages: Int32  # [q] pages that receive some
-    taken: Int32  # [q] slots that each receives
-    slots: Int32  # [n] KV slots, one an input
+    pages: list[int]  # [q] pages that receive some
+    filled: list[int]  # [q] filled slots of each afterwards
+    slots: list[int]  # [n] KV slots, one an input
 
 
-def _room(pool: PagePool, pages: Int32, count: int) -> _Room:
+def _room(pool: PagePool, pages: list[int], count: int) -> _Room:
     """The first `count` empty slots of distinct pages.
 
     Raises:
         ApiError: `page-full`, `immutable`.
     """
     size = pool.page_size
-    used = pool.used[pages]
-    room = size - used
-    first = int(np.argmax(room > 0)) if len(pages) else 0
-    if len(pages) and room.item(first) >= count:  # one page takes all
-        pages = pages[first : first + 1]
-        start = pages.item(0) * size + used.item(first)
-        slots = np.arange(start, start + count, dtype=np.int32)
-        taken: Int32 = np.array([count], np.int32)
-    else:
-        before = np.cumsum(room, dtype=np.int32) - room  # empty slots of the pages in front
-        taken = np.clip(count - before, 0, room).astype(np.int32)
-        if int(taken.sum()) < count:
-            raise ApiError(
-                "page-full",
-                f"{count} inputs, and the output pages have {int(room.sum())} empty slots;"
-                " allocate more",
-            )
-        receives = taken > 0
-        starts = (pages * size + used - before)[receives]
-        pages, taken = pages[receives], taken[receives]
-        slots = np.repeat(starts, taken) + np.arange(count, dtype=np.int32)
-    _check_mutable(pool, pages)
-    return _Room(pages, taken, slots)
+    room = _Room([], [], [])
+    left = count
+    for page in pages:
+        used = pool.used.item(page)
+        if used == size:
+            continue
+        _check_mutable(pool, page)
+        taken = min(left, size - used)
+        start = page * size + used
+        room.pages.append(page)
+        room.filled.append(used + taken)
+        room.slots.extend(range(start, start + taken))
+        left -= taken
+        if not left:
+            return room
+    raise ApiError(
+        "page-full",
+        f"{count} inputs, and the output pages have {count - left} empty slots; allocate more",
+    )
 
 
-def _check_mask(mask: Uint32, count: int, columns: int) -> None:
+def _check_mask(mask: list[int], count: int, columns: int) -> None:
     """Checks that a mask is one run-length row an input, each over all columns."""
     if len(mask) > MAX_MASK_NUMBERS:
         raise ApiError(
             "limit-exceeded", f"a mask of {len(mask)} numbers; {MAX_MASK_NUMBERS} at most"
         )
-    numbers = mask.tolist()
     at = 0
     for row in range(count):
-        if at >= len(numbers):
+        if at >= len(mask):
             raise ApiError("invalid-argument", f"a mask of {row} rows for {count} inputs")
-        end = at + 1 + numbers[at]
-        if end > len(numbers):
+        end = at + 1 + mask[at]
+        if end > len(mask):
             raise ApiError(
                 "invalid-argument",
-                f"mask row {row} says {numbers[at]} runs, and {len(numbers) - at - 1} numbers follow",
+                f"mask row {row} says {mask[at]} runs, and {len(mask) - at - 1} numbers follow",
             )
-        covered = sum(numbers[at + 1 : end])
+        covered = sum(mask[at + 1 : end])
         if covered != columns:
             raise ApiError(
                 "invalid-argument",
@@ -196,9 +191,9 @@ def _check_mask(mask: Uint32, count: int, columns: int) -> None:
                 " (filled slots of the input pages, then inputs)",
             )
         at = end
-    if at != len(numbers):
+    if at != len(mask):
         raise ApiError(
-            "invalid-argument", f"{len(numbers) - at} numbers follow the mask's {count} rows"
+            "invalid-argument", f"{len(mask) - at} numbers follow the mask's {count} rows"
         )
 
 
@@ -207,6 +202,6 @@ def _function(name: str, call: Any, *params: Any) -> HostFunction:
 
 
 FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("forward", forward, U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_ARRAY),
+    _function("forward", forward, U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST),
     _function("mask-kvpage", mask_kvpage, U32, U32_LIST, U32_ARRAY),
 )

@@ -4,50 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.futures import FutureKind
 from pie_control.instance import Instance
 from pie_control.scheduler.command import EmbedTextCommand, NextDistCommand
-from pie_control.wasm import F32, U32, U32_ARRAY, U32_LIST, HostFunction, List, Tuple
-from pie_py.wire.plan import Int32, Uint32
+from pie_control.wasm import F32, U32, U32_LIST, HostFunction, List, Tuple
 
 
 def embed_txt(
-    instance: Instance, queue: int, tokens: Uint32, positions: list[int], embeds: list[int]
+    instance: Instance, queue: int, tokens: list[int], positions: list[int], embeds: list[int]
 ) -> None:
     """Queues the embedding of tokens; a long list becomes several commands."""
     target = queue_of(instance, queue)
-    space = target.space
+    pool = target.space.embed_pool
     facts = target.service.description
-    rows = space.embeds.find(embeds, space.embed_pool.size)
+    rows = target.space.embeds.find_list(embeds, pool.size)
     count = len(rows)
     if len(tokens) != count:
         raise ApiError("invalid-argument", f"{len(tokens)} tokens for {count} embeds")
-    if len(embeds) > 2 and len(np.unique(rows)) != count:
+    if len(embeds) > 2 and len(set(rows)) != count:
         raise ApiError("invalid-argument", "an embed is in the list more than once")
     places = _positions(positions, count, facts.max_position)
     if count == 0:
         return
-    highest = int(tokens[0]) if count == 1 else int(tokens.max())
-    if highest >= facts.vocab_size:
+    if max(tokens) >= facts.vocab_size:
         raise ApiError(
             "invalid-argument",
-            f"token {highest} is outside the vocabulary (0 to {facts.vocab_size - 1})",
+            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
         )
     most = facts.max_batch_tokens
     target.check_room(-(-count // most))
 
-    space.embed_pool.written[rows] = True
-    ids = tokens.astype(np.int32)
+    written = pool.written
+    for row in rows:
+        written[row] = True
     for start in range(0, count, most):
         part = slice(start, start + most)
-        target.enqueue(EmbedTextCommand(ids[part], places[part], rows[part]))
+        target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
 
 
-def _positions(spans: list[int], count: int, limit: int) -> Int32:
+def _positions(spans: list[int], count: int, limit: int) -> list[int]:
     """Positions `[count]` of spans.
 
     Raises:
@@ -61,17 +58,15 @@ def _positions(spans: list[int], count: int, limit: int) -> Int32:
     total = sum(spans[1::2])
     if total != count:
         raise ApiError("invalid-argument", f"{total} positions for {count} tokens")
-    parts = []
+    places: list[int] = []
     for first, length in zip(spans[::2], spans[1::2], strict=True):
         if length and first + length > limit:
             raise ApiError(
                 "invalid-argument",
                 f"position {max(first, limit)} is outside the model's context (0 to {limit - 1})",
             )
-        parts.append(np.arange(first, first + length, dtype=np.int32))
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+        places += range(first, first + length)
+    return places
 
 
 def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
@@ -79,7 +74,7 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     target = queue_of(instance, queue)
     space = target.space
     row = space.embeds.find_one(embed)
-    if not space.embed_pool.written[row]:
+    if not space.embed_pool.written.item(row):
         raise ApiError(
             "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
         )
@@ -99,7 +94,7 @@ def take_dist(instance: Instance, future: int) -> Any:
 
 FUNCTIONS: tuple[HostFunction, ...] = (
     HostFunction(
-        "input-text", "embed-txt", (U32, U32_ARRAY, U32_LIST, U32_LIST), None, True, embed_txt
+        "input-text", "embed-txt", (U32, U32_LIST, U32_LIST, U32_LIST), None, True, embed_txt
     ),
     HostFunction("output-text", "get-next-dist", (U32, U32, U32), U32, True, get_next_dist),
     HostFunction(

@@ -76,6 +76,13 @@ class Addresses:
         ]
         return np.concatenate(parts)
 
+    def find_list(self, spans: list[int], most: int) -> list[int]:
+        """As `find`, as a list of Python numbers: for a handful, arrays cost more than they save."""
+        if len(spans) == 2 and spans[1] == 1:
+            return [self.find_one(spans[0])]
+        numbers: list[int] = self.find(spans, most).tolist()
+        return numbers
+
     def find_one(self, address: int) -> int:
         """The physical id behind one address.
 

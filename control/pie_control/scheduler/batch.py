@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pie_control.scheduler.command import (
-    NOTHING,
     Command,
     CopyKvCommand,
     EmbedTextCommand,
     ForwardCommand,
     MaskKvCommand,
     NextDistCommand,
+    Numbers,
     Sync,
     Touched,
 )
@@ -96,7 +96,8 @@ def gather(queues: Iterable[CommandQueue], limits: BatchLimits) -> list[Command]
     commands: list[Command] = []
     for queue in queues:
         commands += leading_run(queue, limits.commands)
-    commands.sort(key=_order)
+    if len(commands) > 1:
+        commands.sort(key=_order)
     return commands
 
 
@@ -139,40 +140,54 @@ def join(commands: list[Command]) -> Batch:
         case NextDistCommand():
             dists = cast(list[NextDistCommand], commands)
             return NextDist(
-                np.array([c.embed for c in dists], np.int32),
-                np.array([c.k for c in dists], np.int32),
+                _array([c.embed for c in dists]),
+                _array([c.k for c in dists]),
             )
 
 
 def _join_embed_text(commands: list[EmbedTextCommand]) -> EmbedText:
-    return EmbedText(
-        _chain([c.tokens for c in commands]),
-        _chain([c.positions for c in commands]),
-        _chain([c.embeds for c in commands]),
-    )
+    tokens: Numbers = []
+    positions: Numbers = []
+    embeds: Numbers = []
+    for command in commands:
+        tokens += command.tokens
+        positions += command.positions
+        embeds += command.embeds
+    return EmbedText(_array(tokens), _array(positions), _array(embeds))
 
 
 def _join_forward(commands: list[ForwardCommand]) -> Forward:
-    inputs = [c.inputs for c in commands]
-    pages = [c.pages for c in commands]
-    outputs = [c.outputs for c in commands]
-    masks = [NOTHING if c.mask is None else c.mask for c in commands]
-    slots = [
-        np.full(len(c.inputs), -1, np.int32) if c.output_slots is None else c.output_slots
-        for c in commands
-    ]
+    inputs: Numbers = []
+    slots: Numbers = []
+    outputs: Numbers = []
+    masks: list[Int32] = []
+    pages = 0
+    covered = 0  # numbers of masks
+    input_starts, page_starts, output_starts, mask_starts = [0], [0], [0], [0]
+    for command in commands:
+        inputs += command.inputs
+        slots += command.output_slots or [-1] * len(command.inputs)
+        outputs += command.outputs
+        pages += len(command.pages)
+        if command.mask is not None:
+            masks.append(command.mask)
+            covered += len(command.mask)
+        input_starts.append(len(inputs))
+        page_starts.append(pages)
+        output_starts.append(len(outputs))
+        mask_starts.append(covered)
     return Forward(
-        input_starts=_starts(inputs),
-        inputs=_chain(inputs),
-        page_starts=_starts(pages),
-        pages=_chain(pages),
-        page_used=_chain([c.page_used for c in commands]),
-        has_masked=np.array([c.has_masked for c in commands], np.int32),
-        output_slots=_chain(slots),
-        output_starts=_starts(outputs),
-        outputs=_chain(outputs),
-        mask_starts=_starts(masks),
-        mask=_chain(masks),
+        input_starts=_array(input_starts),
+        inputs=_array(inputs),
+        page_starts=_array(page_starts),
+        pages=_chain([command.pages for command in commands]),
+        page_used=_chain([command.page_used for command in commands]),
+        has_masked=_array([command.has_masked for command in commands]),
+        output_slots=_array(slots),
+        output_starts=_array(output_starts),
+        outputs=_array(outputs),
+        mask_starts=_array(mask_starts),
+        mask=_chain(masks) if masks else _array([]),
     )
 
 
@@ -183,18 +198,15 @@ def _order(command: Command) -> tuple[int, int]:
 def _names(touched: Touched) -> set[int]:
     """Pages, and embeds as negative numbers."""
     pages, embeds = touched
-    return {*pages.tolist(), *(~embeds).tolist()}
+    return {*pages, *(~embed for embed in embeds)}
 
 
 def _same_kind(item: Command | Sync, first: Command) -> bool:
     return type(item) is type(first)
 
 
-def _starts(parts: Sequence[Int32]) -> Int32:
-    """Offsets `[n + 1]` of the parts in their concatenation."""
-    starts = np.zeros(len(parts) + 1, np.int32)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
-    return starts
+def _array(numbers: list[int]) -> Int32:
+    return np.array(numbers, np.int32)
 
 
 def _chain(parts: list[Int32]) -> Int32:

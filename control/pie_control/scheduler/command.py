@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-import numpy as np
-
 from pie_control.futures import Future
 from pie_py.wire.plan import Int32, Uint32
 
@@ -26,11 +24,13 @@ class _Queued:
     )  # other queues must have sent theirs up to this number
 
 
+# What a decode step has one or two of is in lists of Python numbers: NumPy's price is by the call, and
+# becomes worth it only when the scheduler joins the commands of many instances.
+Numbers: TypeAlias = list[int]
+
 # `read` and `written` name what a command touches, as pages `[p]` and embeds `[e]`: the scheduler
 # orders commands by them, within a batch and across the queues of an instance.
-Touched: TypeAlias = tuple[Int32, Int32]
-
-NOTHING: Int32 = np.empty(0, np.int32)
+Touched: TypeAlias = tuple[Numbers, Numbers]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,9 +38,9 @@ class EmbedTextCommand(_Queued):
     """Embeds tokens."""
 
     kind: ClassVar[str] = "embed_text"
-    tokens: Int32  # [n]
-    positions: Int32  # [n]
-    embeds: Int32  # [n]
+    tokens: Numbers  # [n]
+    positions: Numbers  # [n]
+    embeds: Numbers  # [n]
 
     @property
     def rows(self) -> int:
@@ -49,11 +49,11 @@ class EmbedTextCommand(_Queued):
 
     def read(self) -> Touched:
         """Nothing."""
-        return NOTHING, NOTHING
+        return [], []
 
     def written(self) -> Touched:
         """The embeds."""
-        return NOTHING, self.embeds
+        return [], self.embeds
 
 
 @dataclass(slots=True, eq=False)
@@ -61,13 +61,13 @@ class ForwardCommand(_Queued):
     """Runs the model over one sequence of inputs."""
 
     kind: ClassVar[str] = "forward"
-    inputs: Int32  # [n] embeds
+    inputs: Numbers  # [n] embeds
     pages: Int32  # [p] input pages that have filled slots
     page_used: Int32  # [p] filled slots of each
     has_masked: bool  # whether a slot of the pages is masked
-    output_slots: Int32 | None  # [n] KV slots
-    output_pages: Int32  # [q] pages that the slots lie in
-    outputs: Int32  # [o] embeds
+    output_slots: Numbers | None  # [n] KV slots
+    output_pages: Numbers  # [q] pages that the slots lie in
+    outputs: Numbers  # [o] embeds
     mask: Int32 | None  # run-length rows
 
     @property
@@ -77,7 +77,7 @@ class ForwardCommand(_Queued):
 
     def read(self) -> Touched:
         """Input pages and inputs."""
-        return self.pages, self.inputs
+        return self.pages.tolist(), self.inputs
 
     def written(self) -> Touched:
         """Pages that receive keys and values, and outputs."""
@@ -91,8 +91,8 @@ class CopyKvCommand(_Queued):
     kind: ClassVar[str] = "copy_kv"
     sources: Int32  # [n] KV slots
     targets: Int32  # [n] KV slots
-    source_page: Int32  # [1]
-    target_page: Int32  # [1]
+    source_page: int
+    target_page: int
 
     @property
     def rows(self) -> int:
@@ -101,11 +101,11 @@ class CopyKvCommand(_Queued):
 
     def read(self) -> Touched:
         """The source page."""
-        return self.source_page, NOTHING
+        return [self.source_page], []
 
     def written(self) -> Touched:
         """The target page."""
-        return self.target_page, NOTHING
+        return [self.target_page], []
 
 
 @dataclass(slots=True, eq=False)
@@ -123,11 +123,11 @@ class MaskKvCommand(_Queued):
 
     def read(self) -> Touched:
         """Nothing."""
-        return NOTHING, NOTHING
+        return [], []
 
     def written(self) -> Touched:
         """The pages."""
-        return self.pages, NOTHING
+        return self.pages.tolist(), []
 
 
 @dataclass(slots=True, eq=False)
@@ -146,11 +146,11 @@ class NextDistCommand(_Queued):
 
     def read(self) -> Touched:
         """The embed."""
-        return NOTHING, np.array([self.embed], np.int32)
+        return [], [self.embed]
 
     def written(self) -> Touched:
         """Nothing."""
-        return NOTHING, NOTHING
+        return [], []
 
 
 Command: TypeAlias = (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.scheduler.command import Command
+from pie_control.scheduler.command import Command, Numbers
 from pie_control.scheduler.queue import Account
-from pie_py.wire.plan import Int32
 
 
 class CallOrder:
@@ -46,5 +45,5 @@ class CallOrder:
         self._embed_user[embeds_written] = self._embed_writer[embeds_written] = number
 
 
-def _newest(numbers: NDArray[np.int64], touched: Int32) -> int:
-    return int(numbers[touched].max()) if len(touched) else 0
+def _newest(numbers: NDArray[np.int64], touched: Numbers) -> int:
+    return int(numbers[touched].max()) if touched else 0

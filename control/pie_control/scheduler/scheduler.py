@@ -128,7 +128,7 @@ class Scheduler:
         for command in itertools.chain(waiting, flying):
             if isinstance(command, Sync):
                 continue
-            if not pages.isdisjoint(command.written()[0].tolist()):
+            if not pages.isdisjoint(command.written()[0]):
                 return True
         return False
 
