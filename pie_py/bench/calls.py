@@ -34,10 +34,10 @@ async def _measure(
                 idle: list[Instance] = []
                 for _ in range(live - 1):
                     idle.append(await client.launch(digest, ["idle", IDLE_SECONDS]))
-                progress(f"{language}, {live} instances live")
                 instance = await client.launch(digest, ["calls", str(count)])
                 medians: dict[str, float] = json.loads(await instance.result())
                 rows += [[language, live, name, ns / 1e3] for name, ns in medians.items()]
+                progress(f"{language}, {live} instances live")
                 async with anyio.create_task_group() as tasks:
                     for other in idle:
                         tasks.start_soon(other.cancel)
@@ -55,12 +55,11 @@ def calls(
     with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
         programs: dict[str, bytes] = {}
         if "rust" in languages:
-            progress("building the Rust inferlet")
             programs["rust"] = rust_program(Path(scratch))
         if "python" in languages:
             programs["python"] = python_program()
-        progress("starting a server")
         with bench_server(model) as endpoint:
+            progress("the server runs")
             rows = anyio.run(_measure, endpoint, programs, live_counts, count, progress)
     return Report(
         "A call that the control layer answers, µs (median)",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pie_py.config import EMBEDDED_MODEL, ModelConfig
 
@@ -25,13 +26,15 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows on standard error what is going on."""
+def _progress(steps: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error; each call of what it gives tells what has just been done."""
     console = Console(stderr=True)
-    with console.status("…") as status:
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
+        task = bars.add_task("starting", total=steps)
 
         def tell(text: str) -> None:
-            status.update(text)
+            bars.update(task, advance=1, description=text)
             if not console.is_terminal:
                 console.print(text, highlight=False)
 
@@ -77,7 +80,7 @@ def launch_command(
     """From the request to launch to the first message at the client, cold and warm."""
     from pie_py.bench.launch import launch
 
-    with _progress() as progress:
+    with _progress(len(languages) * len(at_once) * rounds + 1) as progress:
         report = launch(ModelConfig(source=model), at_once, languages, rounds, tokens, progress)
     report.show(as_json)
 
@@ -94,7 +97,7 @@ def calls_command(
     """What a call costs that the control layer answers, seen from a guest."""
     from pie_py.bench.calls import calls
 
-    with _progress() as progress:
+    with _progress(len(languages) * len(live) + 1) as progress:
         report = calls(ModelConfig(source=model), live, languages, count, progress)
     report.show(as_json)
 
@@ -123,7 +126,7 @@ def completion_command(
     """Time per token of concurrent completions against an ideal loop, and vLLM if it is there."""
     from pie_py.bench.completion import completion
 
-    with _progress() as progress:
+    with _progress(len(at_once) * rounds + 2) as progress:
         report = completion(
             ModelConfig(source=model),
             at_once,

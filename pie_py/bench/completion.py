@@ -97,12 +97,11 @@ def completion(
     with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
         programs: dict[str, bytes] = {}
         if "rust" in languages:
-            progress("building the Rust inferlet")
             programs["rust"] = rust_program(Path(scratch))
         if "python" in languages:
             programs["python"] = python_program()
-        progress("starting a server")
         with bench_server(model) as endpoint:
+            progress("the server runs")
             folder = _folder(endpoint)
             for _ in range(rounds):
                 for batch in batches:
@@ -114,8 +113,8 @@ def completion(
                             )
                         )
                     progress(f"{batch} at once")
-    progress("vLLM")
     peer = _vllm(vllm_python, folder, batches, prompt, tokens) if vllm_python else None
+    progress("the peer")
     rows: list[list[object]] = []
     for i, batch in enumerate(batches):
         base = statistics.median(ideal[batch])

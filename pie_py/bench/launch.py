@@ -107,12 +107,11 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
         programs: dict[str, bytes] = {}
         if "rust" in languages:
-            progress("building the Rust inferlet")
             programs["rust"] = rust_program(Path(scratch))
         if "python" in languages:
             programs["python"] = python_program()
-        progress("starting a server")
         with bench_server(model) as endpoint:
+            progress("the server runs")
             rows = anyio.run(_measure, endpoint, programs, counts, rounds, tokens, progress)
     return Report(
         "Launch: request to first message, ms",
