@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from pie_control.host import Host
 from pie_control.timers import Timer
@@ -42,9 +43,8 @@ class Dispatcher:
     def on_result(self, result: PlanResult) -> None:
         """Takes the worker's answer in and runs the guests that waited for it."""
         service = self._host.services.get(result.model)
-        if service is not None:
-            service.scheduler.complete(result)
-        self._host.executor.turn()
+        deliver = None if service is None else partial(service.scheduler.complete, result)
+        self._host.executor.turn(deliver)
 
     def _wake_at_deadline(self, now: int) -> None:
         """Policies that hold commands back say until when."""

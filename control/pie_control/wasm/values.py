@@ -253,7 +253,10 @@ def _numbers_writer(element: Scalar) -> Writer:
     short = [Struct("=" + one * count).pack for count in range(_SHORT + 1)] if packed else []
 
     def write(slot: int, value: Any) -> None:
-        if packed and type(value) is list and 0 < (count := len(value)) <= _SHORT:
+        count = len(value)
+        if count <= _SHORT and type(value) is np.ndarray and value.dtype == dtype:
+            value = value.tolist()
+        if packed and type(value) is list and 0 < count <= _SHORT:
             items = short[count](*[part for number in value for part in (kind, number)])
             symbols.list_new(slot + PAYLOAD, count)
             span = _Span.from_address(slot)
