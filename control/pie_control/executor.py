@@ -14,9 +14,10 @@ from pie_control.errors import ApiError
 from pie_control.instance import Instance, State
 from pie_control.wasm import GuestTrap, Status
 
-# After this long a turn makes way for the scheduler and for input. All that one result has woken should
-# run before: a plan of a part of them makes the worker take two steps where one would have done.
-TURN_NS = 10_000_000
+TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and for input
+# After a result, everybody whom it has woken should run before: a plan of a part of them makes the worker
+# take two steps where one would have done.
+RESULT_TURN_NS = 10_000_000
 
 _NOTHING = object()
 
@@ -72,7 +73,7 @@ class Executor:
         try:
             if deliver is not None:
                 deliver()
-            self._run_ready()
+            self._run_ready(TURN_NS if deliver is None else RESULT_TURN_NS)
             self._after_turn()
         finally:
             self._in_turn = False
@@ -87,8 +88,8 @@ class Executor:
             self.turn()
             await trio.lowlevel.checkpoint()
 
-    def _run_ready(self) -> None:
-        end = time.perf_counter_ns() + TURN_NS
+    def _run_ready(self, nanoseconds: int) -> None:
+        end = time.perf_counter_ns() + nanoseconds
         ready = self._ready
         # Those that become ready meanwhile come next time, so that one that does so at once (`wait` for
         # nothing, in a loop) does not keep the scheduler from the others' commands.

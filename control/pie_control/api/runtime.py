@@ -27,6 +27,8 @@ from pie_py import __version__
 
 if TYPE_CHECKING:
     from pie_control.scheduler.queue import CommandQueue
+    from pie_control.text_codec import TextCodec
+    from pie_py.wire.plan import ModelDescription
 
 MAX_RANDOM_BYTES = 65536
 MAX_PRIORITY = 100
@@ -65,8 +67,13 @@ def available_traits(instance: Instance, model: str) -> list[str]:
 
 def model_info(instance: Instance, model: str) -> str:
     """Facts about a model, as JSON."""
-    facts = instance.host.service(model).description
-    codec = instance.host.codec(model)
+    service = instance.host.service(model)
+    if service.info is None:
+        service.info = _describe(service.description, instance.host.codec(model))
+    return service.info
+
+
+def _describe(facts: ModelDescription, codec: TextCodec) -> str:
     # Models name a token of beginning that their tokenizers do not use: what was trained counts.
     begins = facts.bos_token is not None and codec.first_token == facts.bos_token
     return json.dumps(

@@ -23,6 +23,7 @@ class ModelService:
 
     def __init__(self, description: ModelDescription, config: SchedulerConfig) -> None:
         self.description = description
+        self.info: str | None = None  # what `model-info` answers, once somebody has asked
         self.pages = PagePool(description.kv_pages, description.page_size)
         self.embeds = EmbedPool(description.embeds)
         self.exports = Exports(self.pages)
