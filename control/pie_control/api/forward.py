@@ -31,10 +31,9 @@ def forward(
     target = queue_of(instance, queue)
     space, pool = target.space, target.space.page_pool
     most = target.service.description.max_batch_tokens
-    if sum(input_embeds[1::2]) > most:
+    if (total := sum(input_embeds[1::2])) > most:
         raise ApiError(
-            "limit-exceeded",
-            f"{sum(input_embeds[1::2])} inputs in one forward; {most} at most: run it in parts",
+            "limit-exceeded", f"{total} inputs in one forward; {most} at most: run it in parts"
         )
     inputs = space.embeds.find_list(input_embeds, most)
     count = len(inputs)
@@ -42,13 +41,12 @@ def forward(
         raise ApiError("invalid-argument", "a forward without inputs; give at least one embed")
     _check_written(space.embed_pool.written, inputs)
     pages = space.pages.find(input_pages, pool.size)
-    used: Int32 = pool.used[pages]
+    used: Int32 = pool.used.take(pages)
     outputs = space.embeds.find_list(output_embeds, most)
     _check_outputs(outputs, output_embeds, count)
     room = None
     if output_pages:
-        receiving = space.pages.find_list(output_pages, pool.size)
-        room = _room(pool, receiving, count)
+        room = _room(pool, space.pages.find_list(output_pages, pool.size), count)
         _check_distinct(room.pages, output_pages, "page")
     rows = None
     if mask:

@@ -39,6 +39,9 @@ def embed_txt(
     written = pool.written
     for row in rows:
         written[row] = True
+    if count <= most:
+        target.enqueue(EmbedTextCommand(tokens, places, rows))
+        return
     for start in range(0, count, most):
         part = slice(start, start + most)
         target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
@@ -59,13 +62,14 @@ def _positions(spans: list[int], count: int, limit: int) -> list[int]:
     if total != count:
         raise ApiError("invalid-argument", f"{total} positions for {count} tokens")
     places: list[int] = []
-    for first, length in zip(spans[::2], spans[1::2], strict=True):
+    for at in range(0, len(spans), 2):
+        first, length = spans[at], spans[at + 1]
         if length and first + length > limit:
             raise ApiError(
                 "invalid-argument",
                 f"position {max(first, limit)} is outside the model's context (0 to {limit - 1})",
             )
-        places += range(first, first + length)
+        places.extend(range(first, first + length))
     return places
 
 
