@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import trio
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pie_control.api import FUNCTIONS
 from pie_control.dispatch import Dispatcher
@@ -59,6 +59,10 @@ def make_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    # What makes it a tokenizer whose texts begin with <bos>.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", BOS)]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"bos_token": "<bos>", "eos_token": "<end>", "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
