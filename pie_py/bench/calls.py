@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import anyio
 
-from pie_py.bench.programs import python_program, rust_program
+from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, Instance
@@ -52,15 +50,10 @@ def calls(
     progress: Callable[[str], None],
 ) -> Report:
     """Measures calls against a server of its own."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
-        programs: dict[str, bytes] = {}
-        if "rust" in languages:
-            programs["rust"] = rust_program(Path(scratch))
-        if "python" in languages:
-            programs["python"] = python_program()
-        with bench_server(model) as endpoint:
-            progress("the server runs")
-            rows = anyio.run(_measure, endpoint, programs, live_counts, count, progress)
+    programs = bench_programs(languages)
+    with bench_server(model) as endpoint:
+        progress("the server runs")
+        rows = anyio.run(_measure, endpoint, programs, live_counts, count, progress)
     return Report(
         "A call that the control layer answers, µs (median)",
         ["guest", "instances live", "call", "µs"],

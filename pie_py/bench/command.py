@@ -9,7 +9,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pie_py.build.errors import BuildError
 from pie_py.config import EMBEDDED_MODEL, ModelConfig
+from pie_py.server_process import ServerFailed
 
 LANGUAGES = ("rust", "python")
 
@@ -38,7 +40,10 @@ def _progress(steps: int) -> Iterator[Callable[[str], None]]:
             if not console.is_terminal:
                 console.print(text, highlight=False)
 
-        yield tell
+        try:
+            yield tell
+        except (BuildError, ServerFailed) as error:
+            raise click.ClickException(str(error)) from None
 
 
 _model = click.option(

@@ -10,14 +10,13 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
 
-from pie_py.bench.programs import python_program, random_prompt, rust_program
+from pie_py.bench.programs import bench_programs, random_prompt
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
@@ -94,25 +93,18 @@ def completion(
     ours: dict[str, dict[int, list[float]]] = {
         language: {batch: [] for batch in batches} for language in languages
     }
-    with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
-        programs: dict[str, bytes] = {}
-        if "rust" in languages:
-            programs["rust"] = rust_program(Path(scratch))
-        if "python" in languages:
-            programs["python"] = python_program()
-        with bench_server(model) as endpoint:
-            progress("the server runs")
-            folder = _folder(endpoint)
-            for _ in range(rounds):
-                for batch in batches:
-                    ideal[batch].append(_ideal(folder, batch, prompt, tokens))
-                    for language, program in programs.items():
-                        ours[language][batch].append(
-                            anyio.run(
-                                _milliseconds_a_token, endpoint, program, batch, prompt, tokens
-                            )
-                        )
-                    progress(f"{batch} at once")
+    programs = bench_programs(languages)
+    with bench_server(model) as endpoint:
+        progress("the server runs")
+        folder = _folder(endpoint)
+        for _ in range(rounds):
+            for batch in batches:
+                ideal[batch].append(_ideal(folder, batch, prompt, tokens))
+                for language, program in programs.items():
+                    ours[language][batch].append(
+                        anyio.run(_milliseconds_a_token, endpoint, program, batch, prompt, tokens)
+                    )
+                progress(f"{batch} at once")
     peer = _vllm(vllm_python, folder, batches, prompt, tokens) if vllm_python else None
     progress("the peer")
     rows: list[list[object]] = []

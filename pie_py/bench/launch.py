@@ -8,14 +8,12 @@ and compilation of a program that the server has never seen; *warm* ones are kno
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import anyio
 
-from pie_py.bench.programs import fresh_copy, python_program, random_prompt, rust_program
+from pie_py.bench.programs import bench_programs, fresh_copy, random_prompt
 from pie_py.bench.report import Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
@@ -104,15 +102,10 @@ def launch(
     progress: Callable[[str], None],
 ) -> Report:
     """Measures launch latency against a server of its own."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as scratch:
-        programs: dict[str, bytes] = {}
-        if "rust" in languages:
-            programs["rust"] = rust_program(Path(scratch))
-        if "python" in languages:
-            programs["python"] = python_program()
-        with bench_server(model) as endpoint:
-            progress("the server runs")
-            rows = anyio.run(_measure, endpoint, programs, counts, rounds, tokens, progress)
+    programs = bench_programs(languages)
+    with bench_server(model) as endpoint:
+        progress("the server runs")
+        rows = anyio.run(_measure, endpoint, programs, counts, rounds, tokens, progress)
     return Report(
         "Launch: request to first message, ms",
         ["source", "at once", "cold p50", "cold p99", "warm p50", "warm p99", "all done"],

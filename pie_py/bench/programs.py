@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from pie_py.build.rust import build_crate
@@ -12,18 +14,19 @@ from pie_py.build.rust import build_crate
 GUESTS = Path(__file__).parent / "guests"
 
 
-def python_program() -> bytes:
-    """The Python source."""
-    return (GUESTS / "bench.py").read_bytes()
-
-
-def rust_program(folder: Path) -> bytes:
-    """The Rust component, built into a folder.
+def bench_programs(languages: Sequence[str]) -> dict[str, bytes]:
+    """The program in each language: "rust", a component built here, or "python", a source.
 
     Raises:
         BuildError: if there is no Rust compiler that can build for WebAssembly; it says how to get one.
     """
-    return build_crate(GUESTS / "rust", folder / "bench.wasm").read_bytes()
+    programs: dict[str, bytes] = {}
+    if "rust" in languages:
+        with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+            programs["rust"] = build_crate(GUESTS / "rust", Path(folder) / "b.wasm").read_bytes()
+    if "python" in languages:
+        programs["python"] = (GUESTS / "bench.py").read_bytes()
+    return programs
 
 
 def fresh_copy(program: bytes, language: str) -> bytes:

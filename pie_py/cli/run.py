@@ -103,7 +103,7 @@ def _built(target: Target) -> Iterator[tuple[bytes, str]]:
 @contextmanager
 def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iterator[str]:
     """A server for one run, on an endpoint of its own."""
-    from pie_py.cli.server_process import ServerFailed, ServerProcess
+    from pie_py.server_process import ServerFailed, ServerProcess
 
     with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

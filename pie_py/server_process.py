@@ -1,4 +1,4 @@
-"""The control process as a child of the command line."""
+"""The control process as a child of this one: of the command line, or of a benchmark."""
 
 from __future__ import annotations
 
