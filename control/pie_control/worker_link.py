@@ -187,12 +187,8 @@ class WorkerLink:
         socket = self._socket
         if socket is None or not self.ready:
             return
-        while True:
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            message = decode(frames)
+        while has_input(socket):  # asking is cheaper than an exception at the end
+            message = decode(socket.recv_multipart(zmq.NOBLOCK))
             if isinstance(message, PlanResult):
                 self._in_flight -= 1
                 self.on_result(message)
