@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -43,6 +45,8 @@ class KvCache:
         self.data = zeros(shape, dtype, device)
         self.rows = [layer.view(self.slots + scratch, -1) for layer in self.data]
         self.masked: NDArray[np.bool_] = np.zeros(self.slots + scratch, np.bool_)
+        self.clock = 0  # counts the times at which slots were written
+        self.written: Int64 = np.zeros(self.slots + scratch, np.int64)  # the last of them, a slot
 
     @staticmethod
     def slot_bytes(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -54,8 +58,14 @@ class KvCache:
         bits = (words[:, None] >> np.arange(self.page_size, dtype=np.uint32)) & 1
         self.masked[: self.slots].reshape(self.pages, self.page_size)[pages] = bits.astype(np.bool_)
 
+    def stamp(self, slots: NDArray[np.integer[Any]]) -> None:
+        """Notes that slots are being written."""
+        self.clock += 1
+        self.written[slots] = self.clock
+
     def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
         """Copies slots with their masks, as if one after the other."""
+        self.stamp(targets)
         for start, end in _independent_runs(sources, targets):
             source, target = sources[start:end], targets[start:end]
             self.masked[target] = self.masked[source]

@@ -1,7 +1,8 @@
 """`pie-py bench completion`: time per output token against an ideal loop, and vLLM where it is.
 
 All peers run the same checkpoint in the same run, one after the other, in rounds: prompts of random
-tokens, greedy, no stop token. The time per token is that between an instance's first and last token.
+tokens, greedy, no stop token. Prefill is in nobody's figure: the time per token is taken while all the
+instances decode, from the moment that the last of them has its first token.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from pie_py.config import ModelConfig
 async def _milliseconds_a_token(
     endpoint: str, program: bytes, batch: int, prompt: int, tokens: int
 ) -> float:
-    """Median over the instances of the time per token after the first, ms."""
-    figures: list[float] = []
+    """Median over the instances of the time per token while all decode, ms."""
+    times: list[list[int]] = []
     async with Client(endpoint) as client:
         digest = await client.upload(program, name="bench")
         vocabulary = (await client.models())[0]["vocab_size"]
@@ -35,15 +35,27 @@ async def _milliseconds_a_token(
         async def one(seed: int) -> None:
             text = random_prompt(prompt, vocabulary, seed)
             instance = await client.launch(digest, ["complete", text, str(tokens)])
-            await instance.receive()
-            first = time.perf_counter()
-            await instance.receive()
-            figures.append((time.perf_counter() - first) / (tokens - 1) * 1e3)
-            await instance.result()
+            times.append(json.loads(await instance.result()))
 
         async with anyio.create_task_group() as tasks:
             for seed in range(batch):
                 tasks.start_soon(one, seed)
+    return _decoding(times)
+
+
+def _decoding(times: list[list[int]]) -> float:
+    """Milliseconds a token, of instances' token times in ns, from the last first token on.
+
+    Raises:
+        RuntimeError: if some had ended before others began: too few tokens to measure anything.
+    """
+    start = max(own[0] for own in times)
+    figures = []
+    for own in times:
+        after = sum(time > start for time in own)
+        if after < 2:
+            raise RuntimeError("the instances hardly overlap: ask for more --tokens")
+        figures.append((own[-1] - own[-after]) / (after - 1) / 1e6)
     return statistics.median(figures)
 
 

@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend, PreparedAttention
 from pie_inference.attention.sequences import Sequences
+from pie_inference.attention.window import DecodeWindow
 from pie_inference.kv_cache import KvCache
 
 MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
 GROUP_COST = 1024  # work of a further group, in gathered keys
+MAX_WINDOWS = (
+    4  # decoding groups, of sequences of similar length, that keep their keys side by side
+)
 
 Int64 = NDArray[np.int64]
 
@@ -42,6 +46,7 @@ class _Group:
     queries: int  # padded
     keys: int  # padded
     key_index: torch.Tensor | slice  # [batch * keys] slots; a range if they are consecutive
+    window: DecodeWindow | None  # holds the keys, in the place of the index
     rows: torch.Tensor | None  # [batch * queries] inputs, None if all inputs in order
     real: torch.Tensor | None  # rows that are not padding, None if all
     mask: torch.Tensor | None  # [batch, 1, queries, keys], added to the scores
@@ -57,10 +62,14 @@ class TorchAttention(AttentionBackend):
         self.cache = cache
         self.heads = heads
         self._gathered = cache.data.new_empty(0)
+        self._windows: list[DecodeWindow] = []  # one a decoding group
+        self._windows_used = 0
 
     def prepare(self, sequences: Sequences) -> PreparedAttention:
         """Groups the sequences and makes their indices and masks."""
         keys = _KeySlots(sequences)
+        self.cache.stamp(sequences.input_slots)
+        self._windows_used = 0
         row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
         groups = [
             self._group(sequences, keys, members)
@@ -78,7 +87,8 @@ class TorchAttention(AttentionBackend):
         most_queries, most_keys = int(queries.max()), int(lengths.max())
         # Padding repeats a row of the same piece: nothing of another sequence comes in.
         columns = np.minimum(np.arange(most_keys), lengths[:, None] - 1)
-        slots = keys.slots[keys.starts[sequence][:, None] + columns].reshape(-1)
+        matrix = keys.slots[keys.starts[sequence][:, None] + columns]
+        slots = matrix.reshape(-1)
         lanes = np.arange(most_queries)
         inputs = sequences.input_starts[sequence] + first
         rows = (inputs[:, None] + np.minimum(lanes, queries[:, None] - 1)).reshape(-1)
@@ -95,11 +105,18 @@ class TorchAttention(AttentionBackend):
             if hidden_rows.size:
                 blank = self._tensor(hidden_rows)
             mask = self._additive(seen)
+        window: DecodeWindow | None = None
+        key_index: torch.Tensor | slice | None = _as_slice(slots)
+        if key_index is None:
+            if most_queries == 1 and len(pieces) > 1:
+                window = self._open_window(matrix, lengths)
+            key_index = slice(0, 0) if window else self._tensor(slots)
         return _Group(
             batch=len(pieces),
             queries=most_queries,
             keys=most_keys,
-            key_index=_as_slice(slots) or self._tensor(slots),
+            key_index=key_index,
+            window=window,
             rows=None if not padded and rows.size == total else self._tensor(rows),
             real=(
                 self._tensor(np.flatnonzero((lanes < queries[:, None]).reshape(-1)))
@@ -111,6 +128,19 @@ class TorchAttention(AttentionBackend):
             blank=blank,
         )
 
+    def _open_window(self, slots: Int64, lengths: Int64) -> DecodeWindow | None:
+        """The window of the next decoding group, or None if it would be too large."""
+        if self._windows_used == MAX_WINDOWS:
+            return None
+        if self._windows_used == len(self._windows):
+            self._windows.append(DecodeWindow(self.cache))
+        window = self._windows[self._windows_used]
+        if not window.fits(*slots.shape):
+            return None
+        self._windows_used += 1
+        window.open(slots, lengths)
+        return window
+
     def _additive(self, seen: NDArray[np.bool_]) -> torch.Tensor:
         data = self.cache.data
         hidden = torch.from_numpy(~seen).unsqueeze(1).to(data.device)
@@ -120,6 +150,8 @@ class TorchAttention(AttentionBackend):
 
     def gather(self, layer: int, group: _Group) -> torch.Tensor:
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
+        if group.window is not None:
+            return group.window.read(layer, group.keys)
         rows: torch.Tensor = self.cache.rows[layer]
         if isinstance(group.key_index, slice):
             found = rows[group.key_index]
@@ -143,6 +175,10 @@ class _TorchPrepared(PreparedAttention):
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         self._backend.cache.rows[layer].index_copy_(0, self._slots, keys_values)
+        for group in self._groups:
+            if group.window is not None:
+                own = keys_values if group.rows is None else keys_values[group.rows]
+                group.window.store(layer, own)
 
     def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor | None = None

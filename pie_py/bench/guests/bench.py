@@ -14,7 +14,7 @@ async def main(args: list[str]) -> str:
             session.send("launched")
             await complete(prompt, int(tokens))
         case ["complete", prompt, tokens]:
-            await complete(prompt, int(tokens), tell=True)
+            return json.dumps(await complete(prompt, int(tokens)))
         case ["calls", count]:
             return json.dumps(calls(int(count)))
         case ["idle", seconds]:
@@ -22,15 +22,11 @@ async def main(args: list[str]) -> str:
     return ""
 
 
-async def complete(prompt: str, tokens: int, tell: bool = False) -> None:
-    """Continues token ids greedily, whatever the model's stop tokens; tells of first and last."""
+async def complete(prompt: str, tokens: int) -> list[int]:
+    """Continues token ids greedily, whatever the model's stop tokens; when each token came, ns."""
     context = Context(Model.load()).append(json.loads(prompt))
     generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[])
-    count = 0
-    async for _ in generator.stream_tokens():
-        count += 1
-        if tell and count in (1, tokens):
-            session.send("token")
+    return [raw.monotonic_now() async for _ in generator.stream_tokens()]
 
 
 def calls(count: int) -> dict[str, float]:

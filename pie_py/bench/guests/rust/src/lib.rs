@@ -14,9 +14,11 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         // The paper's: acknowledge, then complete (section 7).
         ["launch", prompt, tokens] => {
             session::send("launched")?;
-            complete(prompt, number(tokens)?, false).await?;
+            complete(prompt, number(tokens)?).await?;
         }
-        ["complete", prompt, tokens] => complete(prompt, number(tokens)?, true).await?,
+        ["complete", prompt, tokens] => {
+            return Ok(format!("{:?}", complete(prompt, number(tokens)?).await?));
+        }
         ["calls", count] => return calls(number(count)?),
         ["idle", seconds] => runtime::sleep(Duration::from_secs(number(seconds)? as u64)).await?,
         _ => return Err(Error::usage("launch | complete | calls | idle")),
@@ -24,8 +26,8 @@ async fn main(arguments: Vec<String>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Continues token ids greedily, whatever the model's stop tokens; tells of first and last.
-async fn complete(prompt: &str, tokens: usize, tell: bool) -> Result {
+/// Continues token ids greedily, whatever the model's stop tokens; when each token came, ns.
+async fn complete(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
     let prompt: Vec<u32> = prompt
         .trim_matches(['[', ']'])
         .split(',')
@@ -34,13 +36,11 @@ async fn complete(prompt: &str, tokens: usize, tell: bool) -> Result {
     let mut context = Context::new(&Model::load()?)?;
     context.append(&prompt)?;
     let mut generator = context.generate(Sampler::greedy()).max_tokens(tokens).stop_tokens([]);
+    let mut times = Vec::with_capacity(tokens);
     while generator.next_token().await?.is_some() {
-        let count = generator.tokens_generated();
-        if tell && (count == 1 || count == tokens) {
-            session::send("token")?;
-        }
+        times.push(runtime::monotonic_now());
     }
-    Ok(())
+    Ok(times)
 }
 
 /// Median nanoseconds of calls that the control layer answers, over blocks of 100, as JSON.
