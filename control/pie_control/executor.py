@@ -33,9 +33,9 @@ class Executor:
     def __init__(
         self,
         on_end: Callable[[Instance, State, str], None],
-        after_turn: Callable[[], None],
+        after_turn: Callable[[bool], None],
     ) -> None:
-        """Takes what to call when an instance ends, and after every turn (the dispatcher)."""
+        """Takes what to call when an instance ends, and after every turn, with whether a result began it."""
         self._on_end = on_end
         self._after_turn = after_turn
         self._ready: deque[Instance] = deque()
@@ -74,7 +74,7 @@ class Executor:
             if deliver is not None:
                 deliver()
             self._run_ready(TURN_NS if deliver is None else RESULT_TURN_NS)
-            self._after_turn()
+            self._after_turn(deliver is not None)
         finally:
             self._in_turn = False
             if self._ready or self._background:

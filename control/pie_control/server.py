@@ -56,7 +56,7 @@ class _Server:
         lifecycle = Lifecycle(config, engine, Linker(engine, FUNCTIONS), programs)
         self._link = WorkerLink(config)
         self._host = Host(
-            executor=Executor(on_end=lifecycle.end, after_turn=self._pump),
+            executor=Executor(on_end=lifecycle.end, after_turn=self._after_turn),
             timers=Timers(),
             lifecycle=lifecycle,
         )
@@ -88,7 +88,11 @@ class _Server:
             finally:
                 host.lifecycle.end_all("the server stops")
 
-    def _pump(self) -> None:
+    def _after_turn(self, result: bool) -> None:
+        # Between two steps the worker comes first: it is idle. What new instances say goes out before the
+        # worker takes the cores for their prompts.
+        if not result:
+            self._rpc.flush()
         self._dispatcher.pump()
 
     def _worker_ready(self, hello: Hello) -> None:

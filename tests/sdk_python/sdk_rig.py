@@ -268,7 +268,7 @@ class Rig:
         lifecycle.models_ready = trio.Event()
         lifecycle._loading = {}  # locks of the last event loop
         host = Host(
-            executor=Executor(on_end=lifecycle.end, after_turn=lambda: dispatcher.pump()),
+            executor=Executor(on_end=lifecycle.end, after_turn=lambda result: dispatcher.pump()),
             timers=Timers(),
             lifecycle=lifecycle,
         )

@@ -164,7 +164,7 @@ class RpcServer:
         fd = descriptor(self._socket)
         while True:
             self._take_in()
-            self._send_ready()
+            self.flush()
             if self._has_work():
                 await trio.lowlevel.checkpoint()
                 continue
@@ -398,7 +398,7 @@ class RpcServer:
             self._ready[outlet] = None
             self._wake()
 
-    def _send_ready(self) -> None:
+    def flush(self) -> None:
         """Sends one message of every stream that may have one; those with more stay for the next turn."""
         ready = list(self._ready)
         self._ready.clear()
