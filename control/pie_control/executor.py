@@ -80,6 +80,10 @@ class Executor:
             if self._ready or self._background:
                 self._work.set()
 
+    def give_another(self) -> None:
+        """Another turn comes soon, with or without guests that are ready."""
+        self._work.set()
+
     async def run(self) -> None:
         """Gives turns for as long as there is work, until cancelled."""
         while True:

@@ -97,18 +97,43 @@ class Lifecycle:
         detached: bool = False,
         parent: Instance | None = None,
     ) -> Instance:
-        """Starts an instance and returns it at once; its first turn comes with the next ones.
+        """Starts an instance, after waiting for its code and for a model where that is needed.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are alive, `worker-lost` if no model is there.
+            ApiError: as `start`; `worker-lost` if no model comes.
             ProgramRejected: if the program cannot run here.
         """
-        component = await self.prepare(program)
+        await self.prepare(program)
         if not self.models_ready.is_set():
             with trio.move_on_after(MODEL_WAIT_SECONDS):
                 await self.models_ready.wait()
         if not self.models_ready.is_set():
             raise ApiError("worker-lost", "the inference worker does not come back; see its log")
+        return self.start(program, args, user, detached=detached, parent=parent)
+
+    def can_start(self, program: Program) -> bool:
+        """Whether `start` may be called: the code is compiled and a model is there."""
+        return self._component_of(program) is not None and self.models_ready.is_set()
+
+    def _component_of(self, program: Program) -> Component | None:
+        return self._python if program.kind == "python" else self._components.get(program.hash)
+
+    def start(
+        self,
+        program: Program,
+        args: list[str],
+        user: str,
+        *,
+        detached: bool = False,
+        parent: Instance | None = None,
+    ) -> Instance:
+        """Starts an instance and returns it at once; its first turn comes with the next ones.
+
+        Raises:
+            ApiError: `limit-exceeded` if too many are alive.
+        """
+        component = self._component_of(program)
+        assert component is not None
         if len(self._live) >= self._config.max_instances:
             raise ApiError(
                 "limit-exceeded",

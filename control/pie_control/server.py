@@ -93,6 +93,9 @@ class _Server:
         # worker takes the cores for their prompts.
         if not result:
             self._rpc.flush()
+            if self._rpc.has_requests() and self._dispatcher.may_gather():
+                self._host.executor.give_another()
+                return
         self._dispatcher.pump()
 
     def _worker_ready(self, hello: Hello) -> None:

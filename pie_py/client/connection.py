@@ -37,6 +37,7 @@ from pie_py.wire.rpc import (
 )
 
 RECONNECT_MS = 50
+JOINED_FRAMES = 16  # in one message; with more the server would wait for what it could do meanwhile
 MAX_CALLS = 4000  # at once; the server allows a few more
 HANDSHAKE_FAILURES = (
     zmq.Event.HANDSHAKE_FAILED_AUTH
@@ -360,11 +361,14 @@ class Connection:
     def _send(self, frame: bytes) -> None:
         """Sends a frame at once, or with others of the same turn of the event loop.
 
-        Every message costs a wakeup of ZeroMQ's thread, so hundreds of requests go as one.
+        Every message costs a wakeup of ZeroMQ's thread, so requests made together go together.
         """
         self._said = anyio.current_time()
         if self._flush_due.is_set():
             self._outgoing.append(frame)
+            if len(self._outgoing) == JOINED_FRAMES:
+                frames, self._outgoing = self._outgoing, []
+                self._send_now(frames)
         else:
             self._flush_due.set()
             self._send_now([frame])

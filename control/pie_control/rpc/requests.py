@@ -178,7 +178,7 @@ class Requests:
 
     # Instances
 
-    async def _launch(self, session: Session, params: Params) -> Answer:
+    def _launch(self, session: Session, params: Params) -> Answer | Awaitable[Answer]:
         program = self._programs.find(params.text("program"), session.user)
         args, detached = params.texts("args"), params.flag("detached")
         window = params.number("window", DEFAULT_WINDOW)
@@ -186,11 +186,27 @@ class Requests:
             raise ApiError(
                 "limit-exceeded", f"the arguments have more than {MAX_ARGUMENT_BYTES} characters"
             )
-        instance = await self._host.lifecycle.launch(program, args, session.user, detached=detached)
+        lifecycle = self._host.lifecycle
+        if not lifecycle.can_start(program):
+            return self._launch_later(session, program, args, detached, window)
+        instance = lifecycle.start(program, args, session.user, detached=detached)
+        return self._launched(session, instance, detached, window)
+
+    async def _launch_later(
+        self, session: Session, program: Program, args: list[str], detached: bool, window: int
+    ) -> Answer:
+        lifecycle = self._host.lifecycle
+        instance = await lifecycle.launch(program, args, session.user, detached=detached)
+        return self._launched(session, instance, detached, window)
+
+    def _launched(
+        self, session: Session, instance: Instance, detached: bool, window: int
+    ) -> Answer:
         outlet = self._outlet_of(instance)
         outlet.lives_alone = detached
         if not detached:
             self._read(session, outlet, window)
+        program = instance.program
         return {"instance": instance.id, "program": program.name, "hash": program.hash}
 
     def _attach(self, session: Session, params: Params) -> Answer:

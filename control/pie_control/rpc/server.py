@@ -175,6 +175,13 @@ class RpcServer:
     def _has_work(self) -> bool:
         return bool(self._ready) or has_input(self._socket)
 
+    def has_requests(self) -> bool:
+        """Whether clients wait at the door; if so, they are let in soon."""
+        waiting = has_input(self._socket)
+        if waiting:
+            self._wake()  # asking has taken the edge that the sleeper waits for
+        return waiting
+
     def _wake(self) -> None:
         if self._sleep is not None:
             self._sleep.cancel()
