@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 
 import click
 
@@ -27,8 +27,7 @@ COMMANDS = {
 
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
-        # The benchmarks are a part that an installation may lack.
-        return [name for name, module in COMMANDS.items() if importlib.util.find_spec(module)]
+        return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = COMMANDS.get(name)
