@@ -346,9 +346,11 @@ class Connection:
         except zmq.Again:
             return False
         self._heard = anyio.current_time()
-        if self._dead is None:
+        for frame in frames:
+            if self._dead is not None:
+                break
             try:
-                message = decode(frames[0])
+                message = decode(frame)
             except ValueError as error:
                 self._die(ConnectionLost(f"{self.endpoint.text} does not speak as agreed: {error}"))
             else:

@@ -127,10 +127,6 @@ class Outlet:
         self._next = first + len(items)
         return Items(self.instance.id, first, items) if items else None
 
-    def untake(self, items: Items) -> None:
-        """Gives a message back that could not be sent."""
-        self._next = items.first
-
     def _watch(self) -> None:
         if not self._watching:
             self._watching = True

@@ -55,6 +55,7 @@ log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
 TURN_NS = 2_000_000  # of messages taken in before others have their turn
+JOINED_FRAMES = 64  # in one ZeroMQ message
 QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
 
 
@@ -93,6 +94,7 @@ class RpcServer:
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._nursery: trio.Nursery
         self._socket: zmq.Socket[bytes]
+        self._outgoing: dict[Session, None] = {}  # have frames to be sent
         self._sleep: trio.CancelScope | None = None
         self._secure = False
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
@@ -173,7 +175,7 @@ class RpcServer:
             self._sleep = None
 
     def _has_work(self) -> bool:
-        return bool(self._ready) or has_input(self._socket)
+        return bool(self._ready or self._outgoing) or has_input(self._socket)
 
     def has_requests(self) -> bool:
         """Whether clients wait at the door; if so, they are let in soon."""
@@ -209,7 +211,7 @@ class RpcServer:
             self._hello(peer, message, _user(frame) if self._secure else LOCAL_USER)
             return
         if session is None:
-            self._send_to(peer, Who())
+            self._refuse(peer, Who())
             return
         session.heard = trio.current_time()
         if session.gone_at is not None:
@@ -235,7 +237,7 @@ class RpcServer:
 
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
         if hello.protocol != PROTOCOL:
-            self._send_to(
+            self._refuse(
                 peer,
                 Refused(
                     "unsupported",
@@ -245,14 +247,14 @@ class RpcServer:
             )
             return
         if len(hello.session) != SESSION_BYTES:
-            self._send_to(peer, Refused("invalid-argument", "a session id has 16 bytes"))
+            self._refuse(peer, Refused("invalid-argument", "a session id has 16 bytes"))
             return
         key = (user, hello.session)
         session = self._sessions.get(key)
         resumed = session is not None
         if session is None:
             if len(self._sessions) >= MAX_SESSIONS:
-                self._send_to(peer, Refused("busy", f"{MAX_SESSIONS} sessions are open; try later"))
+                self._refuse(peer, Refused("busy", f"{MAX_SESSIONS} sessions are open; try later"))
                 return
             session = Session(hello.session, user, trio.current_time(), peer)
             self._sessions[key] = session
@@ -260,6 +262,7 @@ class RpcServer:
         # A client says hello again after its connection broke: the old one counts no more.
         if session.peer is not None:
             self._peers.pop(session.peer, None)
+            session.outgoing.clear()
         previous = self._peers.get(peer)
         if previous is not None and previous is not session:
             self._gone(previous)
@@ -302,7 +305,8 @@ class RpcServer:
             outlet.absent()
 
     def _forget(self, session: Session) -> None:
-        """The session ends for good."""
+        """The session ends for good, after what it has been told."""
+        self._send_joined(session)
         if session.peer is not None:
             self._peers.pop(session.peer, None)
         self._sessions.pop((session.user, session.id), None)
@@ -406,7 +410,7 @@ class RpcServer:
             self._wake()
 
     def flush(self) -> None:
-        """Sends one message of every stream that may have one; those with more stay for the next turn."""
+        """Sends what waits: of every stream one message; those with more stay for the next turn."""
         ready = list(self._ready)
         self._ready.clear()
         for outlet in ready:
@@ -416,34 +420,44 @@ class RpcServer:
             items = outlet.take()
             if items is None:
                 continue
-            if self._transmit(session, encode(items)):
-                self._ready[outlet] = None
-            else:
-                outlet.untake(items)
+            self._transmit(session, encode(items))
+            self._ready[outlet] = None
+        for session in list(self._outgoing):
+            self._send_joined(session)
 
     # Sending
 
-    def _post(self, session: Session, message: ToClient) -> bool:
-        return self._transmit(session, encode(message))
+    def _post(self, session: Session, message: ToClient) -> None:
+        self._transmit(session, encode(message))
 
-    def _transmit(self, session: Session, frame: bytes) -> bool:
-        """Sends to a session. A connection that is gone or takes nothing is given up: the client resumes."""
+    def _transmit(self, session: Session, frame: bytes) -> None:
+        """Sends to a session, with all else that goes to it this turn: a message costs more than a frame."""
         if session.peer is None:
-            return False
-        if self._transmit_to(session.peer, frame):
-            return True
+            return
+        session.outgoing.append(frame)
+        self._outgoing[session] = None
+        if len(session.outgoing) >= JOINED_FRAMES:
+            self._send_joined(session)
+        else:
+            self._wake()
+
+    def _send_joined(self, session: Session) -> None:
+        """A connection that is gone or takes nothing is given up: the client resumes."""
+        self._outgoing.pop(session, None)
+        frames, session.outgoing = session.outgoing, []
+        if session.peer is None or not frames or self._send_to(session.peer, frames):
+            return
         self._peers.pop(session.peer, None)
         session.peer = None
         self._gone(session)
-        return False
 
-    def _send_to(self, peer: bytes, message: ToClient) -> None:
-        self._transmit_to(peer, encode(message))
+    def _refuse(self, peer: bytes, message: ToClient) -> None:
+        """Answers a connection that has no session."""
+        self._send_to(peer, [encode(message)])
 
-    def _transmit_to(self, peer: bytes, frame: bytes) -> bool:
+    def _send_to(self, peer: bytes, frames: list[bytes]) -> bool:
         try:
-            self._socket.send(peer, zmq.SNDMORE | zmq.NOBLOCK)
-            self._socket.send(frame, zmq.NOBLOCK)
+            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK)
         except zmq.ZMQError:  # EHOSTUNREACH: it is gone; EAGAIN: its queue is full
             return False
         if self._sleep is not None and has_input(self._socket):

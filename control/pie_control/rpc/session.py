@@ -41,7 +41,7 @@ class Pending:
     scope: trio.CancelScope | None = None  # of the task that works on it
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
     """State of one client at the server."""
 
@@ -55,6 +55,7 @@ class Session:
     answer_bytes: int = 0
     streams: dict[str, Outlet] = field(default_factory=dict)  # by instance
     uploads: dict[str, Upload] = field(default_factory=dict)  # by content hash
+    outgoing: list[bytes] = field(default_factory=list)  # frames that wait for the turn's end
     sending: set[str] = field(default_factory=set)  # instances with a message that waits for room
 
     @property
