@@ -25,6 +25,9 @@ log = structlog.get_logger("pie.worker")
 SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs more than looking
 PARENT_SECONDS = 0.5  # how often to look whether the parent lives
 LINGER_MS = 5000  # for the last message
+# On a CPU the control process and its clients want the same cores for a moment at a time, and everybody
+# waits for them; the worker's threads want them all the time.
+CPU_NICENESS = 5
 
 
 class WorkerConfig(BaseModel):
@@ -47,6 +50,8 @@ def run(endpoint: str, config: WorkerConfig) -> int:
     _exit_with_parent()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    if not torch.cuda.is_available():
+        os.nice(CPU_NICENESS)  # before torch starts its threads, which inherit it
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, LINGER_MS)
