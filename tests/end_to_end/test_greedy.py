@@ -78,10 +78,9 @@ def test_every_policy_gives_the_same(
     models = [{"source": str(checkpoint), "name": "test", "kv_pages": 256}]
     scheduler = {"policy": policy, "k": 3, "t_ms": 2.0}
     prompts = [prompt(5 + i, seed=200 + i) for i in range(4)]
-    with Server(short_folder, models=models, scheduler=scheduler) as server:
-        with server.client() as client:
-            program = client.upload(guests / "greedy.py")
-            instances = [client.launch(program, [json.dumps(p), "8"]) for p in prompts]
-            for tokens, instance in zip(prompts, instances, strict=True):
-                assert json.loads(instance.result()) == reference.greedy(checkpoint, tokens, 8)
-            assert client.server_info()["policy"] == policy
+    with Server(short_folder, models=models, scheduler=scheduler) as server, server.client() as client:
+        program = client.upload(guests / "greedy.py")
+        instances = [client.launch(program, [json.dumps(p), "8"]) for p in prompts]
+        for tokens, instance in zip(prompts, instances, strict=True):
+            assert json.loads(instance.result()) == reference.greedy(checkpoint, tokens, 8)
+        assert client.server_info()["policy"] == policy
