@@ -78,7 +78,10 @@ def test_every_policy_gives_the_same(
     models = [{"source": str(checkpoint), "name": "test", "kv_pages": 256}]
     scheduler = {"policy": policy, "k": 3, "t_ms": 2.0}
     prompts = [prompt(5 + i, seed=200 + i) for i in range(4)]
-    with Server(short_folder, models=models, scheduler=scheduler) as server, server.client() as client:
+    with (
+        Server(short_folder, models=models, scheduler=scheduler) as server,
+        server.client() as client,
+    ):
         program = client.upload(guests / "greedy.py")
         instances = [client.launch(program, [json.dumps(p), "8"]) for p in prompts]
         for tokens, instance in zip(prompts, instances, strict=True):
