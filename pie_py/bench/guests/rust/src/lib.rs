@@ -56,22 +56,22 @@ fn calls(count: usize) -> Result<String> {
         ("pool-stats", median_ns(count, || drop(allocate::pool_stats(queue)))),
     ];
     let fields: Vec<String> =
-        figures.iter().map(|(name, ns)| format!("\"{name}\": {ns:.1}")).collect();
+        figures.iter().map(|(name, ns)| format!("\"{name}\": {ns}")).collect();
     Ok(format!("{{{}}}", fields.join(", ")))
 }
 
 /// Median over blocks of the mean nanoseconds of a call within the block.
-fn median_ns(count: usize, call: impl Fn()) -> f64 {
-    let mut blocks: Vec<f64> = (0..(count / 100).max(1))
+fn median_ns(count: usize, call: impl Fn()) -> u64 {
+    let mut blocks: Vec<u64> = (0..(count / 100).max(1))
         .map(|_| {
             let start = runtime::monotonic_now();
             for _ in 0..100 {
                 call();
             }
-            (runtime::monotonic_now() - start) as f64 / 100.0
+            (runtime::monotonic_now() - start) / 100
         })
         .collect();
-    blocks.sort_by(f64::total_cmp);
+    blocks.sort_unstable();
     blocks[blocks.len() / 2]
 }
 
