@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import secrets
+import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
@@ -46,6 +46,7 @@ class Lifecycle:
         self._loading: dict[str, trio.Lock] = {}
         self._python: Component | None = None
         self._numbers = itertools.count(1)
+        self._random = random.Random()  # for names, which are no secrets
         self._live: dict[str, Instance] = {}
         self._ended: OrderedDict[str, Instance] = OrderedDict()
         self._ended_bytes = 0
@@ -145,7 +146,7 @@ class Lifecycle:
         limits = self._config.limits
         instance = Instance(
             next(self._numbers),
-            f"{program.name}-{secrets.token_hex(4)}",
+            f"{program.name}-{self._random.getrandbits(32):08x}",
             program,
             args,
             user,
