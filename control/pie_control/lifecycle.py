@@ -42,9 +42,8 @@ class Lifecycle:
         self._engine = engine
         self._linker = linker
         self.programs = programs
-        self._components: dict[str, Component] = {}  # by program hash
-        self._loading: dict[str, trio.Lock] = {}
-        self._python: Component | None = None
+        self._components: dict[str, Component] = {}  # by `_component_key`
+        self._loading: dict[str, trio.Lock] = {}  # by the same
         self._numbers = itertools.count(1)
         self._random = random.Random()  # for names, which are no secrets
         self._live: dict[str, Instance] = {}
@@ -63,29 +62,19 @@ class Lifecycle:
         Raises:
             ProgramRejected: if it cannot run here.
         """
-        if program.kind == "python":
-            return await self.python_runtime()
-        component = self._components.get(program.hash)
-        if component is None:
-            lock = self._loading.setdefault(program.hash, trio.Lock())
-            async with lock:
-                component = self._components.get(program.hash)
-                if component is None:
-                    wasm = await trio.to_thread.run_sync(Path(program.path).read_bytes)
-                    component = await trio.to_thread.run_sync(self._engine.load, wasm)
-                    self._components[program.hash] = component
-        return component
+        key = _component_key(program)
+        if key not in self._components:
+            async with self._loading.setdefault(key, trio.Lock()):
+                if key not in self._components:
+                    self._components[key] = await trio.to_thread.run_sync(self._load, program)
+        return self._components[key]
 
-    async def python_runtime(self) -> Component:
-        """The component that runs Python sources, built and compiled the first time."""
-        if self._python is None:
-            async with self._loading.setdefault("python runtime", trio.Lock()):
-                if self._python is None:
-                    self._python = await trio.to_thread.run_sync(self._load_python_runtime)
-        return self._python
-
-    def _load_python_runtime(self) -> Component:
-        return self._engine.load(runtime_component(self._config.cache_folder).read_bytes())
+    def _load(self, program: Program) -> Component:
+        if program.kind == "python":  # built and compiled the first time
+            path = runtime_component(self._config.cache_folder)
+        else:
+            path = Path(program.path)
+        return self._engine.load(path.read_bytes())
 
     # Instances
 
@@ -114,10 +103,7 @@ class Lifecycle:
 
     def can_start(self, program: Program) -> bool:
         """Whether `start` may be called: the code is compiled and a model is there."""
-        return self._component_of(program) is not None and self.models_ready.is_set()
-
-    def _component_of(self, program: Program) -> Component | None:
-        return self._python if program.kind == "python" else self._components.get(program.hash)
+        return _component_key(program) in self._components and self.models_ready.is_set()
 
     def start(
         self,
@@ -133,8 +119,7 @@ class Lifecycle:
         Raises:
             ApiError: `limit-exceeded` if too many are alive.
         """
-        component = self._component_of(program)
-        assert component is not None
+        component = self._components[_component_key(program)]
         if len(self._live) >= self._config.max_instances:
             raise ApiError(
                 "limit-exceeded",
@@ -336,3 +321,8 @@ class Lifecycle:
     def live_count(self) -> int:
         """Instances alive."""
         return len(self._live)
+
+
+def _component_key(program: Program) -> str:
+    """What a program runs in: its own component, or the one that all Python sources share."""
+    return "python" if program.kind == "python" else program.hash

@@ -72,7 +72,7 @@ class TextCodec:
 
     @cached_property
     def _template(self) -> jinja2.Template | None:
-        source = self._template_source()
+        source = self._template_source
         if source is None:
             return None
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
@@ -87,7 +87,7 @@ class TextCodec:
     @property
     def has_chat_template(self) -> bool:
         """Whether the folder has a chat template."""
-        return self._template_source() is not None
+        return self._template_source is not None
 
     def apply_chat_template(self, messages: str, add_generation_prompt: bool) -> str:
         """Renders a JSON list of messages.
@@ -109,6 +109,7 @@ class TextCodec:
         except (ValueError, TypeError, jinja2.TemplateError) as error:
             raise ApiError("invalid-argument", f"chat messages: {error}") from None
 
+    @cached_property
     def _template_source(self) -> str | None:
         file = self._folder / "chat_template.jinja"
         if file.is_file():

@@ -116,12 +116,7 @@ class Linker:
             raise WasmtimeError(symbols.take_error(error))
 
     def _callback(self, function: HostFunction) -> Any:
-        call, read, write = (
-            function.call,
-            _arguments_reader(function.params),
-            self._writer(function),
-        )
-        fail = self._failure(function)
+        call, read, write, fail = self._parts(function)
 
         def host_call(
             env: int, context: int, kind: int, args: int, nargs: int, results: int, nresults: int
@@ -137,12 +132,7 @@ class Linker:
         return symbols.HostCall(host_call)
 
     def _async_callback(self, function: HostFunction) -> Any:
-        call, read, write = (
-            function.call,
-            _arguments_reader(function.params),
-            self._writer(function),
-        )
-        fail = self._failure(function)
+        call, read, write, fail = self._parts(function)
 
         def host_call(
             env: int,
@@ -181,8 +171,10 @@ class Linker:
             return _write_nothing
         return writer(function.result)
 
-    def _failure(self, function: HostFunction) -> Failure:
-        return Failure(function, self._scratch)
+    def _parts(self, function: HostFunction) -> tuple[Callable[..., Any], Reader, Writer, Failure]:
+        """What a callback needs of its function, looked up once."""
+        read = _arguments_reader(function.params)
+        return function.call, read, self._writer(function), Failure(function, self._scratch)
 
 
 class Failure:

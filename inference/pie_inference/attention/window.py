@@ -29,7 +29,8 @@ class DecodeWindow:
     def __init__(self, cache: KvCache) -> None:
         self._cache = cache
         self._slots: Int64 = np.empty((0, 0), np.int64)  # [batch, keys] slot of each place
-        self._layers: list[torch.Tensor] = []  # [batch * keys, 2 * kv_heads * head_dim] each
+        self._memory: list[torch.Tensor] = []  # of the largest size so far, a layer each
+        self._layers: list[torch.Tensor] = []  # [batch * keys, 2 * kv_heads * head_dim] of it
         self._clock = -1  # of the pool, when the copies were made
         self._whole = False  # all layers were brought up to date
         self._stale: torch.Tensor | None = None  # places to copy in every layer
@@ -88,9 +89,9 @@ class DecodeWindow:
 
     def _resize(self, batch: int, room: int) -> None:
         rows = self._cache.rows
-        if not self._layers or self._layers[0].shape[0] < batch * room:
-            self._layers = [layer.new_zeros((batch * room, layer.shape[1])) for layer in rows]
-        self._layers = [layer[: batch * room] for layer in self._layers]
+        if not self._memory or self._memory[0].shape[0] < batch * room:
+            self._memory = [layer.new_zeros((batch * room, layer.shape[1])) for layer in rows]
+        self._layers = [layer[: batch * room] for layer in self._memory]
         self._slots = np.full((batch, room), -1, np.int64)
 
     def _tensor(self, array: Int64) -> torch.Tensor:
