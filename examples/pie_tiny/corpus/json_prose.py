@@ -74,6 +74,8 @@ PLACE = (
     Fact("guests", "list", "is visited by {}", maker=several(person)),
     Fact("goods", "list", "sells every {}", maker=several(thing)),
 )
+# Fields that have a predicate of their own: no made-up field may chance upon their names.
+TAKEN = frozenset(("name", "item", *(fact.field for fact in (*PERSON, *THING, *PLACE))))
 
 
 def typed_prose(random: Random, split: Split) -> tuple[str, dict[str, object]]:
@@ -92,7 +94,7 @@ def typed_prose(random: Random, split: Split) -> tuple[str, dict[str, object]]:
     sentences = _sentences(random, subject, predicates)
     if random.random() < 0.25:
         held = random.randint(2, 999)
-        while (noun := made_up(random, split)) in value:
+        while (noun := made_up(random, split)) in TAKEN:
             pass
         types[noun], value[noun] = "integer", held
         sentences.append(f"The {noun} of {_within(subject)} is {held}.")

@@ -16,12 +16,12 @@ from examples.pie_tiny.corpus.words import (
     invented,
 )
 
-# What stands for a value that is not a string, and so cannot be one.
-RESERVED = frozenset(("none", "yes", "no", "and"))
+# Syllables may chance upon a word that stands for a value of another type, or on a known name.
+RESERVED = frozenset(("none", "yes", "no", "and", *(name.lower() for name in (*PEOPLE, *PLACES))))
 
 
 def made_up(random: Random, split: Split) -> str:
-    """A made-up word that can be a string."""
+    """A made-up word that can be a string and is nobody's known name."""
     while (word := invented(random, split)) in RESERVED:
         pass
     return word

@@ -13,6 +13,7 @@ from examples.pie_tiny.corpus.sample import Sample, Split, chat
 from examples.pie_tiny.corpus.words import ADJECTIVES, ANIMALS, COLOURS, THINGS, invented
 
 WORDS = (*ANIMALS, *THINGS, *COLOURS, *ADJECTIVES)
+KNOWN = frozenset(WORDS)
 # Longer words would mostly test how far the model can look back, not whether it knows the operation.
 LONGEST = 9
 VOWELS = "aeiou"
@@ -38,7 +39,7 @@ def spelled(word: str) -> str:
 def _word(random: Random, split: Split) -> str:
     if not split.held_out and random.random() < 0.5:
         return random.choice(WORDS)
-    while len(word := invented(random, split)) > LONGEST:
+    while len(word := invented(random, split)) > LONGEST or word in KNOWN:
         pass
     return word
 
