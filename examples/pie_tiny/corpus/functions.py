@@ -1,0 +1,125 @@
+"""Function specifications for the tool-calling generators: names, parameters and estimated times.
+
+Names are drawn so widely (verb and noun, or made-up words) that a model cannot know them: it has to
+copy from the specification, and from the request the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from examples.pie_tiny.corpus.sample import Split
+from examples.pie_tiny.corpus.words import (
+    ADJECTIVES,
+    ANIMALS,
+    COLOURS,
+    PEOPLE,
+    PLACES,
+    THINGS,
+    invented,
+)
+
+VERBS = (
+    "fetch find send read write open close start stop check list count add remove update create book "
+    "order pay cancel print save load copy move rename sort merge plan call invite remind translate "
+    "measure compare lock unlock paint repair clean wash cook boil mix serve plant water feed hire pack "
+    "ship track rate post share play pause record scan draw"
+).split()
+NOUNS = (
+    "weather mail file table room flight hotel taxi train ticket meeting note report invoice photo song "
+    "video price stock order user account password address phone message letter parcel recipe pasta soup "
+    "salad garden tree flower window door light heater fan oven fridge car bike boat engine tyre map "
+    "route street city river bridge school course exam book page chapter word story game score team "
+    "player coach match goal plan task project budget salary tax bank loan bill shop cart item size "
+    "colour shape wall roof floor chair desk bed clock alarm calendar event guest gift card"
+).split()
+HELD_OUT_VERBS = "borrow deliver inspect polish collect compress launch rotate".split()
+HELD_OUT_NOUNS = "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
+PARAMETERS = (
+    "name city day count text receiver place size colour title topic amount owner person limit kind level code "
+    "key note date hour target source label unit length speed rank group"
+).split()
+
+Value = str | int
+
+
+@dataclass(frozen=True)
+class Function:
+    """A callable function as the prompt shows it.
+
+    Attributes:
+        name: an identifier.
+        parameters: the names of its parameters, all of them required.
+        estimate: how long a call is expected to take, in hundredths of a second (1 to 100).
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    estimate: int
+
+    @property
+    def specification(self) -> str:
+        """The line of the prompt: `fetch_weather(city, day) 0.35s`."""
+        return f"{self.name}({', '.join(self.parameters)}) {self.estimate / 100:.2f}s"
+
+
+def draw_functions(random: Random, split: Split, count: int) -> list[Function]:
+    """Functions with different names and, as far as there are enough, different estimates."""
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names[_name(random, split)] = None
+    estimates = random.sample(range(1, 101), count)
+    return [
+        Function(name, _parameters(random, split), estimate)
+        for name, estimate in zip(names, estimates, strict=True)
+    ]
+
+
+def draw_value(random: Random, split: Split) -> Value:
+    """An argument or a result: a word, a made-up name, two words or a number."""
+    draw = random.random()
+    if draw < 0.35:
+        return random.choice(random.choice(_WORDS))
+    if draw < 0.55:
+        return invented(random, split)
+    if draw < 0.7:
+        return f"{random.choice(ADJECTIVES)} {random.choice(ANIMALS)}"
+    return int(10 ** (random.random() * 3))
+
+
+def write_call(name: str, arguments: Sequence[tuple[str, Value]]) -> str:
+    """A call in Python's syntax: `fetch_weather(city="Paris", day=3)`."""
+    return f"{name}({', '.join(f'{key}={write_value(value)}' for key, value in arguments)})"
+
+
+def write_value(value: Value) -> str:
+    """A value as Python and JSON both write it."""
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+_WORDS: tuple[Sequence[str], ...] = (PEOPLE, PLACES, THINGS, COLOURS)
+
+
+def _name(random: Random, split: Split) -> str:
+    draw = random.random()
+    if draw < 0.25:
+        return f"{invented(random, split)}_{invented(random, split)}"
+    if draw < 0.4:
+        return f"{random.choice(VERBS)}_{invented(random, split)}"
+    if not split.held_out:
+        return f"{random.choice(VERBS)}_{random.choice(NOUNS)}"
+    # One held-out word is enough for a name that training never showed.
+    if draw < 0.7:
+        return f"{random.choice(HELD_OUT_VERBS)}_{random.choice(NOUNS)}"
+    return f"{random.choice(VERBS)}_{random.choice(HELD_OUT_NOUNS)}"
+
+
+def _parameters(random: Random, split: Split) -> tuple[str, ...]:
+    count = random.choice((0, 1, 1, 1, 2, 2, 3))
+    names: dict[str, None] = {}
+    while len(names) < count:
+        made_up = random.random() < 0.15
+        names[invented(random, split) if made_up else random.choice(PARAMETERS)] = None
+    return tuple(names)

@@ -1,0 +1,211 @@
+"""Trains pie-tiny or its drafter on the corpus.
+
+    python -m examples.pie_tiny.train --model pie-tiny --run RUN_FOLDER
+
+A run can be stopped at any moment and goes on from its last checkpoint when started again: the
+folder holds the checkpoint, the tokenizer, the log of losses and, at the end, the exported model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy
+from transformers import LlamaForCausalLM
+
+from examples.pie_tiny.data import Batch, batches
+from examples.pie_tiny.model import SIZES, build, export
+from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
+
+SEED = "pie-tiny"
+LOG_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how fast to train.
+
+    Attributes:
+        tokens: in all, padding included.
+        batch: tokens a step.
+        matrix_rate: peak learning rate of the hidden matrices (Muon).
+        other_rate: peak learning rate of embeddings and norms (AdamW).
+        warmup: share of the tokens over which the rates rise.
+        lengths: the curriculum: up to this share of the tokens, samples no longer than this.
+    """
+
+    tokens: int
+    batch: int = 8192
+    matrix_rate: float = 0.02
+    other_rate: float = 0.004
+    warmup: float = 0.01
+    lengths: tuple[tuple[float, int], ...] = ((0.12, 192), (0.4, 448), (1.0, 1024))
+
+    def rate(self, tokens: int) -> float:
+        """The factor of the peak rates after so many tokens: a warm-up, then a cosine down to 2 %."""
+        done = tokens / self.tokens
+        if done < self.warmup:
+            return done / self.warmup + 1e-3
+        angle = math.pi * min(1.0, (done - self.warmup) / (1 - self.warmup))
+        return 0.02 + 0.98 * 0.5 * (1 + math.cos(angle))
+
+    def longest(self, tokens: int) -> int:
+        """How long samples may be after so many tokens."""
+        return next(length for share, length in self.lengths if tokens <= share * self.tokens)
+
+
+class Trainer:
+    """One run: the model, its optimizers, and where in the corpus it is."""
+
+    def __init__(self, name: str, folder: Path, plan: Plan, device: torch.device, compiled: bool) -> None:
+        self.folder, self.plan, self.device = folder, plan, device
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "tokenizer.json").exists():
+            save_tokenizer(train_tokenizer(SEED), folder)
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.model: LlamaForCausalLM = build(name, self.tokenizer.get_vocab_size(), seed=1).to(device)
+        self.body: Any = torch.compile(self.model.model, dynamic=True) if compiled else self.model.model
+        self.optimizers = _optimizers(self.model, plan)
+        self.step, self.tokens, self.pool, self.position = 0, 0, 0, 0
+        self.seconds = 0.0
+        self._load()
+
+    def run(self, stop: "Stop", save_seconds: float = 120) -> bool:
+        """Trains until the plan is done or a stop is asked for; says whether it is done."""
+        log = (self.folder / "log.jsonl").open("a", encoding="utf-8")
+        with _progress() as progress, log:
+            bar = progress.add_task("training", total=self.plan.tokens, completed=self.tokens, loss=math.nan)
+            saved, losses = time.monotonic(), []
+            stream, longest = None, 0
+            while self.tokens < self.plan.tokens and not stop.asked:
+                if longest != (longest := self.plan.longest(self.tokens)) or stream is None:
+                    stream = batches(
+                        self.tokenizer, SEED, self.plan.batch, longest, self.pool, self.position
+                    )
+                started = time.monotonic()
+                losses.append(self._train(next(stream)))
+                self.seconds += time.monotonic() - started
+                if self.step % LOG_STEPS == 0:
+                    loss = sum(losses) / len(losses)
+                    losses.clear()
+                    entry = {"step": self.step, "tokens": self.tokens, "loss": round(loss, 4)}
+                    entry |= {"rate": round(self.plan.rate(self.tokens), 4), "seconds": round(self.seconds, 1)}
+                    log.write(json.dumps(entry) + "\n")
+                    log.flush()
+                    progress.update(bar, completed=self.tokens, loss=loss)
+                if time.monotonic() - saved > save_seconds:
+                    self.save()
+                    saved = time.monotonic()
+        self.save()
+        return self.tokens >= self.plan.tokens
+
+    def save(self) -> None:
+        """Writes the checkpoint; one that is cut short leaves the one before it."""
+        state = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "place": [self.step, self.tokens, self.pool, self.position, self.seconds],
+        }
+        part = self.folder / "checkpoint.part"
+        with part.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.folder / "checkpoint.pt")
+
+    def _load(self) -> None:
+        file = self.folder / "checkpoint.pt"
+        if not file.exists():
+            return
+        state = torch.load(file, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step, self.tokens, self.pool, self.position, self.seconds = state["place"]
+
+    def _train(self, batch: Batch) -> float:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * self.plan.rate(self.tokens)
+        ids = batch.ids.to(self.device)
+        targets = batch.targets.to(self.device).flatten()
+        learned = (targets != IGNORED).nonzero()[:, 0]
+        with torch.autocast(self.device.type, torch.bfloat16):
+            hidden = self.body(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
+            logits = self.model.lm_head(hidden[learned])
+        loss = cross_entropy(logits.float(), targets[learned])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step += 1
+        self.tokens += batch.ids.numel()
+        self.pool, self.position = batch.pool, batch.position
+        return float(loss.detach())
+
+
+class Stop:
+    """Whether SIGINT or SIGTERM has asked the run to end after the step under way."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
+def _optimizers(model: LlamaForCausalLM, plan: Plan) -> list[torch.optim.Optimizer]:
+    """Muon for the hidden matrices, AdamW for embeddings and norms, which Muon is not meant for."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    muon = torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.01)
+    adam = torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    for optimizer, peak in ((muon, plan.matrix_rate), (adam, plan.other_rate)):
+        for group in optimizer.param_groups:
+            group["peak"] = peak
+    return [muon, adam]
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} tokens, loss {task.fields[loss]:.3f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+
+
+@click.command()
+@click.option("--model", type=click.Choice(list(SIZES)), default="pie-tiny")
+@click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
+@click.option("--tokens", default=60_000_000, help="How many to train on, in all.")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--compile/--no-compile", "compiled", default=True, help="Half as fast again, after a minute.")
+def main(model: str, folder: Path, tokens: int, device: str, compiled: bool) -> None:
+    """Trains a model, or goes on where a run was stopped, and exports it to RUN/model."""
+    trainer = Trainer(model, folder, Plan(tokens), torch.device(device), compiled)
+    if not trainer.run(Stop()):
+        raise SystemExit("stopped; run the same command again to go on")
+    export(trainer.model, folder / "model")
+    save_tokenizer(trainer.tokenizer, folder / "model")
+    click.echo(f"{trainer.tokens:,} tokens in {trainer.seconds / 60:.0f} minutes: {folder / 'model'}")
+
+
+if __name__ == "__main__":
+    main()
