@@ -61,7 +61,10 @@ def _pool_batches(
     tokenizer: Tokenizer, seed: str, tokens: int, longest: int, pool: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     samples = [draw(seed, number, Split()) for number in range(pool * POOL, (pool + 1) * POOL)]
-    rows = sorted((row for row in encode(tokenizer, samples) if len(row[0]) <= longest), key=lambda r: len(r[0]))
+    rows = sorted(
+        (row for row in encode(tokenizer, samples) if len(row[0]) <= longest),
+        key=lambda r: len(r[0]),
+    )
     made = []
     while rows:
         length = -(-len(rows[-1][0]) // PADDING) * PADDING

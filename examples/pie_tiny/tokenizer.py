@@ -43,13 +43,17 @@ def train_tokenizer(seed: str) -> Tokenizer:
     are learnt, and only after them come those that join a space to a word's first token. So a name
     copied from a sentence into a call is copied token by token.
     """
-    texts = [piece.text for number in range(SAMPLES) for piece in draw(seed, number, Split()).pieces]
+    texts = [
+        piece.text for number in range(SAMPLES) for piece in draw(seed, number, Split()).pieces
+    ]
     inside = Tokenizer(models.BPE())
     space = pre_tokenizers.Split(" ", "isolated")
     inside.pre_tokenizer = pre_tokenizers.Sequence([space, _digits(), _bytes()])
     trainer = trainers.BpeTrainer(
         vocab_size=ENTRIES - AFTER_SPACE,
-        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS],
+        special_tokens=[
+            AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS
+        ],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -65,7 +69,9 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BEGIN,
         "eos_token": END,
-        "additional_special_tokens": [token for token in SPECIAL_TOKENS if token not in (BEGIN, END)],
+        "additional_special_tokens": [
+            token for token in SPECIAL_TOKENS if token not in (BEGIN, END)
+        ],
         "clean_up_tokenization_spaces": False,
         "model_max_length": CONTEXT,
     }
@@ -98,10 +104,15 @@ def _most_common_after_space(tokenizer: Tokenizer, texts: list[str]) -> list[str
     counts: Counter[str] = Counter()
     for encoding in tokenizer.encode_batch(texts, add_special_tokens=False):
         tokens = encoding.tokens
-        counts.update(after for before, after in pairwise(tokens) if before == SPACE and after != SPACE)
+        counts.update(
+            after for before, after in pairwise(tokens) if before == SPACE and after != SPACE
+        )
     for token in SPECIAL_TOKENS:
         del counts[token]
-    return [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:AFTER_SPACE]]
+    return [
+        token
+        for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:AFTER_SPACE]
+    ]
 
 
 def _with_spaces(inside: Tokenizer, firsts: list[str]) -> Tokenizer:

@@ -69,14 +69,20 @@ class Plan:
 class Trainer:
     """One run: the model, its optimizers, and where in the corpus it is."""
 
-    def __init__(self, name: str, folder: Path, plan: Plan, device: torch.device, compiled: bool) -> None:
+    def __init__(
+        self, name: str, folder: Path, plan: Plan, device: torch.device, compiled: bool
+    ) -> None:
         self.folder, self.plan, self.device = folder, plan, device
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "tokenizer.json").exists():
             save_tokenizer(train_tokenizer(SEED), folder)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.model: LlamaForCausalLM = build(name, self.tokenizer.get_vocab_size(), seed=1).to(device)
-        self.body: Any = torch.compile(self.model.model, dynamic=True) if compiled else self.model.model
+        self.model: LlamaForCausalLM = build(name, self.tokenizer.get_vocab_size(), seed=1).to(
+            device
+        )
+        self.body: Any = (
+            torch.compile(self.model.model, dynamic=True) if compiled else self.model.model
+        )
         self.optimizers = _optimizers(self.model, plan)
         self.step, self.tokens, self.pool, self.position = 0, 0, 0, 0
         self.seconds = 0.0
@@ -86,7 +92,9 @@ class Trainer:
         """Trains until the plan is done or a stop is asked for; says whether it is done."""
         log = (self.folder / "log.jsonl").open("a", encoding="utf-8")
         with _progress() as progress, log:
-            bar = progress.add_task("training", total=self.plan.tokens, completed=self.tokens, loss=math.nan)
+            bar = progress.add_task(
+                "training", total=self.plan.tokens, completed=self.tokens, loss=math.nan
+            )
             saved, losses = time.monotonic(), []
             stream, longest = None, 0
             while self.tokens < self.plan.tokens and not stop.asked:
@@ -101,7 +109,10 @@ class Trainer:
                     loss = sum(losses) / len(losses)
                     losses.clear()
                     entry = {"step": self.step, "tokens": self.tokens, "loss": round(loss, 4)}
-                    entry |= {"rate": round(self.plan.rate(self.tokens), 4), "seconds": round(self.seconds, 1)}
+                    entry |= {
+                        "rate": round(self.plan.rate(self.tokens), 4),
+                        "seconds": round(self.seconds, 1),
+                    }
                     log.write(json.dumps(entry) + "\n")
                     log.flush()
                     progress.update(bar, completed=self.tokens, loss=loss)
@@ -174,7 +185,9 @@ def _optimizers(model: LlamaForCausalLM, plan: Plan) -> list[torch.optim.Optimiz
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.01)
-    adam = torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    adam = torch.optim.AdamW(
+        others, lr=plan.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+    )
     for optimizer, peak in ((muon, plan.matrix_rate), (adam, plan.other_rate)):
         for group in optimizer.param_groups:
             group["peak"] = peak
@@ -193,10 +206,14 @@ def _progress() -> Progress:
 
 @click.command()
 @click.option("--model", type=click.Choice(list(SIZES)), default="pie-tiny")
-@click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
+@click.option(
+    "--run", "folder", type=click.Path(path_type=Path), required=True, help="Folder of the run."
+)
 @click.option("--tokens", default=60_000_000, help="How many to train on, in all.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-@click.option("--compile/--no-compile", "compiled", default=True, help="Half as fast again, after a minute.")
+@click.option(
+    "--compile/--no-compile", "compiled", default=True, help="Half as fast again, after a minute."
+)
 def main(model: str, folder: Path, tokens: int, device: str, compiled: bool) -> None:
     """Trains a model, or goes on where a run was stopped, and exports it to RUN/model."""
     trainer = Trainer(model, folder, Plan(tokens), torch.device(device), compiled)
@@ -204,7 +221,9 @@ def main(model: str, folder: Path, tokens: int, device: str, compiled: bool) -> 
         raise SystemExit("stopped; run the same command again to go on")
     export(trainer.model, folder / "model")
     save_tokenizer(trainer.tokenizer, folder / "model")
-    click.echo(f"{trainer.tokens:,} tokens in {trainer.seconds / 60:.0f} minutes: {folder / 'model'}")
+    click.echo(
+        f"{trainer.tokens:,} tokens in {trainer.seconds / 60:.0f} minutes: {folder / 'model'}"
+    )
 
 
 if __name__ == "__main__":

@@ -39,14 +39,20 @@ SEQUENTIAL, PARALLEL = "one at a time", "in parallel"
 
 def sequential(random: Random, split: Split) -> Sample:
     """Calls one at a time: the first chain to its end, then the next."""
-    request = draw_request(random, split, draw_lengths(random, random.random() < 0.08), random.randrange(4))
-    waves = [[(chain, step)] for chain, calls in enumerate(request.chains) for step in range(len(calls))]
+    request = draw_request(
+        random, split, draw_lengths(random, random.random() < 0.08), random.randrange(4)
+    )
+    waves = [
+        [(chain, step)] for chain, calls in enumerate(request.chains) for step in range(len(calls))
+    ]
     return _conversation("sequential", SEQUENTIAL, random, request, waves)
 
 
 def parallel(random: Random, split: Split) -> Sample:
     """Calls in waves: the next one of every chain, all in one turn."""
-    request = draw_request(random, split, draw_lengths(random, random.random() < 0.12), random.randrange(4))
+    request = draw_request(
+        random, split, draw_lengths(random, random.random() < 0.12), random.randrange(4)
+    )
     longest = max(len(calls) for calls in request.chains)
     waves = [
         [(chain, step) for chain, calls in enumerate(request.chains) if step < len(calls)]
@@ -75,7 +81,11 @@ def final_results(chains: Sequence[Chain]) -> list[tuple[int, str]]:
 
 
 def _conversation(
-    kind: str, mode: str, random: Random, request: Request, waves: Sequence[Sequence[tuple[int, int]]]
+    kind: str,
+    mode: str,
+    random: Random,
+    request: Request,
+    waves: Sequence[Sequence[tuple[int, int]]],
 ) -> Sample:
     prompt = turn("system", system_prompt(mode, request.functions))
     prompt += turn("user", user_prompt(random, request.chains))

@@ -74,7 +74,9 @@ class _Run:
     chains: list[Chain]
     token_seconds: float
     now: float = 0.0
-    events: list[tuple[float, int, Chain | None]] = field(default_factory=list)  # time, chain, new chain
+    events: list[tuple[float, int, Chain | None]] = field(
+        default_factory=list
+    )  # time, chain, new chain
     step: dict[int, int] = field(default_factory=dict)  # chain -> its next step
     waiting: set[int] = field(default_factory=set)  # chains with a call under way
     written: list[Piece] = field(default_factory=list)

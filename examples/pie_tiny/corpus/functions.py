@@ -36,7 +36,9 @@ NOUNS = (
     "colour shape wall roof floor chair desk bed clock alarm calendar event guest gift card"
 ).split()
 HELD_OUT_VERBS = "borrow deliver inspect polish collect compress launch rotate".split()
-HELD_OUT_NOUNS = "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
+HELD_OUT_NOUNS = (
+    "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
+)
 PARAMETERS = (
     "name city day count text receiver place size colour title topic amount owner person limit kind level code "
     "key note date hour target source label unit length speed rank group"

@@ -72,7 +72,9 @@ def turn(role: str, content: str) -> str:
 
 def chat(kind: str, system: str, user: str, reply: str, **answer: object) -> Sample:
     """A conversation of one question and one reply; an empty `system` is left out."""
-    prompt = BEGIN + (turn("system", system) if system else "") + turn("user", user) + "<|assistant|>\n"
+    prompt = (
+        BEGIN + (turn("system", system) if system else "") + turn("user", user) + "<|assistant|>\n"
+    )
     return Sample(kind, (Piece(prompt, False), Piece(reply + END, True)), answer)
 
 

@@ -24,7 +24,7 @@ _ANIMALS = (
     "hen",
 )
 # Names of children and of animals by the pronoun, which so follows from the name.
-_CHILDREN = {
+_CHILDREN: dict[str, tuple[str, ...]] = {
     "she": (
         "Mira",
         "Anna",
@@ -54,7 +54,7 @@ _CHILDREN = {
         "Marco",
     ),
 }
-_ANIMALS_NAMES = {
+_ANIMAL_NAMES: dict[str, tuple[str, ...]] = {
     "she": ("Bella", "Coco", "Poppy", "Luna", "Daisy", "Nelly"),
     "he": ("Pip", "Momo", "Rusty", "Ziggy", "Bobo", "Nutty"),
 }
@@ -271,7 +271,7 @@ def _story(random: Random, hero: Character, friend: Character) -> str:
 def _character(random: Random, split: Split) -> Character:
     pronoun = "she" if random.random() < 0.5 else "he"
     if random.random() < 0.6:
-        what, known = random.choice(_ANIMALS), _ANIMALS_NAMES[pronoun]
+        what, known = random.choice(_ANIMALS), _ANIMAL_NAMES[pronoun]
     else:
         what, known = "girl" if pronoun == "she" else "boy", _CHILDREN[pronoun]
     if split.held_out or random.random() < 0.15:

@@ -120,7 +120,9 @@ def chain_letter(chain: int) -> str:
 
 def closing_words(results: Sequence[tuple[int, str]]) -> str:
     """What the model says when all is done: the last result of each chain."""
-    return "Done. " + ", ".join(f"{chain_letter(chain)}: {result}" for chain, result in results) + "."
+    return (
+        "Done. " + ", ".join(f"{chain_letter(chain)}: {result}" for chain, result in results) + "."
+    )
 
 
 def _chain(random: Random, split: Split, functions: Sequence[Function]) -> Chain:

@@ -1,12 +1,13 @@
 """The words that generators combine, and names made up of syllables.
 
 A tenth of the made-up names is kept back from training (`Split`): whether one is, follows from its
-syllables alone, so that no list of drawn names is needed.
+letters alone, so that no list of drawn names is needed.
 """
 
 from __future__ import annotations
 
 from random import Random
+from zlib import crc32
 
 from examples.pie_tiny.corpus.sample import Split
 
@@ -46,16 +47,12 @@ def invented(random: Random, split: Split) -> str:
     One in ten names is of the kind that only held-out samples use, and those use no other.
     """
     while True:
-        numbers = [int(random.random() * _SYLLABLES) for _ in range(2 + (random.random() < 0.4))]
-        if (_mix(numbers) % 10 == 0) == split.held_out:
-            return "".join(_syllable(number, last=n == len(numbers) - 1) for n, number in enumerate(numbers))
-
-
-def _mix(numbers: list[int]) -> int:
-    mixed = 0
-    for number in numbers:
-        mixed = (mixed * 31 + number * 17 + 7) % 10_007
-    return mixed
+        last = 1 + (random.random() < 0.4)
+        name = "".join(
+            [_syllable(int(random.random() * _SYLLABLES), n == last) for n in range(last + 1)]
+        )
+        if (crc32(name.encode()) % 10 == 0) == split.held_out and name not in _REAL:
+            return name
 
 
 def _syllable(number: int, last: bool) -> str:
@@ -63,3 +60,7 @@ def _syllable(number: int, last: bool) -> str:
     onset, vowel = divmod(number, len(_VOWELS))
     # A coda in the middle of a name would make clusters that nobody can say.
     return _ONSETS[onset] + _VOWELS[vowel] + (_CODAS[coda] if last else "")
+
+
+_REAL = frozenset(word.lower() for words in (PEOPLE, PLACES, THINGS) for word in words)
+"""What syllables may spell by chance."""
