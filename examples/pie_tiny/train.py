@@ -88,7 +88,7 @@ class Trainer:
         self.seconds = 0.0
         self._load()
 
-    def run(self, stop: "Stop", save_seconds: float = 120) -> bool:
+    def run(self, stop: Stop, save_seconds: float = 120) -> bool:
         """Trains until the plan is done or a stop is asked for; says whether it is done."""
         log = (self.folder / "log.jsonl").open("a", encoding="utf-8")
         with _progress() as progress, log:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from examples.pie_tiny.corpus.functions import Value
 from examples.pie_tiny.corpus.sample import (
     BEGIN,
     CALL,
@@ -32,7 +33,6 @@ from examples.pie_tiny.corpus.tasks import (
     system_prompt,
     user_prompt,
 )
-from examples.pie_tiny.corpus.functions import Value
 
 SEQUENTIAL, PARALLEL = "one at a time", "in parallel"
 

@@ -40,8 +40,8 @@ HELD_OUT_NOUNS = (
     "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
 )
 PARAMETERS = (
-    "name city day count text receiver place size colour title topic amount owner person limit kind level code "
-    "key note date hour target source label unit length speed rank group"
+    "name city day count text receiver place size colour title topic amount owner person limit kind level "
+    "code key note date hour target source label unit length speed rank group"
 ).split()
 
 Value = str | int

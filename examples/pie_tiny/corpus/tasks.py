@@ -140,10 +140,7 @@ def _chain(random: Random, split: Split, functions: Sequence[Function]) -> Chain
 def _describe_call(random: Random, call: Call) -> str:
     name = call.function.name
     draw = random.random()
-    if draw < 0.4:
-        words = name
-    else:
-        words = name.replace("_", " the " if draw < 0.7 else " ")
+    words = name if draw < 0.4 else name.replace("_", " the " if draw < 0.7 else " ")
     if not call.arguments:
         return words
     quoted = random.random() < 0.3
