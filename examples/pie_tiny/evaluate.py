@@ -1,0 +1,147 @@
+"""Evaluates a model on held-out samples, unconstrained and greedy, and prints a table.
+
+python -m examples.pie_tiny.evaluate MODEL_FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+from examples.pie_tiny.call_episodes import Calls
+from examples.pie_tiny.corpus.sample import Split
+from examples.pie_tiny.decoding import decode
+from examples.pie_tiny.episodes import Plain, Vocabulary
+from examples.pie_tiny.held_out import CALL_SETS, PLAIN_SETS, episode
+from examples.pie_tiny.scoring import Figure, calls_figures, plain_figures, points, problems
+
+SPLITS = {"held-out names": Split(held_out=True), "training names": Split()}
+QUICK = 60
+
+
+def evaluate(
+    model: LlamaForCausalLM, tokenizer: Tokenizer, split: Split, samples: int, quick: bool
+) -> tuple[list[Figure], dict[str, dict[str, int]]]:
+    """Plays all sets with a model.
+
+    Args:
+        model: on any device.
+        tokenizer: its own.
+        split: whose names the samples have.
+        samples: of each set.
+        quick: leaves out the sets of rare, long samples.
+
+    Returns:
+        The figures, and for each set of calls how often what went wrong first.
+    """
+    vocabulary = Vocabulary(tokenizer)
+    sets = {
+        name: test_set
+        for name, test_set in (PLAIN_SETS | CALL_SETS).items()
+        if not quick or test_set.share == 1
+    }
+    played: dict[str, list[Plain]] = {
+        name: [
+            episode(vocabulary, sample, number)
+            for number, sample in enumerate(test_set.draw(samples, split))
+        ]
+        for name, test_set in sets.items()
+    }
+    decode(model, [one for episodes in played.values() for one in episodes])
+    figures, wrong = [], {}
+    for name in [name for name in CALL_SETS if name in sets]:
+        calls = [one for one in played[name] if isinstance(one, Calls)]
+        figures += calls_figures(name, calls, CALL_SETS[name].share == 1)
+        wrong[name] = problems(calls)
+    figures.append(_points(figures))
+    return figures + plain_figures({name: played[name] for name in PLAIN_SETS}), wrong
+
+
+def _points(figures: Sequence[Figure]) -> Figure:
+    both = {figure.section: figure for figure in figures if figure.name == "all calls right"}
+    return points(both["sequential"], both["asynchronous"])
+
+
+def table(columns: dict[str, list[Figure]]) -> Table:
+    """A row for each figure, a column for each split."""
+    made = Table(title="pie-tiny, greedy, unconstrained")
+    made.add_column("")
+    made.add_column("figure")
+    for name in columns:
+        made.add_column(name, justify="right")
+    made.add_column("of", justify="right")
+    made.add_column("goal", justify="right")
+    made.add_column("met")
+    section = ""
+    for row in zip(*columns.values(), strict=True):
+        first = row[0]
+        if section and first.section != section:
+            made.add_section()
+        goal = "" if first.goal is None else f"{'≤' if first.at_most else '≥'} {first.goal:g}"
+        met = {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[first.met]
+        values = [_value(figure) for figure in row]
+        made.add_row(
+            "" if first.section == section else first.section,
+            first.name,
+            *values,
+            str(first.count),
+            goal,
+            met,
+        )
+        section = first.section
+    return made
+
+
+def _value(figure: Figure) -> str:
+    if figure.value is None:
+        return "-"
+    return f"{figure.value:.1f} {figure.unit}" if figure.unit else f"{figure.value:.3f}"
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--samples", default=300, help="Of each kind.")
+@click.option("--quick", is_flag=True, help=f"{QUICK} of each kind, held-out names only.")
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Writes it all here."
+)
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(folder: Path, samples: int, quick: bool, file: Path | None, device: str) -> None:
+    """Prints how well the model in FOLDER does what the project expects of it."""
+    started = time.monotonic()
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    splits = dict(list(SPLITS.items())[:1]) if quick else SPLITS
+    columns, wrong = {}, {}
+    for name, split in splits.items():
+        columns[name], wrong[name] = evaluate(
+            model, tokenizer, split, QUICK if quick else samples, quick
+        )
+    console = Console()
+    console.print(table(columns))
+    for name, counts in wrong.items():
+        console.print(f"First problems, {name}: {json.dumps(counts)}", highlight=False)
+    seconds = time.monotonic() - started
+    console.print(f"{seconds:.0f} s")
+    if file:
+        whole = {
+            "figures": {
+                name: [figure.to_json() for figure in figures] for name, figures in columns.items()
+            },
+            "first problems": wrong,
+            "seconds": round(seconds, 1),
+        }
+        file.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
