@@ -36,21 +36,37 @@ class Batch:
     position: int
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the curriculum.
+
+    Attributes:
+        until: the share of the training's tokens at which it ends.
+        longest: samples with more tokens are left out.
+        batch: at most so many tokens in a batch, padding included.
+        copies: the share of copying exercises among the samples.
+    """
+
+    until: float
+    longest: int
+    batch: int
+    copies: float
+
+
 def batches(
-    tokenizer: Tokenizer, seed: str, tokens: int, longest: int, pool: int = 0, position: int = 0
+    tokenizer: Tokenizer, seed: str, stage: Stage, pool: int = 0, position: int = 0
 ) -> Iterator[Batch]:
     """Batches without end, from any place on.
 
     Args:
         tokenizer: of the samples.
         seed: of the corpus.
-        tokens: at most so many in a batch, padding included.
-        longest: samples with more tokens are left out.
+        stage: which samples, and how many in a batch.
         pool: where to begin: this pool...
         position: ...after so many of its batches.
     """
     while True:
-        made = _pool_batches(tokenizer, seed, tokens, longest, pool)
+        made = _pool_batches(tokenizer, seed, stage, pool)
         for number in range(position, len(made)):
             ids, targets = made[number]
             yield Batch(ids, targets, pool, number + 1)
@@ -58,17 +74,16 @@ def batches(
 
 
 def _pool_batches(
-    tokenizer: Tokenizer, seed: str, tokens: int, longest: int, pool: int
+    tokenizer: Tokenizer, seed: str, stage: Stage, pool: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    samples = [draw(seed, number, Split()) for number in range(pool * POOL, (pool + 1) * POOL)]
-    rows = sorted(
-        (row for row in encode(tokenizer, samples) if len(row[0]) <= longest),
-        key=lambda r: len(r[0]),
-    )
+    numbers = range(pool * POOL, (pool + 1) * POOL)
+    samples = [draw(seed, number, Split(), stage.copies) for number in numbers]
+    rows = [row for row in encode(tokenizer, samples) if len(row[0]) <= stage.longest]
+    rows.sort(key=lambda row: len(row[0]))
     made = []
     while rows:
         length = -(-len(rows[-1][0]) // PADDING) * PADDING
-        count = max(1, tokens // length)
+        count = max(1, stage.batch // length)
         made.append(_pad(rows[-count:], length))
         del rows[-count:]
     Random(f"{seed}:{pool}").shuffle(made)

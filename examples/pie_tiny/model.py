@@ -18,7 +18,7 @@ from examples.pie_tiny.tokenizer import CONTEXT
 SIZES: Mapping[str, Mapping[str, int]] = {
     "pie-tiny": {
         "hidden_size": 256,
-        "intermediate_size": 704,
+        "intermediate_size": 640,
         "num_hidden_layers": 6,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -28,9 +28,9 @@ SIZES: Mapping[str, Mapping[str, int]] = {
         "hidden_size": 128,
         "intermediate_size": 352,
         "num_hidden_layers": 4,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
     },
 }
 

@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -25,7 +26,7 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
-from examples.pie_tiny.data import Batch, batches
+from examples.pie_tiny.data import Batch, Stage, batches
 from examples.pie_tiny.model import SIZES, build, export
 from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
 
@@ -39,19 +40,23 @@ class Plan:
 
     Attributes:
         tokens: in all, padding included.
-        batch: tokens a step.
         matrix_rate: peak learning rate of the hidden matrices (Muon).
         other_rate: peak learning rate of embeddings and norms (AdamW).
         warmup: share of the tokens over which the rates rise.
-        lengths: the curriculum: up to this share of the tokens, samples no longer than this.
+        stages: the curriculum. Copying comes first, in many small steps: nothing else is learnt
+            well without it. Then the samples become longer, and the steps larger.
     """
 
     tokens: int
-    batch: int = 8192
     matrix_rate: float = 0.02
     other_rate: float = 0.004
-    warmup: float = 0.01
-    lengths: tuple[tuple[float, int], ...] = ((0.12, 192), (0.4, 448), (1.0, 1024))
+    warmup: float = 0.004
+    stages: tuple[Stage, ...] = (
+        Stage(until=0.06, longest=160, batch=2048, copies=0.5),
+        Stage(until=0.2, longest=224, batch=4096, copies=0.15),
+        Stage(until=0.5, longest=448, batch=4096, copies=0.05),
+        Stage(until=1.0, longest=1024, batch=8192, copies=0.02),
+    )
 
     def rate(self, tokens: int) -> float:
         """The factor of the peak rates after so many tokens: a warm-up, then a cosine down to 2 %."""
@@ -61,9 +66,10 @@ class Plan:
         angle = math.pi * min(1.0, (done - self.warmup) / (1 - self.warmup))
         return 0.02 + 0.98 * 0.5 * (1 + math.cos(angle))
 
-    def longest(self, tokens: int) -> int:
-        """How long samples may be after so many tokens."""
-        return next(length for share, length in self.lengths if tokens <= share * self.tokens)
+    def stage(self, tokens: int) -> int:
+        """The number of the stage after so many tokens."""
+        done = min(1.0, tokens / self.tokens)
+        return next(number for number, stage in enumerate(self.stages) if done <= stage.until)
 
 
 class Trainer:
@@ -84,7 +90,7 @@ class Trainer:
             torch.compile(self.model.model, dynamic=True) if compiled else self.model.model
         )
         self.optimizers = _optimizers(self.model, plan)
-        self.step, self.tokens, self.pool, self.position = 0, 0, 0, 0
+        self.step, self.tokens, self.stage, self.pool, self.position = 0, 0, 0, 0, 0
         self.seconds = 0.0
         self._load()
 
@@ -96,12 +102,11 @@ class Trainer:
                 "training", total=self.plan.tokens, completed=self.tokens, loss=math.nan
             )
             saved, losses = time.monotonic(), []
-            stream, longest = None, 0
+            stream = self._stream()
             while self.tokens < self.plan.tokens and not stop.asked:
-                if longest != (longest := self.plan.longest(self.tokens)) or stream is None:
-                    stream = batches(
-                        self.tokenizer, SEED, self.plan.batch, longest, self.pool, self.position
-                    )
+                if self.stage != (stage := self.plan.stage(self.tokens)):
+                    self.stage, self.pool, self.position = stage, self.pool + 1, 0
+                    stream = self._stream()
                 started = time.monotonic()
                 losses.append(self._train(next(stream)))
                 self.seconds += time.monotonic() - started
@@ -127,7 +132,7 @@ class Trainer:
         state = {
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "place": [self.step, self.tokens, self.pool, self.position, self.seconds],
+            "place": [self.step, self.tokens, self.stage, self.pool, self.position, self.seconds],
         }
         part = self.folder / "checkpoint.part"
         with part.open("wb") as file:
@@ -135,6 +140,10 @@ class Trainer:
             file.flush()
             os.fsync(file.fileno())
         part.replace(self.folder / "checkpoint.pt")
+
+    def _stream(self) -> Iterator[Batch]:
+        stage = self.plan.stages[self.stage]
+        return batches(self.tokenizer, SEED, stage, self.pool, self.position)
 
     def _load(self) -> None:
         file = self.folder / "checkpoint.pt"
@@ -144,7 +153,7 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.step, self.tokens, self.pool, self.position, self.seconds = state["place"]
+        self.step, self.tokens, self.stage, self.pool, self.position, self.seconds = state["place"]
 
     def _train(self, batch: Batch) -> float:
         for optimizer in self.optimizers:

@@ -71,7 +71,7 @@ def draw_functions(random: Random, split: Split, count: int) -> list[Function]:
     """Functions with different names and, as far as there are enough, different estimates."""
     names: dict[str, None] = {}
     while len(names) < count:
-        names[_name(random, split)] = None
+        names[draw_name(random, split)] = None
     estimates = random.sample(range(1, 101), count)
     return [
         Function(name, _parameters(random, split), estimate)
@@ -104,7 +104,8 @@ def write_value(value: Value) -> str:
 _WORDS: tuple[Sequence[str], ...] = (PEOPLE, PLACES, THINGS, COLOURS)
 
 
-def _name(random: Random, split: Split) -> str:
+def draw_name(random: Random, split: Split) -> str:
+    """A function name: verb and noun, or with made-up words."""
     draw = random.random()
     if draw < 0.25:
         return f"{invented(random, split)}_{invented(random, split)}"

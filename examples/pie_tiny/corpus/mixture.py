@@ -8,6 +8,7 @@ from random import Random
 from examples.pie_tiny.corpus.arithmetic import arithmetic
 from examples.pie_tiny.corpus.calls import parallel, sequential
 from examples.pie_tiny.corpus.cml import asynchronous
+from examples.pie_tiny.corpus.copying import copying
 from examples.pie_tiny.corpus.facts import facts
 from examples.pie_tiny.corpus.json_objects import json_objects
 from examples.pie_tiny.corpus.questions import questions
@@ -17,6 +18,7 @@ from examples.pie_tiny.corpus.stories import stories
 from examples.pie_tiny.corpus.strings import strings
 
 GENERATORS: Mapping[str, Generator] = {
+    "copying": copying,
     "facts": facts,
     "story": stories,
     "qa": questions,
@@ -30,22 +32,35 @@ GENERATORS: Mapping[str, Generator] = {
 }
 
 SHARES: Mapping[str, float] = {
-    "facts": 0.05,
+    "copying": 0.03,
+    "facts": 0.09,
     "story": 0.05,
     "qa": 0.07,
-    "arithmetic": 0.18,
+    "arithmetic": 0.16,
     "strings": 0.07,
     "json": 0.10,
-    "react": 0.08,
+    "react": 0.06,
     "sequential": 0.08,
-    "parallel": 0.10,
-    "asynchronous": 0.22,
+    "parallel": 0.09,
+    "asynchronous": 0.20,
 }
-"""Of samples, not of tokens: calls are the longest, so that they are half of the text."""
+"""Of samples, not of tokens: calls are the longest, so that they are more than half of the text."""
 
 
-def draw(seed: str, number: int, split: Split) -> Sample:
-    """The `number`-th sample of the corpus with this seed; any of them at once, in any order."""
+def draw(seed: str, number: int, split: Split, copies: float = SHARES["copying"]) -> Sample:
+    """The `number`-th sample of the corpus with this seed; any of them at once, in any order.
+
+    Args:
+        seed: of the corpus.
+        number: which sample.
+        split: which names it may hold.
+        copies: the share of copying exercises, in place of the usual one.
+    """
     random = Random(f"{seed}:{number}")
-    kind = random.choices(list(SHARES), list(SHARES.values()))[0]
-    return GENERATORS[kind](random, split)
+    if random.random() < copies:
+        return copying(random, split)
+    return GENERATORS[random.choices(_KINDS, _WEIGHTS)[0]](random, split)
+
+
+_KINDS = [kind for kind in SHARES if kind != "copying"]
+_WEIGHTS = [SHARES[kind] for kind in _KINDS]
