@@ -172,7 +172,7 @@ def load_model(config: ModelConfig, cache_folder: Path, models: int = 1) -> Serv
     )
     log.info("model loaded", **{k: getattr(description, k) for k in ("name", "dtype", "kv_pages")})
     return ServedModel(
-        description, network, cache, embeds, TorchAttention(cache, shape.heads), device
+        description, network, cache, embeds, TorchAttention(cache, shape.heads, shape.attention), device
     )
 
 

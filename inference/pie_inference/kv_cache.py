@@ -18,8 +18,9 @@ class KvCache:
 
     Slot `page * page_size + offset` is one token. Its key is stored rotated, so that it carries its
     position, and its key and value lie side by side, so that storing or gathering a token moves one
-    contiguous row. After the last page lie `scratch` slots, for inputs whose key and value are used
-    in their own forward only. Memory of the pool is touched when a slot is first written.
+    contiguous row. What moves a slot also moves its mask and its position, which windows look at.
+    After the last page lie `scratch` slots, for inputs whose key and value are used in their own
+    forward only. Memory of the pool is touched when a slot is first written.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class KvCache:
         self.data = zeros(shape, dtype, device)
         self.rows = [layer.view(self.slots + scratch, -1) for layer in self.data]
         self.masked: NDArray[np.bool_] = np.zeros(self.slots + scratch, np.bool_)
+        self.positions: NDArray[np.int32] = np.zeros(self.slots + scratch, np.int32)
         self.clock = 0  # counts the times at which slots were written
         self.written: Int64 = np.zeros(self.slots + scratch, np.int64)  # the last of them, a slot
 
@@ -64,11 +66,12 @@ class KvCache:
         self.written[slots] = self.clock
 
     def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
-        """Copies slots with their masks, as if one after the other."""
+        """Copies slots with their positions and masks, as if one after the other."""
         self.stamp(targets)
         for start, end in _independent_runs(sources, targets):
             source, target = sources[start:end], targets[start:end]
             self.masked[target] = self.masked[source]
+            self.positions[target] = self.positions[source]
             rows = self.data.index_select(1, self._index(source))
             self.data.index_copy_(1, self._index(target), rows)
 

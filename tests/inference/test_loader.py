@@ -79,7 +79,7 @@ FAULTS = {
     "bad json": (bad_json, "config.json cannot be read"),
     "architecture": (
         edit_config(architectures=["BertModel"]),
-        "architecture BertModel is not supported",
+        "architecture BertModel is not supported .supported: LlamaForCausalLM, Mistral",
     ),
     "no architecture": (edit_config(architectures=None), "unnamed is not supported"),
     "missing tensor": (edit_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
@@ -103,8 +103,8 @@ FAULTS = {
     "negative": (edit_config(vocab_size=-5), "not a positive whole number"),
     "activation": (edit_config(hidden_act="gelu"), "'gelu' is not supported"),
     "rope": (
-        edit_config(rope_parameters={"rope_type": "yarn", "factor": 2.0}),
-        "rope scaling 'yarn' is not supported",
+        edit_config(rope_parameters={"rope_type": "longrope", "factor": 2.0}),
+        "rope scaling 'longrope' is not supported .supported: default, linear",
     ),
     "rope lacks": (edit_config(rope_parameters={"rope_type": "linear"}), "lacks the parameter"),
     "dtype": (edit_config(dtype="float8"), "'float8' is not supported"),

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 
 from pie_inference.attention.sequences import Sequences
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOptions:
+    """What a layer's attention does beyond the plain scaled dot product.
+
+    A window counts positions and looks back: of what the rules or a mask let an input see, it keeps
+    the keys whose position is greater than the input's less `window`.
+    """
+
+    scale: float | None = None  # of scores; 1 / sqrt(head_dim) unless told
+    softcap: float | None = None  # scores `s` become `softcap * tanh(s / softcap)`
+    window: int | None = None  # positions; all unless told
 
 
 class PreparedAttention(ABC):
@@ -26,7 +40,7 @@ class PreparedAttention(ABC):
 
 
 class AttentionBackend(ABC):
-    """A way to compute attention over one KV cache."""
+    """A way to compute attention over one KV cache, each layer with its own options."""
 
     @abstractmethod
     def prepare(self, sequences: Sequences) -> PreparedAttention:

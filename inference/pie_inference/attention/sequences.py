@@ -24,6 +24,7 @@ class Sequences:
     """
 
     input_starts: Int64  # [n + 1] offsets into inputs
+    positions: NDArray[np.int32]  # [t] of inputs
     input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it is not kept
     context_starts: Int64  # [n + 1] offsets into context_slots
     context_slots: Int64  # [c] live slots of the input pages
@@ -51,7 +52,7 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
             visible[i] = np.concatenate([context, _by_position(own)], axis=1)
     if batch.has_masked.any():
         slots, starts, visible = _without_masked(batch, cache, slots, starts, visible)
-    return Sequences(input_starts, _input_slots(batch, cache), starts, slots, visible)
+    return Sequences(input_starts, positions, _input_slots(batch, cache), starts, slots, visible)
 
 
 def _filled_slots(batch: Forward, page_size: int) -> tuple[Int64, Int64]:

@@ -6,6 +6,7 @@ number of sequences: one group for decoding, whose keys are gathered by an index
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
-from pie_inference.attention.base import AttentionBackend, PreparedAttention
+from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention.masks import Padded, Piece, Visibility, visibility
+from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.window import DecodeWindow
 from pie_inference.kv_cache import KvCache
@@ -29,16 +32,6 @@ Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some consecutive inputs of one sequence, and the keys they may attend to."""
-
-    sequence: int
-    first: int  # input, counted within the sequence
-    queries: int
-    keys: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Group:
     """Pieces padded to one size."""
 
@@ -49,18 +42,18 @@ class _Group:
     window: DecodeWindow | None  # holds the keys, in the place of the index
     rows: torch.Tensor | None  # [batch * queries] inputs, None if all inputs in order
     real: torch.Tensor | None  # rows that are not padding, None if all
-    mask: torch.Tensor | None  # [batch, 1, queries, keys], added to the scores
-    causal: bool
-    blank: torch.Tensor | None  # rows that see nothing
+    seen: dict[int | None, Visibility]  # by the window of the layer
 
 
 class TorchAttention(AttentionBackend):
     """Gathers keys and values from the pool and calls `scaled_dot_product_attention`."""
 
-    def __init__(self, cache: KvCache, heads: int) -> None:
+    def __init__(self, cache: KvCache, heads: int, layers: Sequence[AttentionOptions]) -> None:
         """Serves a cache whose keys are shared by `heads` query heads."""
         self.cache = cache
         self.heads = heads
+        self.layers = layers
+        self._spans = {options.window for options in layers if options.window is not None}
         self._gathered = cache.data.new_empty(0)
         self._windows: list[DecodeWindow] = []  # one a decoding group
         self._windows_used = 0
@@ -80,53 +73,47 @@ class TorchAttention(AttentionBackend):
     def _tensor(self, array: Int64) -> torch.Tensor:
         return torch.from_numpy(array).to(self.cache.data.device)
 
-    def _group(self, sequences: Sequences, keys: _KeySlots, pieces: list[_Piece]) -> _Group:
-        sequence, first, queries, lengths = np.array(
-            [(p.sequence, p.first, p.queries, p.keys) for p in pieces], np.int64
-        ).T
-        most_queries, most_keys = int(queries.max()), int(lengths.max())
-        # Padding repeats a row of the same piece: nothing of another sequence comes in.
-        columns = np.minimum(np.arange(most_keys), lengths[:, None] - 1)
-        matrix = keys.slots[keys.starts[sequence][:, None] + columns]
-        slots = matrix.reshape(-1)
-        lanes = np.arange(most_queries)
-        inputs = sequences.input_starts[sequence] + first
-        rows = (inputs[:, None] + np.minimum(lanes, queries[:, None] - 1)).reshape(-1)
-        padded = bool((queries != most_queries).any())
-        total = int(sequences.input_starts[-1])
-        context = np.diff(sequences.context_starts)[sequence]
-        explicit = any(p.sequence in sequences.visible for p in pieces)
-        causal = most_queries > 1 and not explicit and not (context + first).any()
-        mask = blank = None
-        if explicit or (not causal and (most_queries > 1 or bool((lengths != most_keys).any()))):
-            last = np.minimum((context + first)[:, None] + lanes, lengths[:, None] - 1)
-            seen = np.arange(most_keys) <= last[:, :, None]
-            hidden_rows = _apply_explicit(sequences, pieces, seen)
-            if hidden_rows.size:
-                blank = self._tensor(hidden_rows)
-            mask = self._additive(seen)
+    def _group(self, sequences: Sequences, keys: _KeySlots, pieces: list[Piece]) -> _Group:
+        padded = Padded(sequences, pieces)
+        matrix = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
+        slots, rows = matrix.reshape(-1), padded.rows.reshape(-1)
         window: DecodeWindow | None = None
         key_index: torch.Tensor | slice | None = _as_slice(slots)
         if key_index is None:
-            if most_queries == 1 and len(pieces) > 1:
-                window = self._open_window(matrix, lengths)
+            if padded.lanes.size == 1 and len(pieces) > 1:
+                window = self._open_window(matrix, padded.keys)
             key_index = slice(0, 0) if window else self._tensor(slots)
+        total = int(sequences.input_starts[-1])
+        real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
         return _Group(
             batch=len(pieces),
-            queries=most_queries,
-            keys=most_keys,
+            queries=padded.lanes.size,
+            keys=padded.columns.shape[1],
             key_index=key_index,
             window=window,
-            rows=None if not padded and rows.size == total else self._tensor(rows),
-            real=(
-                self._tensor(np.flatnonzero((lanes < queries[:, None]).reshape(-1)))
-                if padded
-                else None
-            ),
-            mask=mask,
-            causal=causal,
-            blank=blank,
+            rows=None if not padded.padded and rows.size == total else self._tensor(rows),
+            real=self._tensor(real) if padded.padded else None,
+            seen=self._seen(padded, matrix),
         )
+
+    def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
+        """What the queries see, for every window of a layer."""
+        data = self.cache.data
+        if padded.causal or padded.whole:
+            everything = Visibility(mask=None, causal=padded.causal, blank=None)
+        else:
+            everything = visibility(padded.seen(), data.dtype, data.device)
+        found: dict[int | None, Visibility] = {None: everything}
+        if self._spans:
+            positions = self.cache.positions[slots]
+        for span in self._spans:
+            hidden = padded.hidden_by(span, positions)
+            found[span] = (
+                everything
+                if hidden is None
+                else visibility(padded.seen() & ~hidden, data.dtype, data.device)
+            )
+        return found
 
     def _open_window(self, slots: Int64, lengths: Int64) -> DecodeWindow | None:
         """The window of the next decoding group, or None if it would be too large."""
@@ -140,13 +127,6 @@ class TorchAttention(AttentionBackend):
         self._windows_used += 1
         window.open(slots, lengths)
         return window
-
-    def _additive(self, seen: NDArray[np.bool_]) -> torch.Tensor:
-        data = self.cache.data
-        hidden = torch.from_numpy(~seen).unsqueeze(1).to(data.device)
-        return torch.zeros(hidden.shape, dtype=data.dtype, device=data.device).masked_fill_(
-            hidden, float("-inf")
-        )
 
     def gather(self, layer: int, group: _Group) -> torch.Tensor:
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
@@ -182,11 +162,14 @@ class _TorchPrepared(PreparedAttention):
 
     def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor | None = None
+        options = self._backend.layers[layer]
         for group in self._groups:
             rows = queries if group.rows is None else queries.index_select(0, group.rows)
-            found = self._attend_group(rows, self._backend.gather(layer, group), group)
-            if group.blank is not None:
-                found.index_fill_(0, group.blank, 0.0)
+            seen = group.seen[options.window]
+            keys_values = self._backend.gather(layer, group)
+            found = _attend_group(rows, keys_values, group, seen, options)
+            if seen.blank is not None:
+                found.index_fill_(0, seen.blank, 0.0)
             if group.rows is None:
                 return found
             if result is None:
@@ -199,22 +182,39 @@ class _TorchPrepared(PreparedAttention):
         assert result is not None
         return result
 
-    def _attend_group(
-        self, queries: torch.Tensor, keys_values: torch.Tensor, group: _Group
-    ) -> torch.Tensor:
-        """Output `[batch * queries, heads * head_dim]` of one group."""
-        key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
-        kv_heads, dim = key.shape[1], key.shape[3]
-        if group.queries == 1:
-            # The query heads that share a key head are queries of one head: no key is repeated.
-            query = queries.view(group.batch, kv_heads, -1, dim)
-            out = F.scaled_dot_product_attention(query, key, value, attn_mask=group.mask)
-            return out.reshape(group.batch, -1)
-        query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
+
+def _attend_group(
+    queries: torch.Tensor,
+    keys_values: torch.Tensor,
+    group: _Group,
+    seen: Visibility,
+    options: AttentionOptions,
+) -> torch.Tensor:
+    """Output `[batch * queries, heads * head_dim]` of one group."""
+    key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
+    kv_heads, dim = key.shape[1], key.shape[3]
+    if options.softcap is None and group.queries == 1:
+        # The query heads that share a key head are queries of one head: no key is repeated.
+        query = queries.view(group.batch, kv_heads, -1, dim)
         out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=group.mask, is_causal=group.causal, enable_gqa=True
+            query, key, value, attn_mask=seen.mask, scale=options.scale
         )
-        return out.transpose(1, 2).reshape(group.batch * group.queries, -1)
+        return out.reshape(group.batch, -1)
+    query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
+    if options.softcap is not None:
+        scale = options.scale or dim**-0.5
+        out = capped_attention(query, key, value, seen, scale, options.softcap)
+    else:
+        out = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=seen.mask,
+            is_causal=seen.causal,
+            scale=options.scale,
+            enable_gqa=True,
+        )
+    return out.transpose(1, 2).reshape(group.batch * group.queries, -1)
 
 
 class _KeySlots:
@@ -230,26 +230,26 @@ class _KeySlots:
         self.slots[of_inputs] = s.input_slots
 
 
-def _pieces(s: Sequences) -> list[_Piece]:
+def _pieces(s: Sequences) -> list[Piece]:
     """Sequences, cut where one alone would exceed `MAX_SCORES`."""
     pieces = []
     inputs, context = np.diff(s.input_starts).tolist(), np.diff(s.context_starts).tolist()
     for i, (queries, before) in enumerate(zip(inputs, context, strict=True)):
         if queries == 1:
-            pieces.append(_Piece(i, 0, 1, before + 1))
+            pieces.append(Piece(i, 0, 1, before + 1))
             continue
         step = max(1, MAX_SCORES // max(1, before + queries))
         for first in range(0, queries, step):
             count = min(step, queries - first)
             # Without an explicit rule nothing after the last query is seen.
             seen = before + queries if i in s.visible else before + first + count
-            pieces.append(_Piece(i, first, count, seen))
+            pieces.append(Piece(i, first, count, seen))
     return pieces
 
 
-def _grouped(pieces: list[_Piece], most_keys: int) -> list[list[_Piece]]:
+def _grouped(pieces: list[Piece], most_keys: int) -> list[list[Piece]]:
     """Pieces of similar size together, so long as padding costs less than a further group."""
-    groups: list[list[_Piece]] = []
+    groups: list[list[Piece]] = []
     paid, group_keys = 0.0, 0
     for piece in sorted(pieces, key=lambda p: (p.queries, p.keys)):
         alone = _work(1, piece.queries, piece.keys)
@@ -276,25 +276,6 @@ def _grouped(pieces: list[_Piece], most_keys: int) -> list[list[_Piece]]:
 def _work(batch: int, queries: int, keys: int) -> float:
     """Cost of a padded group, in gathered keys."""
     return batch * keys * (1 + queries / 8)
-
-
-def _apply_explicit(s: Sequences, pieces: list[_Piece], seen: NDArray[np.bool_]) -> Int64:
-    """Puts explicit rules into `seen`; returns the rows `[batch * queries]` that see nothing.
-
-    Such a row is left one key, for a softmax over nothing is not a number.
-    """
-    blank: list[int] = []
-    for b, piece in enumerate(pieces):
-        rule = s.visible.get(piece.sequence)
-        if rule is None:
-            continue
-        rows = rule[piece.first : piece.first + piece.queries]
-        seen[b, : piece.queries] = False
-        seen[b, : piece.queries, : rows.shape[1]] = rows
-        nothing = np.flatnonzero(~rows.any(axis=1))
-        seen[b, nothing, 0] = True
-        blank.extend((b * seen.shape[1] + nothing).tolist())
-    return np.array(blank, np.int64)
 
 
 def _as_slice(slots: Int64) -> slice | None:

@@ -22,6 +22,7 @@ def forward(model: ServedModel, batch: Forward) -> None:
         return
     positions = model.embeds.positions[batch.inputs]
     sequences = describe(batch, positions, model.cache)
+    model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
     every_row = outputs.size == batch.inputs.size  # then they are in order
     hidden = model.network.forward(

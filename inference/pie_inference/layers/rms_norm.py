@@ -14,17 +14,20 @@ class RmsNorm:
     and variance `mean(x²)`, so the first half of its layer norm is the RMS norm of `x`.
     """
 
-    def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
-        """Takes a weight `[size]`."""
+    def __init__(self, weight: torch.Tensor, epsilon: float, offset: float = 0.0) -> None:
+        """Takes a weight `[size]`; `offset` is added to it, in float32 so that no bit is lost."""
+        if offset:
+            weight = weight.float() + offset
         self._size = weight.shape[0]
         self._epsilon = epsilon
         self._mirrored = weight.device.type == "cpu"
         self._weight = torch.cat([weight, weight]) if self._mirrored else weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalizes rows `[n, size]`."""
+        """Normalizes `[..., size]`."""
         if not self._mirrored:
-            return F.rms_norm(x, (self._size,), self._weight, self._epsilon)
+            like_weight = x.to(self._weight.dtype)
+            return F.rms_norm(like_weight, (self._size,), self._weight, self._epsilon).to(x.dtype)
         both = torch.cat([x, -x], -1)
         normed = torch.layer_norm(both, (2 * self._size,), self._weight, None, self._epsilon)
-        return normed[:, : self._size]
+        return normed[..., : self._size]

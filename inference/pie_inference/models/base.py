@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pie_inference.attention.base import PreparedAttention
+from pie_inference.attention.base import AttentionOptions, PreparedAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,18 @@ class ModelShape:
     """Sizes of a model, from its config.json."""
 
     architecture: str
-    layers: int
+    attention: tuple[AttentionOptions, ...]  # a layer each
     hidden: int
     heads: int
     kv_heads: int
     head_dim: int
     vocab_size: int
     max_position: int  # positions 0 .. max_position - 1
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return len(self.attention)
 
 
 class Model(ABC):
@@ -55,4 +60,4 @@ class Model(ABC):
 
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype."""
+        """Logits `[n, vocab_size]` of hidden states that `forward` returned."""

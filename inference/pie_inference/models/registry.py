@@ -1,18 +1,24 @@
-"""Which class serves which architecture of config.json."""
+"""Which family serves which architecture of config.json."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
-from pie_inference.models.llama import Llama, llama_shape, llama_tensors
-
-Config = Mapping[str, Any]
+from pie_inference.models.decoder import Decoder
+from pie_inference.models.gemma2 import gemma2
+from pie_inference.models.gemma3 import gemma3
+from pie_inference.models.llama import llama
+from pie_inference.models.mistral import mistral
+from pie_inference.models.mixtral import mixtral
+from pie_inference.models.qwen2 import qwen2
+from pie_inference.models.qwen3 import qwen3
+from pie_inference.models.qwen3_moe import qwen3_moe
+from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +26,28 @@ class Architecture:
     """How to read, check and build the models of one architecture."""
 
     shape: Callable[[Config], ModelShape]
-    tensors: Callable[[Config], dict[str, tuple[int, ...]]]
+    tensors: Callable[[Config], Shapes]
     build: Callable[[Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device], Model]
 
 
-ARCHITECTURES = {"LlamaForCausalLM": Architecture(llama_shape, llama_tensors, Llama)}
+def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
+    return Architecture(
+        shape=lambda config: read(config).shape,
+        tensors=lambda config: decoder_tensors(read(config)),
+        build=lambda config, *rest: Decoder(read(config), *rest),
+    )
+
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": _decoder(llama),
+    "MistralForCausalLM": _decoder(mistral),
+    "Qwen2ForCausalLM": _decoder(qwen2),
+    "Qwen3ForCausalLM": _decoder(qwen3),
+    "Gemma2ForCausalLM": _decoder(gemma2),
+    "Gemma3ForCausalLM": _decoder(gemma3),
+    "MixtralForCausalLM": _decoder(mixtral),
+    "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
+}
 
 
 def architecture_of(config: Config) -> Architecture:

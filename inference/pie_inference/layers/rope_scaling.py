@@ -1,0 +1,184 @@
+"""By which angle each position turns, with the scalings that make a model reach further."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pie_inference.errors import LoadError
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary embedding of some layers, as config.json describes it."""
+
+    head_dim: int
+    base: float  # `rope_theta`
+    kind: str  # "default", or the scaling
+    parameters: Mapping[str, Any]  # of the scaling
+    trained: int  # `max_position_embeddings`: positions without scaling, unless the parameters say
+
+    @property
+    def positions(self) -> int:
+        """How many positions a model with it serves: `max_position_embeddings`, or more if scaled."""
+        if self.kind == "dynamic":
+            return int(self.trained * self.number("factor"))
+        if self.kind == "yarn":
+            return max(self.trained, int(self._original * self._yarn_factor))
+        return self.trained
+
+    def angles(self) -> tuple[torch.Tensor, float]:
+        """Angles `[positions, head_dim / 2]`, float32, and the amplitude.
+
+        Raises:
+            LoadError: if the scaling lacks a parameter.
+        """
+        positions = torch.arange(self.positions, dtype=torch.float32)
+        frequencies, amplitude = SCALINGS[self.kind](self)
+        if frequencies.dim() == 1:
+            return torch.outer(positions, frequencies), amplitude
+        return positions[:, None] * frequencies, amplitude
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A parameter of the scaling.
+
+        Raises:
+            LoadError: if it lacks and has no default, or is no number.
+        """
+        value = self.parameters.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise LoadError(f"config.json: rope scaling {self.kind!r} lacks the parameter {name!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise LoadError(
+                f"config.json: rope scaling {self.kind!r}: {name!r} is {value!r}, not a number"
+            )
+        return float(value)
+
+    def plain(self) -> torch.Tensor:
+        """Frequencies `[head_dim / 2]` without scaling."""
+        return 1.0 / (self.base**self._exponents)
+
+    @property
+    def _exponents(self) -> torch.Tensor:
+        return torch.arange(0, self.head_dim, 2, dtype=torch.int64).float() / self.head_dim
+
+    @property
+    def _original(self) -> float:
+        return self.number("original_max_position_embeddings", self.trained)
+
+    @property
+    def _yarn_factor(self) -> float:
+        return self.number("factor", self.trained / self._original)
+
+
+def rope_spec(
+    parameters: Mapping[str, Any], *, head_dim: int, base: float, trained: int
+) -> RopeSpec:
+    """Reads the rope parameters of a config.json.
+
+    Args:
+        parameters: `rope_parameters` (transformers 5) or `rope_scaling` (before); may be empty.
+        head_dim: of the model.
+        base: unless the parameters name one.
+        trained: `max_position_embeddings`.
+
+    Raises:
+        LoadError: for a scaling that is not supported, or one whose parameters lack.
+    """
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    if kind not in SCALINGS:
+        raise LoadError(
+            f"config.json: rope scaling {kind!r} is not supported (supported:"
+            f" {', '.join(SCALINGS)})"
+        )
+    spec = RopeSpec(head_dim, base, kind, parameters, trained)
+    spec = RopeSpec(head_dim, spec.number("rope_theta", base), kind, parameters, trained)
+    if spec.number("partial_rotary_factor", 1.0) != 1.0:
+        raise LoadError("config.json: partial_rotary_factor other than 1 is not supported")
+    try:  # before the weights are read
+        sound = spec.positions > 0 and bool(spec.angles()[0].isfinite().all())
+    except (ArithmeticError, ValueError):
+        sound = False
+    if not sound:
+        raise LoadError(f"config.json: rope parameters without finite angles: {dict(parameters)}")
+    return spec
+
+
+def _default(spec: RopeSpec) -> tuple[torch.Tensor, float]:
+    return spec.plain(), 1.0
+
+
+def _linear(spec: RopeSpec) -> tuple[torch.Tensor, float]:
+    """Position interpolation (Chen et al. 2023)."""
+    return spec.plain() / spec.number("factor"), 1.0
+
+
+def _dynamic(spec: RopeSpec) -> tuple[torch.Tensor, float]:
+    """Dynamic NTK: the base grows with the length, beyond the trained one.
+
+    Length is here each token's own, its position and one: what a model that decodes token by token
+    sees. So keys do not depend on how a prompt was cut, or on what else was in the batch.
+    """
+    factor, dim = spec.number("factor"), spec.head_dim
+    lengths = torch.arange(1, spec.positions + 1).clamp(min=spec.trained)
+    growth = (factor * lengths / spec.trained - (factor - 1)) ** (dim / (dim - 2))
+    return 1.0 / ((spec.base * growth)[:, None] ** spec._exponents), 1.0
+
+
+def _yarn(spec: RopeSpec) -> tuple[torch.Tensor, float]:
+    """YaRN (Peng et al. 2023): dimensions that turn seldom are interpolated, the others kept."""
+    dim, factor, trained = spec.head_dim, spec._yarn_factor, spec._original
+
+    def dimension(turns: float) -> float:
+        """The dimension that turns so many times within the trained length."""
+        return dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(spec.base))
+
+    low = dimension(spec.number("beta_fast", 32.0))
+    high = dimension(spec.number("beta_slow", 1.0))
+    if spec.parameters.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    if low == high:
+        high += 0.001
+    ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    plain = spec.plain()
+    return plain / factor * ramp + plain * (1 - ramp), _yarn_amplitude(spec, factor)
+
+
+def _yarn_amplitude(spec: RopeSpec, factor: float) -> float:
+    if spec.parameters.get("attention_factor") is not None:
+        return spec.number("attention_factor")
+
+    def of(scale: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+
+    scale, all_dimensions = spec.number("mscale", 0.0), spec.number("mscale_all_dim", 0.0)
+    if scale and all_dimensions:
+        return of(scale) / of(all_dimensions)
+    return of(1.0)
+
+
+def _llama3(spec: RopeSpec) -> tuple[torch.Tensor, float]:
+    """Llama 3.1: low frequencies are divided by `factor`, high ones kept, those between blended."""
+    frequencies = spec.plain()
+    factor = spec.number("factor")
+    low, high = spec.number("low_freq_factor"), spec.number("high_freq_factor")
+    wavelengths = 2 * math.pi / frequencies
+    blend = ((spec._original / wavelengths - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - blend) * frequencies / factor + blend * frequencies, 1.0
+
+
+# Frequencies `[head_dim / 2]` of all positions, or `[positions, head_dim / 2]`, and the amplitude.
+SCALINGS: dict[str, Callable[[RopeSpec], tuple[torch.Tensor, float]]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "llama3": _llama3,
+}

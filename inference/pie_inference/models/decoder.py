@@ -1,0 +1,169 @@
+"""The decoder that all families are: its spec says how they differ."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+
+import torch
+
+from pie_inference.attention.base import PreparedAttention
+from pie_inference.layers.feed_forward import Experts, FeedForward, GatedMlp
+from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.rms_norm import RmsNorm
+from pie_inference.layers.rope import Rope
+from pie_inference.models.base import Model
+from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention_norm: RmsNorm
+    query_key_value: Linear  # hidden -> (heads + 2 * kv_heads) * head_dim
+    query_norm: RmsNorm | None
+    key_norm: RmsNorm | None
+    rope: int
+    attention_output: Linear  # heads * head_dim -> hidden
+    attention_outer_norm: RmsNorm | None
+    mlp_norm: RmsNorm
+    mlp: FeedForward
+    mlp_outer_norm: RmsNorm | None
+
+
+class Decoder(Model):
+    """Pre-norm decoder: RMSNorm, rotary grouped-query attention, gated feed-forward."""
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        weights: MutableMapping[str, torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Builds the model, taking its tensors out of `weights` so that no second copy stays."""
+        self.shape = spec.shape
+        self._spec = spec
+        self._weights = weights
+        self._ropes = [Rope(*rope.angles(), dtype, device) for rope in spec.ropes]
+        self._layers = [self._take_layer(i) for i in range(spec.shape.layers)]
+        self._norm = self._take_norm(f"{spec.prefix}norm")
+        self._embedding = weights.pop(f"{spec.prefix}embed_tokens.weight")
+        self._head = linear(
+            self._embedding if spec.tied else weights.pop(f"{spec.head}.weight"),
+        )
+        # Rounded to the dtype, as the checkpoint was trained with.
+        self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
+        del self._weights
+
+    def _take_layer(self, number: int) -> _Layer:
+        spec = self._spec
+        prefix = f"{spec.prefix}layers.{number}."
+        attention = f"{prefix}self_attn."
+        # The norm before the feed-forward is called after what it follows, unless that has its own.
+        before, after = "post_attention_layernorm", None
+        if spec.outer_norms:
+            before, after = "pre_feedforward_layernorm", f"{prefix}post_attention_layernorm"
+        normed = spec.query_key_norm
+        return _Layer(
+            attention_norm=self._take_norm(f"{prefix}input_layernorm"),
+            query_key_value=self._take_linear(*(f"{attention}{n}_proj" for n in "qkv")),
+            query_norm=self._take_norm(f"{attention}q_norm") if normed else None,
+            key_norm=self._take_norm(f"{attention}k_norm") if normed else None,
+            rope=spec.layer_rope[number],
+            attention_output=self._take_linear(f"{attention}o_proj"),
+            attention_outer_norm=self._take_norm(after) if after else None,
+            mlp_norm=self._take_norm(f"{prefix}{before}"),
+            mlp=self._take_feed_forward(prefix, spec.feed_forward[number]),
+            mlp_outer_norm=(
+                self._take_norm(f"{prefix}post_feedforward_layernorm") if spec.outer_norms else None
+            ),
+        )
+
+    def _take_feed_forward(self, prefix: str, block: MlpSpec | ExpertsSpec) -> FeedForward:
+        if isinstance(block, ExpertsSpec):
+            return Experts(
+                self._take_linear(f"{prefix}{block.router}"),
+                [self._take_feed_forward(prefix, block.expert(i)) for i in range(block.experts)],
+                block.chosen,
+                block.normalized,
+            )
+        return GatedMlp(
+            self._take_linear(f"{prefix}{block.gate}", f"{prefix}{block.up}"),
+            self._take_linear(f"{prefix}{block.down}"),
+            self._spec.activation,
+        )
+
+    def _take_linear(self, *names: str) -> Linear:
+        """One product in the place of several that have the same input."""
+        parts = [self._weights.pop(f"{name}.weight") for name in names]
+        biases = [self._weights.pop(f"{name}.bias", None) for name in names]
+        found = [bias for bias in biases if bias is not None]
+        return linear(torch.cat(parts), torch.cat(found) if found else None)
+
+    def _take_norm(self, name: str) -> RmsNorm:
+        weight = self._weights.pop(f"{name}.weight")
+        return RmsNorm(weight, self._spec.epsilon, self._spec.norm_offset)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Hidden states `[n, hidden]` of tokens `[n]`."""
+        found = self._embedding.index_select(0, tokens)
+        return found if self._embedding_scale == 1.0 else found.mul_(self._embedding_scale)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        attention: PreparedAttention,
+        outputs: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """See `Model.forward`."""
+        angles = [rope.angles(positions) for rope in self._ropes]
+        last = self.shape.layers - 1
+        x = hidden
+        for i, layer in enumerate(self._layers):
+            queries = self._project(i, layer, x, angles[layer.rope], attention)
+            if i == last and outputs is not None:
+                if outputs.shape[0] == 0:
+                    return x[:0]
+                attended = attention.attend(i, queries).index_select(0, outputs)
+                x = x.index_select(0, outputs)
+            else:
+                attended = attention.attend(i, queries)
+            if layer.attention_outer_norm is None:
+                x = layer.attention_output.add_to(x, attended)
+            else:
+                x = x + layer.attention_outer_norm(layer.attention_output(attended))
+            normed = layer.mlp_norm(x)
+            if layer.mlp_outer_norm is None:
+                x = layer.mlp.add_to(x, normed)
+            else:
+                x = x + layer.mlp_outer_norm(layer.mlp(normed))
+        return self._norm(x)
+
+    def _project(
+        self,
+        number: int,
+        layer: _Layer,
+        x: torch.Tensor,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        attention: PreparedAttention,
+    ) -> torch.Tensor:
+        """Stores keys and values of a layer; returns its queries `[t, heads, head_dim]`."""
+        shape = self.shape
+        rotated = shape.heads + shape.kv_heads
+        qkv = layer.query_key_value(layer.attention_norm(x))
+        heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
+        queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            queries.copy_(layer.query_norm(queries))
+            keys.copy_(layer.key_norm(keys))
+        self._ropes[layer.rope].rotate_(heads[:, :rotated], *angles)
+        attention.store(number, qkv[:, shape.heads * shape.head_dim :])
+        return queries
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits `[n, vocab_size]`, in the model's dtype, or in float32 if they are capped."""
+        cap = self._spec.logit_softcap
+        if cap is None:
+            return self._head(hidden)
+        return self._head(hidden).float().div_(cap).tanh_().mul_(cap)

@@ -1,0 +1,114 @@
+"""Reads values of a config.json, with a clear reason for each bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pie_inference.errors import LoadError
+
+
+class Fields:
+    """The values of a config.json, or of a table in it."""
+
+    def __init__(self, config: Mapping[str, Any], where: str = "config.json") -> None:
+        """Reads from `config`; `where` names it in errors."""
+        self._config = config
+        self._where = where
+
+    def has(self, key: str) -> bool:
+        """Whether it holds the key, be the value null."""
+        return key in self._config
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A positive whole number.
+
+        Raises:
+            LoadError: if it lacks and has no default, or is something else.
+        """
+        value = self._config.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise LoadError(f"{self._where} lacks {key!r}")
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            raise self._wrong(key, "a positive whole number")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """A positive number.
+
+        Raises:
+            LoadError: if it is something else.
+        """
+        value = self._config.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise self._wrong(key, "a positive number")
+        return float(value)
+
+    def optional_count(self, key: str, default: int | None) -> int | None:
+        """A positive whole number, or None if the value is null; the default if it lacks."""
+        if not self.has(key):
+            return default
+        return None if self._config[key] is None else self.count(key)
+
+    def optional_number(self, key: str, default: float | None) -> float | None:
+        """A positive number, or None if the value is null; the default if it lacks."""
+        if not self.has(key):
+            return default
+        return None if self._config[key] is None else self.number(key, 1.0)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false.
+
+        Raises:
+            LoadError: if it is something else.
+        """
+        value = self._config.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        """A text.
+
+        Raises:
+            LoadError: if it is something else.
+        """
+        value = self._config.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text")
+        return value
+
+    def items(self, key: str) -> list[Any] | None:
+        """A list, or None if it lacks or is null.
+
+        Raises:
+            LoadError: if it is something else.
+        """
+        value = self._config.get(key)
+        if value is not None and not isinstance(value, list):
+            raise self._wrong(key, "a list")
+        return value
+
+    def table(self, key: str) -> dict[str, Any]:
+        """An object; an empty one if it lacks or is null.
+
+        Raises:
+            LoadError: if it is something else.
+        """
+        value = self._config.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self._wrong(key, "an object")
+        return value
+
+    def _wrong(self, key: str, wanted: str) -> LoadError:
+        return LoadError(f"{self._where}: {key!r} is {self._config[key]!r}, not {wanted}")

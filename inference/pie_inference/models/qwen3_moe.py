@@ -1,0 +1,40 @@
+"""Qwen 3 with a mixture of experts (Yang et al. 2025), in all layers or some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pie_inference.models.fields import Fields
+from pie_inference.models.spec import Config, DecoderSpec, ExpertsSpec, MlpSpec, decoder_spec
+
+
+def qwen3_moe(config: Config) -> DecoderSpec:
+    """Qwen 3's attention; the window, if it is turned on, is every layer's."""
+    fields = Fields(config)
+    layers = fields.count("num_hidden_layers")
+    window = fields.optional_count("sliding_window", 4096)
+    if not fields.flag("use_sliding_window", False):
+        window = None
+    spec = decoder_spec(
+        config,
+        "Qwen3MoeForCausalLM",
+        activation=fields.text("hidden_act", "silu"),
+        windows=[window] * layers,
+        feed_forward=_blocks(fields, layers),
+    )
+    biased = fields.flag("attention_bias", False)
+    return replace(spec, query_key_norm=True, qkv_bias=biased, output_bias=biased)
+
+
+def _blocks(fields: Fields, layers: int) -> list[MlpSpec | ExpertsSpec]:
+    """Dense blocks in `mlp_only_layers`, experts in every `decoder_sparse_step`-th other layer."""
+    step = fields.count("decoder_sparse_step", 1)
+    dense_layers = fields.items("mlp_only_layers") or []
+    dense = MlpSpec(fields.count("intermediate_size", 6144))
+    sparse = ExpertsSpec(
+        experts=fields.count("num_experts", 128),
+        chosen=fields.count("num_experts_per_tok", 8),
+        inner=fields.count("moe_intermediate_size", 768),
+        normalized=fields.flag("norm_topk_prob", False),
+    )
+    return [dense if i in dense_layers or (i + 1) % step else sparse for i in range(layers)]

@@ -1,0 +1,242 @@
+"""What tells one decoder from another, read from config.json: a family's file fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pie_inference.attention.base import AttentionOptions
+from pie_inference.errors import LoadError
+from pie_inference.layers.feed_forward import Activation
+from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
+from pie_inference.models.base import ModelShape
+from pie_inference.models.fields import Fields
+
+Config = Mapping[str, Any]
+Shapes = dict[str, tuple[int, ...]]
+
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MlpSpec:
+    """A dense gated block, and what its tensors are called within their layer."""
+
+    inner: int
+    bias: bool = False
+    gate: str = "mlp.gate_proj"
+    up: str = "mlp.up_proj"
+    down: str = "mlp.down_proj"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """A mixture of experts; `{}` in the names of an expert's tensors is its number."""
+
+    experts: int
+    chosen: int  # a token goes through
+    inner: int
+    normalized: bool  # the weights of the chosen add up to one
+    router: str = "mlp.gate"
+    gate: str = "mlp.experts.{}.gate_proj"
+    up: str = "mlp.experts.{}.up_proj"
+    down: str = "mlp.experts.{}.down_proj"
+
+    def __post_init__(self) -> None:
+        """Raises `LoadError` if a token cannot go through so many experts."""
+        if self.chosen > self.experts:
+            raise LoadError(
+                f"config.json: {self.chosen} experts a token, but there are {self.experts}"
+            )
+
+    def expert(self, number: int) -> MlpSpec:
+        """One of the experts."""
+        names = (name.format(number) for name in (self.gate, self.up, self.down))
+        return MlpSpec(self.inner, False, *names)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """A decoder: RMSNorm, rotary grouped-query attention and gated feed-forward, and its variants."""
+
+    shape: ModelShape
+    epsilon: float  # of the norms
+    feed_forward: tuple[MlpSpec | ExpertsSpec, ...]  # a layer each
+    ropes: tuple[RopeSpec, ...]
+    layer_rope: tuple[int, ...]  # which of the ropes, a layer each
+    activation: Activation
+    tied: bool  # the embedding is the head, too
+    qkv_bias: bool = False
+    output_bias: bool = False  # of the attention
+    query_key_norm: bool = False  # RMSNorm of every head's query and key
+    norm_offset: float = 0.0  # is added to the weights of norms
+    outer_norms: bool = False  # norms after attention and feed-forward, too, before the sums
+    embedding_scale: float = 1.0
+    logit_softcap: float | None = None  # logits `z` become `softcap * tanh(z / softcap)`
+    prefix: str = "model."  # of all tensors but the head's
+    head: str = "lm_head"
+
+
+def decoder_spec(
+    config: Config,
+    architecture: str,
+    *,
+    head_dim: int | None = None,
+    rope_base: float = 10_000.0,
+    tied: bool = False,
+    activation: str = "silu",
+    windows: Sequence[int | None] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    feed_forward: Sequence[MlpSpec | ExpertsSpec] | None = None,
+) -> DecoderSpec:
+    """Reads what all families have.
+
+    Args:
+        config: config.json.
+        architecture: name of the family.
+        head_dim: default; hidden size a head unless told.
+        rope_base: default of `rope_theta`.
+        tied: default of `tie_word_embeddings`.
+        activation: name of the activation, as config.json has it.
+        windows: a layer each; none unless told.
+        scale: of attention scores.
+        softcap: of attention scores.
+        feed_forward: a layer each; dense ones of `intermediate_size` unless told.
+
+    Raises:
+        LoadError: if a value lacks, is of the wrong kind, or does not fit the others.
+    """
+    fields = Fields(config)
+    if activation not in ACTIVATION_NAMES:
+        raise LoadError(
+            f"config.json: activation {activation!r} is not supported"
+            f" (supported: {', '.join(ACTIVATION_NAMES)})"
+        )
+    layers = fields.count("num_hidden_layers")
+    hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    kv_heads = fields.count("num_key_value_heads", heads)
+    head_dim = fields.count("head_dim", head_dim or hidden // heads)
+    if heads % kv_heads:
+        raise LoadError(
+            f"config.json: {heads} attention heads do not divide among {kv_heads} kv heads"
+        )
+    if head_dim % 2:
+        raise LoadError(f"config.json: rotary embedding needs an even head_dim, not {head_dim}")
+    rope = rope_spec(
+        # Transformers 5 writes `rope_parameters`; earlier ones `rope_theta` and `rope_scaling`.
+        fields.table("rope_parameters") or fields.table("rope_scaling"),
+        head_dim=head_dim,
+        base=fields.number("rope_theta", rope_base),
+        trained=fields.count("max_position_embeddings", 2048),
+    )
+    windows = windows if windows is not None else [None] * layers
+    if feed_forward is None:
+        feed_forward = [MlpSpec(fields.count("intermediate_size"))] * layers
+    return DecoderSpec(
+        shape=ModelShape(
+            architecture=architecture,
+            attention=tuple(AttentionOptions(scale, softcap, window) for window in windows),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            vocab_size=fields.count("vocab_size"),
+            max_position=rope.positions,
+        ),
+        epsilon=fields.number("rms_norm_eps", 1e-6),
+        feed_forward=tuple(feed_forward),
+        ropes=(rope,),
+        layer_rope=(0,) * layers,
+        activation=ACTIVATION_NAMES[activation],
+        tied=fields.flag("tie_word_embeddings", tied),
+    )
+
+
+def layer_windows(
+    config: Config, window: int | None, default: Sequence[bool] | None = None
+) -> list[int | None]:
+    """Windows a layer, by `layer_types`.
+
+    Args:
+        config: config.json.
+        window: of the layers that have one.
+        default: which have one, if there is no `layer_types`; all unless told.
+
+    Raises:
+        LoadError: for a type that is not known, or too few or many of them.
+    """
+    fields = Fields(config)
+    layers = fields.count("num_hidden_layers")
+    types = fields.items("layer_types")
+    if types is None:
+        sliding = default if default is not None else [True] * layers
+    else:
+        unknown = [t for t in types if t not in ("sliding_attention", "full_attention")]
+        if unknown or len(types) != layers:
+            raise LoadError(
+                f"config.json: 'layer_types' is not {layers} times 'full_attention' or"
+                f" 'sliding_attention': {types}"
+            )
+        sliding = [t == "sliding_attention" for t in types]
+    return [window if slides else None for slides in sliding]
+
+
+def decoder_tensors(spec: DecoderSpec) -> Shapes:
+    """Names and shapes of the tensors that a checkpoint must have."""
+    shape = spec.shape
+    tensors: Shapes = {
+        f"{spec.prefix}embed_tokens.weight": (shape.vocab_size, shape.hidden),
+        f"{spec.prefix}norm.weight": (shape.hidden,),
+    }
+    if not spec.tied:
+        tensors[f"{spec.head}.weight"] = (shape.vocab_size, shape.hidden)
+    for i in range(shape.layers):
+        for name, size in _layer_tensors(spec, i).items():
+            tensors[f"{spec.prefix}layers.{i}.{name}"] = size
+    return tensors
+
+
+def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
+    s = spec.shape
+    query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    tensors: Shapes = {
+        "self_attn.q_proj.weight": (query, s.hidden),
+        "self_attn.k_proj.weight": (key, s.hidden),
+        "self_attn.v_proj.weight": (key, s.hidden),
+        "self_attn.o_proj.weight": (s.hidden, query),
+        "input_layernorm.weight": (s.hidden,),
+        "post_attention_layernorm.weight": (s.hidden,),
+    }
+    if spec.qkv_bias:
+        tensors["self_attn.q_proj.bias"] = (query,)
+        tensors["self_attn.k_proj.bias"] = tensors["self_attn.v_proj.bias"] = (key,)
+    if spec.output_bias:
+        tensors["self_attn.o_proj.bias"] = (s.hidden,)
+    if spec.query_key_norm:
+        tensors["self_attn.q_norm.weight"] = tensors["self_attn.k_norm.weight"] = (s.head_dim,)
+    if spec.outer_norms:
+        tensors["pre_feedforward_layernorm.weight"] = (s.hidden,)
+        tensors["post_feedforward_layernorm.weight"] = (s.hidden,)
+    block = spec.feed_forward[layer]
+    if isinstance(block, MlpSpec):
+        return tensors | _mlp_tensors(block, s.hidden)
+    tensors[f"{block.router}.weight"] = (block.experts, s.hidden)
+    for number in range(block.experts):
+        tensors |= _mlp_tensors(block.expert(number), s.hidden)
+    return tensors
+
+
+def _mlp_tensors(mlp: MlpSpec, hidden: int) -> Shapes:
+    sizes = {mlp.gate: (mlp.inner, hidden), mlp.up: (mlp.inner, hidden)}
+    sizes[mlp.down] = (hidden, mlp.inner)
+    tensors: Shapes = {f"{name}.weight": size for name, size in sizes.items()}
+    if mlp.bias:
+        tensors |= {f"{name}.bias": size[:1] for name, size in sizes.items()}
+    return tensors
