@@ -1,0 +1,64 @@
+"""The corpus as a whole: reproducible from a seed, names kept back, copying exercises, the mixture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.pie_tiny.corpus.copying import copying
+from examples.pie_tiny.corpus.mixture import GENERATORS, SHARES, draw
+from examples.pie_tiny.corpus.sample import Sample, Split, prose, turn
+from examples.pie_tiny.corpus.words import invented
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(SEEDS, st.booleans())
+def test_a_sample_depends_on_seed_and_number_alone(number: int, held_out: bool) -> None:
+    split = Split(held_out)
+    assert draw("seed", number, split) == draw("seed", number, split)
+
+
+def test_other_seeds_give_other_samples() -> None:
+    ours, theirs = ([draw(seed, n, Split()).text for n in range(200)] for seed in ("one", "other"))
+    # Facts and greetings are few, so that some come in both.
+    assert len(set(ours) & set(theirs)) < 20
+
+
+def test_every_kind_comes_as_often_as_its_share_says() -> None:
+    count = 4000
+    kinds = Counter(draw("shares", number, Split()).kind for number in range(count))
+    assert set(kinds) == set(GENERATORS)
+    for kind, share in SHARES.items():
+        assert abs(kinds[kind] / count - share) < 0.03
+    assert abs(sum(SHARES.values()) - 1) < 1e-9
+
+
+def test_names_are_either_for_training_or_held_out() -> None:
+    random = Random(5)
+    training = {invented(random, Split()) for _ in range(30_000)}
+    held_out = {invented(random, Split(True)) for _ in range(3000)}
+    assert len(training) > 10_000
+    assert not training & held_out
+
+
+@given(SEEDS, st.booleans())
+def test_copying_exercises_are_copies(seed: int, held_out: bool) -> None:
+    sample = copying(Random(seed), Split(held_out))
+    asked = sample.prompt.split("<|user|>\n")[1].replace("_", " ")
+    learned = sample.pieces[1].text.removesuffix("<|end|>")
+    for mark in '[],="_':
+        learned = learned.replace(mark, " ")
+    assert all(word in asked for word in learned.split())
+
+
+def test_pieces_and_turns() -> None:
+    assert turn("user", "Hi") == "<|user|>\nHi<|end|>\n"
+    assert prose(["a"]) == "a"
+    assert prose(["a", "b", "c"]) == "a, b and c"
+    sample = draw("x", 1, Split())
+    assert isinstance(sample, Sample)
+    assert sample.text.startswith(sample.prompt)
