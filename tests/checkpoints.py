@@ -1,4 +1,4 @@
-"""Random Llama checkpoints for tests, made by transformers, with a small byte-level tokenizer."""
+"""Random checkpoints for tests, made by transformers, with a small byte-level tokenizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The capital of France is Paris.\n",
@@ -68,14 +73,32 @@ def make_llama(
         eos_token_id=tokenizer.eos_token_id,
         initializer_range=deviation,
     )
+    return make_checkpoint(folder, config, dtype=dtype, seed=seed, shards=shards)
+
+
+def make_checkpoint(
+    folder: Path,
+    config: PreTrainedConfig,
+    *,
+    dtype: str = "float32",
+    seed: int = 0,
+    shards: int = 1,
+) -> Path:
+    """Writes a random model of a config with tokenizer and chat template into a folder.
+
+    A folder that already holds a checkpoint is left as it is. The vocabulary is `small_tokenizer`'s.
+    """
+    if (folder / "config.json").is_file():
+        return folder
+    tokenizer = small_tokenizer()
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(config)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):  # transformers starts them at zero
-                parameter.normal_(0.0, deviation)
-            elif name.endswith("norm.weight"):
-                parameter.normal_(1.0, 0.1)
+                parameter.normal_(0.0, config.initializer_range)
+            elif name.endswith("norm.weight"):  # and these at one, or zero if it adds one
+                parameter.add_(torch.randn_like(parameter) * 0.1)
     model = model.to(getattr(torch, dtype))
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     options = {"max_shard_size": size // shards + 1} if shards > 1 else {}

@@ -6,14 +6,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 
 @lru_cache(maxsize=4)
-def load(folder: Path) -> LlamaForCausalLM:
+def load(folder: Path) -> PreTrainedModel:
     """The checkpoint as transformers loads it, in fp32."""
     torch.set_num_threads(1)
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def greedy(folder: Path, tokens: list[int], count: int) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
 from pie_inference.engine import load_model
@@ -160,9 +160,9 @@ class Rig:
 
 
 @functools.lru_cache(maxsize=32)
-def reference(folder: Path) -> LlamaForCausalLM:
-    """The checkpoint as transformers runs it, in float32."""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+def reference(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The checkpoint as transformers runs it."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
 
 @torch.inference_mode()
@@ -174,13 +174,27 @@ def expected_logits(
     visible: NDArray[np.bool_] | None = None,
 ) -> torch.Tensor:
     """Logits `[tokens, vocab]` by transformers; `visible` `[tokens, tokens]` replaces causality."""
-    options = {}
+    options: dict[str, object] = {}
+    config = reference(folder).config
     if visible is not None:
-        mask = torch.where(torch.from_numpy(visible), 0.0, torch.finfo(torch.float32).min)
-        options["attention_mask"] = mask[None, None]
+        options["attention_mask"] = full = _additive(visible)
+        window = getattr(config, "sliding_window", None)
+        if window is not None:
+            at = np.arange(len(tokens)) if positions is None else np.array(positions)
+            narrow = _additive(visible & (at[None, :] > at[:, None] - window))
+            # Models whose layers differ want a mask for each kind of layer.
+            kinds = getattr(config, "layer_types", None)
+            options["attention_mask"] = (
+                {"full_attention": full, "sliding_attention": narrow} if kinds else narrow
+            )
     if positions is not None:
         options["position_ids"] = torch.tensor([list(positions)])
     return reference(folder)(torch.tensor([list(tokens)]), **options).logits[0]
+
+
+def _additive(visible: NDArray[np.bool_]) -> torch.Tensor:
+    mask = torch.where(torch.from_numpy(visible), 0.0, torch.finfo(torch.float32).min)
+    return mask[None, None]
 
 
 def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:

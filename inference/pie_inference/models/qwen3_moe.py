@@ -32,7 +32,8 @@ def _blocks(fields: Fields, layers: int) -> list[MlpSpec | ExpertsSpec]:
     dense_layers = fields.items("mlp_only_layers") or []
     dense = MlpSpec(fields.count("intermediate_size", 6144))
     sparse = ExpertsSpec(
-        experts=fields.count("num_experts", 128),
+        # Transformers 5 writes the second name.
+        experts=fields.count("num_experts", fields.count("num_local_experts", 128)),
         chosen=fields.count("num_experts_per_tok", 8),
         inner=fields.count("moe_intermediate_size", 768),
         normalized=fields.flag("norm_topk_prob", False),

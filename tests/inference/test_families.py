@@ -1,0 +1,248 @@
+"""Every family equals transformers: logits, and greedy text token for token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from families import FAMILIES, WINDOW, make_family
+from model_rig import Rig, Step, assert_close, expected_logits, reference
+from numpy.typing import NDArray
+
+from pie_inference.models.registry import ARCHITECTURES
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_family(tmp_path_factory.mktemp("model") / request.param, request.param)
+
+
+def tokens_of(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(2, 300, count).tolist()
+
+
+def causal(count: int) -> NDArray[np.bool_]:
+    return np.tril(np.ones((count, count), np.bool_))
+
+
+def runs_of(visible: NDArray[np.bool_]) -> list[int]:
+    """Rows in the contract's run-length form."""
+    flat: list[int] = []
+    for row in visible:
+        lengths, current = [0], False
+        for seen in row:
+            if bool(seen) != current:
+                lengths.append(0)
+                current = not current
+            lengths[-1] += 1
+        flat += [len(lengths), *lengths]
+    return flat
+
+
+def test_every_architecture_is_among_the_families() -> None:
+    names = {name.removesuffix("ForCausalLM").lower() for name in ARCHITECTURES}
+    assert names == {name.replace("-moe", "moe").partition("-")[0] for name in FAMILIES}
+
+
+@pytest.mark.parametrize("page_size", [8, 32])
+def test_a_prompt_in_chunks_then_decoding(folder: Path, page_size: int) -> None:
+    rig = Rig(folder, page_size=page_size)
+    tokens = tokens_of(90)
+    wanted = expected_logits(folder, tokens)
+    sequence = rig.sequence(len(tokens))
+    done = 0
+    for chunk in (11, 2, 1, 37, 3, *[1] * 10, 9, *[1] * 17):
+        (found,) = rig.forward(Step(sequence, tokens[done : done + chunk], outputs=chunk))
+        assert_close(found, wanted[done : done + chunk])
+        done += chunk
+    assert done == len(tokens)
+
+
+def test_many_sequences_in_one_batch(folder: Path) -> None:
+    rig = Rig(folder, page_size=8, pages=200)
+    lengths = [1, 3, 9, 9, 17, 40, 64, 63]
+    texts = [tokens_of(n + 8, seed=i) for i, n in enumerate(lengths)]
+    wanted = [expected_logits(folder, text) for text in texts]
+    sequences = [rig.sequence(len(text)) for text in texts]
+    for turn in range(8):  # every round mixes new prompts and decoding
+        live = range(min(len(lengths), 2 * turn + 2))
+        steps = []
+        for i in live:
+            used = sequences[i].used
+            end = used + 1 if used else lengths[i]
+            steps.append(Step(sequences[i], texts[i][used:end], outputs=min(end - used, 3)))
+        for i, found in zip(live, rig.forward(*steps), strict=True):
+            end = sequences[i].used
+            assert_close(found, wanted[i][end - found.shape[0] : end])
+
+
+def test_greedy_text(folder: Path) -> None:
+    rig = Rig(folder, page_size=8, pages=200)
+    prompts = [tokens_of(n, seed=50 + n) for n in (1, 5, 20, 33)]
+    wanted = [_generate(folder, prompt, 30) for prompt in prompts]
+    sequences = [rig.sequence(len(prompt) + 30) for prompt in prompts]
+    texts: list[list[int]] = [[] for _ in prompts]
+    inputs = prompts
+    for _ in range(30):
+        steps = [Step(s, tokens) for s, tokens in zip(sequences, inputs, strict=True)]
+        inputs = [logits[-1:].argmax(1).tolist() for logits in rig.forward(*steps)]
+        for text, (token,) in zip(texts, inputs, strict=True):
+            text.append(token)
+    assert texts == wanted
+
+
+@torch.inference_mode()
+def _generate(folder: Path, tokens: list[int], count: int) -> list[int]:
+    output = reference(folder).generate(
+        torch.tensor([tokens]),
+        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+        do_sample=False,
+        max_new_tokens=count,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return output[0, len(tokens) :].tolist()
+
+
+def test_explicit_masks_and_masked_slots(folder: Path) -> None:
+    """A window narrows what a mask shows."""
+    numbers = np.random.default_rng(3)
+    rig = Rig(folder, page_size=8)
+    tokens = tokens_of(50)
+    sequence = rig.sequence(50)
+    rig.forward(Step(sequence, tokens[:30], outputs=0))
+    hidden = [0, 7, 8, 21, 29]
+    rig.mask(sequence, hidden)
+    visible = causal(50)
+    visible[30:] = numbers.random((20, 50)) < 0.5
+    visible[np.arange(50), np.arange(50)] = True
+    rows = visible[30:].copy()
+    visible[30:, hidden] = False
+    # Also a plain sequence beside it, and one more round in which the mask has one row.
+    other = rig.sequence(16)
+    found, plain = rig.forward(
+        Step(sequence, tokens[30:49], outputs=19, mask=runs_of(rows[:19, :49]), masked=True),
+        Step(other, tokens[:16], outputs=16),
+    )
+    visible[30:49, 49] = False
+    wanted = expected_logits(folder, tokens, visible=visible)
+    assert_close(found, wanted[30:49])
+    assert_close(plain, expected_logits(folder, tokens[:16]))
+    (last,) = rig.forward(Step(sequence, tokens[49:], mask=runs_of(rows[19:]), masked=True))
+    assert_close(last, wanted[49:])
+
+
+def test_a_window_counts_positions(folder: Path) -> None:
+    """Gaps in the positions move tokens out of the window; copies keep their positions."""
+    rig = Rig(folder, page_size=8)
+    tokens = tokens_of(30)
+    positions = [*range(10), *range(15, 25), *range(40, 50)]
+    wanted = expected_logits(folder, tokens, positions=positions, visible=causal(30))
+    source, target = rig.sequence(30), rig.sequence(30)
+    rig.forward(Step(source, tokens[:10], positions=positions[:10], outputs=0))
+    rig.copy(source.slots(0, 10), target.slots(0, 10))
+    target.used = 10
+    for sequence in (target, source):
+        (found,) = rig.forward(
+            Step(sequence, tokens[10:20], positions=positions[10:20], outputs=10)
+        )
+        assert_close(found, wanted[10:20])
+    for i in range(20, 30):  # two that decode side by side
+        steps = [
+            Step(s, tokens[i : i + 1], positions=positions[i : i + 1]) for s in (source, target)
+        ]
+        for found in rig.forward(*steps):
+            assert_close(found, wanted[i : i + 1])
+
+
+def test_what_a_window_hides_altogether_is_zero_attention(tmp_path: Path) -> None:
+    """A mask that shows only keys before the window shows nothing: finite, and no other's key."""
+    folder = make_family(tmp_path / "model", "mistral")
+    rig = Rig(folder)
+    tokens = tokens_of(40)
+    sequence = rig.sequence(40)
+    rig.forward(Step(sequence, tokens[:39], outputs=0))
+    rows = np.zeros((1, 40), np.bool_)
+    rows[0, : 39 - WINDOW + 1] = True
+    (far,) = rig.forward(Step(sequence, tokens[39:], mask=runs_of(rows), keep=False))
+    (nothing,) = rig.forward(Step(sequence, tokens[39:], mask=[1, 40], keep=False))
+    assert bool(far.isfinite().all())
+    assert_close(far, nothing)
+    rows[0, 39 - WINDOW + 1] = True
+    (near,) = rig.forward(Step(sequence, tokens[39:], mask=runs_of(rows), keep=False))
+    assert (near - nothing).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tied_and_untied_and_sharded(name: str, tmp_path: Path) -> None:
+    tokens = tokens_of(40)
+    for tied in (False, True):
+        folder = make_family(tmp_path / str(tied), name, tie_word_embeddings=tied, shards=3)
+        assert len(list(folder.glob("*.safetensors"))) > 1
+        rig = Rig(folder)
+        (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
+        assert_close(found, expected_logits(folder, tokens))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.inference_mode()
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(name: str, tmp_path: Path) -> None:
+    # All experts are chosen, so that rounding does not decide which.
+    every = {"mixtral": 4, "qwen3-moe": 6, "qwen3-moe-window": 4}
+    more = {"num_experts_per_tok": every[name]} if name in every else {}
+    folder = make_family(tmp_path / "model", name, dtype="bfloat16", initializer_range=0.1, **more)
+    tokens = tokens_of(60)
+    exact = reference(folder)(torch.tensor([tokens])).logits[0]
+    theirs = reference(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0]
+    rig = Rig(folder, dtype="bfloat16")
+    assert rig.model.description.dtype == "bfloat16"
+    sequence = rig.sequence(60)
+    parts = [
+        rig.forward(Step(sequence, tokens[a:b], outputs=b - a))[0]
+        for a, b in ((0, 31), (31, 32), (32, 60))
+    ]
+    ours = torch.cat(parts)
+
+    def error(logits: torch.Tensor) -> float:
+        return float((logits.float() - exact).norm(dim=1).median())
+
+    assert error(ours) <= 1.3 * error(theirs)
+
+
+OLD_NAMES = {
+    "mistral": {"rope_theta": 50_000.0},
+    "llama": {
+        "rope_theta": 20_000.0,
+        "rope_scaling": {"type": "linear", "factor": 2.0},
+        "num_key_value_heads": 2,
+    },
+    "gemma3": {
+        "rope_theta": 500_000.0,
+        "rope_local_base_freq": 5_000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+        "sliding_window_pattern": 2,
+        "layer_types": None,
+    },
+    "gemma2": {"layer_types": None, "rope_theta": 20_000.0, "hidden_activation": None},
+    "qwen2-window": {"layer_types": None, "rope_theta": 20_000.0},
+}
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_configurations_as_they_were_written_before_transformers_5(
+    name: str, tmp_path: Path
+) -> None:
+    folder = make_family(tmp_path / "model", name)
+    file = folder / "config.json"
+    config = {**json.loads(file.read_text()), **OLD_NAMES[name]}
+    del config["rope_parameters"]
+    for key in [k for k, v in config.items() if v is None and k != "sliding_window"]:
+        del config[key]
+    file.write_text(json.dumps(config))
+    tokens = tokens_of(40)
+    rig = Rig(folder)
+    (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
+    assert_close(found, expected_logits(folder, tokens))
