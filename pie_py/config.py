@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pie_py.endpoint import DEFAULT_ENDPOINT
@@ -45,7 +45,8 @@ class Limits(_Section):
     queues: PositiveInt = 256
     queued_commands: PositiveInt = 4096  # commands sent to queues and not done
     futures: PositiveInt = 4096  # open futures
-    children: PositiveInt = 64  # child instances alive
+    children: PositiveInt = 256  # child instances alive
+    child_depth: NonNegativeInt = 8  # generations of children below an instance of a client
     message_bytes: PositiveInt = (
         2 << 20
     )  # one message between instance and client; Wasmtime lifts 2.6 MB
@@ -63,6 +64,27 @@ class SchedulerConfig(_Section):
     t_ms: PositiveFloat = 10.0  # t-only: age of the oldest command that makes a batch, ms
 
 
+class MessagingConfig(_Section):
+    """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
+
+    subscriptions: PositiveInt = 256  # of one instance
+    box_messages: PositiveInt = 4096  # not yet read by one subscriber
+    queues: PositiveInt = 4096  # work queues of one user that hold messages
+    queue_messages: PositiveInt = 65536  # in one work queue
+    queue_bytes: PositiveInt = 16 << 20  # in one work queue
+    user_bytes: PositiveInt = 64 << 20  # in all work queues of one user
+    idle_bytes: NonNegativeInt = 64 << 20  # in those of all users who have no instance
+
+
+class StoreConfig(_Section):
+    """What one user may keep in the store."""
+
+    keys: PositiveInt = 100_000
+    bytes: PositiveInt = 256 << 20  # keys and values together
+    value_bytes: int = Field(default=1 << 20, ge=1, le=2 << 20)  # one value; Wasmtime lifts 2.6 MB
+    waiting_bytes: PositiveInt = 16 << 20  # an instance's writes under way and values not yet taken
+
+
 class ServerConfig(BaseSettings):
     """Everything a server needs to start."""
 
@@ -76,6 +98,8 @@ class ServerConfig(BaseSettings):
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
+    messaging: MessagingConfig = MessagingConfig()
+    store: StoreConfig = StoreConfig()
     max_instances: PositiveInt = 1000  # alive at once
     max_program_bytes: PositiveInt = 256 << 20
     worker_threads: PositiveInt | None = None  # torch threads of the worker; by cores unless told

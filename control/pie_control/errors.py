@@ -16,6 +16,7 @@ Code: TypeAlias = Literal[
     "page-full",
     "immutable",
     "busy",
+    "conflict",
     "would-block",
     "limit-exceeded",
     "cancelled",

@@ -14,6 +14,7 @@ class FutureKind(Enum):
 
     DONE = "take"
     TEXT = "take-text"
+    TEXTS = "take-texts"
     BLOB = "take-blob"
     DIST = "take-dist"
 
@@ -21,7 +22,7 @@ class FutureKind(Enum):
 class Future:
     """One result that is not there yet. Resolved or failed once; later answers are dropped."""
 
-    __slots__ = ("_table", "error", "handle", "kind", "on_cancel", "ready", "value")
+    __slots__ = ("_table", "error", "handle", "kind", "on_cancel", "on_take", "ready", "value")
 
     def __init__(self, table: FutureTable, handle: int, kind: FutureKind) -> None:
         self._table = table
@@ -31,6 +32,7 @@ class Future:
         self.value: Any = None
         self.error: ApiError | None = None
         self.on_cancel: Callable[[], None] | None = None
+        self.on_take: Callable[[], None] | None = None  # its value has gone to the instance
 
     def resolve(self, value: Any = None) -> None:
         """Gives the future its value and wakes the instance if it waits for it."""
@@ -117,6 +119,8 @@ class FutureTable:
         if not future.ready:
             raise ApiError("not-ready", f"future {handle} is not ready: wait for it first")
         del self._open[handle]
+        if future.on_take is not None:
+            future.on_take()
         if future.error is not None:
             raise future.error
         return future.value

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
+from pie_control.messaging.bus import Bus
+from pie_py.config import MessagingConfig
 
 if TYPE_CHECKING:
     from pie_control.executor import Executor
     from pie_control.lifecycle import Lifecycle
     from pie_control.scheduler.service import ModelService
+    from pie_control.store.service import StoreService
     from pie_control.text_codec import TextCodec
     from pie_control.timers import Timers
 
@@ -24,6 +27,8 @@ class Host:
     lifecycle: Lifecycle
     services: dict[str, ModelService] = field(default_factory=dict)  # by model, default first
     codecs: dict[str, TextCodec] = field(default_factory=dict)  # by model
+    messaging: Bus = field(default_factory=lambda: Bus(MessagingConfig()))
+    store: StoreService = field(init=False)  # set by the server
 
     def service(self, model: str) -> ModelService:
         """The service of a model.

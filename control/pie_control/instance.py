@@ -75,7 +75,9 @@ class Instance:
         self.limits = limits
         self.host = host
         self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: set[Instance] = set()
+        self.starting = 0  # children launched that are not among them yet
         self.created_ns = time.time_ns()
         self.ended_ns: int | None = None
         self.cpu_ns = 0  # final once it has ended

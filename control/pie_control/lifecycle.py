@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instance import Ended, Instance, State
 from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
 from pie_py.build.python import runtime_component
@@ -149,6 +149,7 @@ class Lifecycle:
         guest.start(args)
         self._live[instance.id] = instance
         self.launched += 1
+        self.host.messaging.join(instance)
         if parent is not None:
             parent.children.add(instance)
         if not detached and parent is None:
@@ -166,27 +167,51 @@ class Lifecycle:
         return instance
 
     def start_child(
-        self, parent: Instance, program: Program, args: list[str], done: Callable[[Ended], None]
+        self,
+        parent: Instance,
+        program: Program,
+        args: list[str],
+        done: Callable[[Ended | ApiError], None],
     ) -> Callable[[], None]:
-        """Launches a child in the background and calls back with its end. Returns what kills it."""
+        """Launches a child in the background. Returns what kills it.
+
+        Args:
+            parent: it ends with this one.
+            program: what it runs.
+            args: its arguments.
+            done: called once with its end, or why it could not be launched; not if it was killed by
+                what is returned.
+        """
         scope = trio.CancelScope()
+        child: Instance | None = None
+        parent.starting += 1
 
         async def run() -> None:
-            child: Instance | None = None
+            nonlocal child
             with scope:
                 try:
                     child = await self.launch(program, args, parent.user, parent=parent)
+                except ApiError as error:
+                    done(error)
+                except ProgramRejected as error:
+                    done(ApiError("invalid-argument", f"{program.name} cannot run here: {error}"))
                 except Exception as error:
-                    done(Ended(State.FAILED, str(error)))
-                    return
-                await child.ended_event.wait()
-                assert child.ended is not None
-                done(child.ended)
-            if scope.cancelled_caught and child is not None:
-                self.end(child, State.KILLED, "killed: its parent gave it up")
+                    log.exception("a child could not be launched", program=program.name)
+                    done(ApiError("internal", f"{program.name} could not be launched: {error}"))
+                finally:
+                    parent.starting -= 1
+                if child is not None:
+                    await child.ended_event.wait()
+                    assert child.ended is not None
+                    done(child.ended)
+
+        def kill() -> None:
+            scope.cancel()
+            if child is not None:
+                self.kill(child, "its parent gave it up")
 
         self.start_soon(run)
-        return scope.cancel
+        return kill
 
     def start_soon(self, run: Callable[[], Awaitable[None]]) -> None:
         """Starts a task that lives at most as long as the server."""
@@ -211,6 +236,7 @@ class Lifecycle:
             instance.guest.close()
             instance.guest = None
         instance.futures.close()
+        self.host.messaging.leave(instance)
         for service in self.host.services.values():
             service.drop_instance(instance)
         instance.queues.clear()

@@ -13,9 +13,11 @@ from pie_control.dispatch import Dispatcher
 from pie_control.executor import Executor
 from pie_control.host import Host
 from pie_control.lifecycle import Lifecycle
+from pie_control.messaging.bus import Bus
 from pie_control.programs import ProgramStore
 from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.service import ModelService
+from pie_control.store.service import StoreService
 from pie_control.text_codec import TextCodec
 from pie_control.timers import Timers
 from pie_control.wasm import Engine, EngineConfig, Linker
@@ -32,6 +34,7 @@ async def serve(
     """Runs a server until cancelled; reports the endpoint once it can answer.
 
     Raises:
+        StoreUnusable: if the users' keys and values can't be read.
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
     """
@@ -59,7 +62,9 @@ class _Server:
             executor=Executor(on_end=lifecycle.end, after_turn=self._after_turn),
             timers=Timers(),
             lifecycle=lifecycle,
+            messaging=Bus(config.messaging),
         )
+        self._host.store = StoreService(config.data_folder / "store.sqlite3", config.store)
         lifecycle.host = self._host
         self._dispatcher = Dispatcher(self._host, self._link)
         self._link.on_hello = self._worker_ready
@@ -72,6 +77,7 @@ class _Server:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host.timers.run)
             nursery.start_soon(host.executor.run)
+            await nursery.start(host.store.run)
             await nursery.start(host.lifecycle.run)
             # The door opens first, so that a port in use is known before a checkpoint is loaded;
             # launches wait for the model.

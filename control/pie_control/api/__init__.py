@@ -4,12 +4,23 @@ Every function takes the calling instance first, checks its arguments before any
 raises `ApiError` for what goes back to the guest as `code: message`.
 """
 
-from pie_control.api import allocate, forward, runtime, session, text, tokenize
+from pie_control.api import (
+    allocate,
+    forward,
+    messaging,
+    runtime,
+    session,
+    store,
+    text,
+    tokenize,
+)
 from pie_control.wasm import HostFunction
 
 FUNCTIONS: tuple[HostFunction, ...] = (
     *runtime.FUNCTIONS,
     *session.FUNCTIONS,
+    *messaging.FUNCTIONS,
+    *store.FUNCTIONS,
     *allocate.FUNCTIONS,
     *forward.FUNCTIONS,
     *text.FUNCTIONS,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MAX_RANDOM_BYTES = 65536
 MAX_PRIORITY = 100
+CONTROL_TRAITS = ("runtime", "session", "messaging", "store")  # hold for every model
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -62,7 +63,7 @@ def available_models(instance: Instance) -> list[str]:
 
 def available_traits(instance: Instance, model: str) -> list[str]:
     """Names of the traits that a model offers."""
-    return ["runtime", "session", *instance.host.service(model).description.traits]
+    return [*CONTROL_TRAITS, *instance.host.service(model).description.traits]
 
 
 def model_info(instance: Instance, model: str) -> str:
@@ -159,6 +160,11 @@ def take_text(instance: Instance, future: int) -> Any:
     return instance.futures.take(future, FutureKind.TEXT)
 
 
+def take_texts(instance: Instance, future: int) -> Any:
+    """Consumes a future of a list of texts."""
+    return instance.futures.take(future, FutureKind.TEXTS)
+
+
 def take_blob(instance: Instance, future: int) -> Any:
     """Consumes a future of bytes."""
     return instance.futures.take(future, FutureKind.BLOB)
@@ -203,27 +209,31 @@ def log(instance: Instance, level: str, message: str) -> None:
 
 def launch(instance: Instance, program: str, args: list[str]) -> int:
     """Starts a child instance and opens a future of its result."""
-    if len(instance.children) >= instance.limits.children:
+    limits = instance.limits
+    if len(instance.children) + instance.starting >= limits.children:
         raise ApiError(
-            "limit-exceeded", f"{instance.limits.children} children are alive; wait for some first"
+            "limit-exceeded", f"{limits.children} children are alive; wait for some first"
+        )
+    if instance.depth >= limits.child_depth:
+        raise ApiError(
+            "limit-exceeded",
+            f"this instance is a child of generation {instance.depth}, the last that is allowed",
         )
     lifecycle = instance.host.lifecycle
     found = lifecycle.programs.find(program, instance.user)
     future = instance.futures.create(FutureKind.TEXT)
 
-    def done(ended: Ended) -> None:
-        if ended.state is State.FINISHED:
+    def done(ended: Ended | ApiError) -> None:
+        if isinstance(ended, ApiError):
+            future.fail(ended)
+        elif ended.state is State.FINISHED:
             future.resolve(ended.text)
         else:
-            future.fail(_as_error(ended.text))
+            killed = ended.state is State.KILLED
+            future.fail(ApiError("cancelled" if killed else "failed-dependency", ended.text))
 
     future.on_cancel = lifecycle.start_child(instance, found, args, done)
     return future.handle
-
-
-def _as_error(text: str) -> ApiError:
-    """The reason a child ended, as the parent's error: `internal` unless it has a code of its own."""
-    return ApiError("cancelled" if text.startswith("killed:") else "failed-dependency", text)
 
 
 def read_source(instance: Instance) -> tuple[str, str]:
@@ -257,6 +267,7 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("wait", wait, U32_LIST, returns=U32_LIST, fails=True, suspends=True),
     _function("take", take, U32, fails=True),
     _function("take-text", take_text, U32, returns=STRING, fails=True),
+    _function("take-texts", take_texts, U32, returns=STRING_LIST, fails=True),
     _function("take-blob", take_blob, U32, returns=U8_LIST, fails=True),
     _function("cancel", cancel, U32, fails=True),
     _function("now", now, returns=U64),

@@ -15,20 +15,30 @@ Message = TypeVar("Message", str, bytes)
 
 def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
-    size = _size(message)
-    _check_size(instance, size)
+    size = message_size(message)
+    check_size(instance, size)
+    _make_room(instance)
     instance.outbox.put(message, size)
 
 
 def send_blob(instance: Instance, data: bytes) -> None:
     """Sends bytes to the client."""
-    _check_size(instance, len(data))
+    check_size(instance, len(data))
+    _make_room(instance)
     instance.outbox.put(data, len(data))
+
+
+def _make_room(instance: Instance) -> None:
+    """A child has no client: the newest of what it sends is kept for whoever attaches to it."""
+    if instance.parent is not None and not instance.attached:
+        while not instance.outbox.has_room:
+            instance.outbox.pop()
 
 
 def writable(instance: Instance) -> int:
     """Opens a future that is ready when there is room for a message."""
     future = instance.futures.create(FutureKind.DONE)
+    _make_room(instance)
     callback = future.resolve
     future.on_cancel = lambda: instance.outbox.forget(callback)
     instance.outbox.when_room(callback)
@@ -56,21 +66,26 @@ def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) ->
         if future.value is None:
             mailbox.forget(deliver)
         else:
-            mailbox.put_back(future.value, _size(future.value))
+            mailbox.put_back(future.value, message_size(future.value))
 
     future.on_cancel = give_up
     mailbox.when_item(deliver)
     return future.handle
 
 
-def _size(message: str | bytes) -> int:
+def message_size(message: str | bytes) -> int:
     """Bytes of a message."""
     if isinstance(message, bytes) or message.isascii():
         return len(message)
     return len(message.encode())
 
 
-def _check_size(instance: Instance, size: int) -> None:
+def check_size(instance: Instance, size: int) -> None:
+    """Refuses a message that is too large.
+
+    Raises:
+        ApiError: `limit-exceeded`.
+    """
     if size > instance.limits.message_bytes:
         raise ApiError(
             "limit-exceeded",

@@ -27,9 +27,11 @@ try:
         allocate,
         forward,
         input_text,
+        messaging,
         output_text,
         runtime,
         session,
+        store,
         tokenize,
     )
 
@@ -42,6 +44,7 @@ except ImportError:
         value: Any
 
     allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
+    messaging = store = _Absent()
     INSIDE = False
 
 __all__ = [
@@ -50,8 +53,10 @@ __all__ = [
     "allocate",
     "forward",
     "input_text",
+    "messaging",
     "output_text",
     "runtime",
     "session",
+    "store",
     "tokenize",
 ]

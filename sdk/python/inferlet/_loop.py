@@ -331,6 +331,12 @@ async def text_of(future: int) -> str:
     return raw.take_text(future)
 
 
+async def texts_of(future: int) -> list[str]:
+    """Waits for a future of a list of texts and consumes it."""
+    await ready(future)
+    return raw.take_texts(future)
+
+
 async def blob_of(future: int) -> bytes:
     """Waits for a future of bytes and consumes it."""
     await ready(future)

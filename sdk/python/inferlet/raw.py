@@ -20,9 +20,11 @@ from inferlet._bindings import Err
 from inferlet._bindings import allocate as _allocate
 from inferlet._bindings import forward as _forward
 from inferlet._bindings import input_text as _input_text
+from inferlet._bindings import messaging as _messaging
 from inferlet._bindings import output_text as _output_text
 from inferlet._bindings import runtime as _runtime
 from inferlet._bindings import session as _session
+from inferlet._bindings import store as _store
 from inferlet._bindings import tokenize as _tokenize
 from inferlet.errors import PieError
 
@@ -63,6 +65,10 @@ def _texts(values: Iterable[str]) -> list[str]:
 
 def _bytes(value: bytes) -> bytes:
     return bytes(memoryview(value))
+
+
+def _pairs(values: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    return [(_text(key), _bytes(value)) for key, value in values]
 
 
 # runtime
@@ -191,7 +197,7 @@ def take(future: int) -> None:
 
 
 def take_text(future: int) -> str:
-    """Consumes a ready future that carries text (`session.receive`, `launch`).
+    """Consumes a ready future that carries text (`receive`, `launch`, `next_message`, `pull`).
     Errors: as `take`.
     """
     try:
@@ -201,8 +207,19 @@ def take_text(future: int) -> str:
     return answer
 
 
+def take_texts(future: int) -> list[str]:
+    """Consumes a ready future that carries a list of texts (`store_list`).
+    Errors: as `take`.
+    """
+    try:
+        answer: list[str] = _runtime.take_texts(_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
 def take_blob(future: int) -> bytes:
-    """Consumes a ready future that carries bytes (`session.receive-blob`).
+    """Consumes a ready future that carries bytes (`receive_blob`, `store_get`).
     Errors: as `take`.
     """
     try:
@@ -264,8 +281,12 @@ def log(level: LogLevel, message: str) -> None:
 
 def launch(program: str, args: list[str]) -> int:
     """Starts a child instance of a program (its name or content hash), as the same user. The future
-    carries its result; consume it with `take_text`. A child ends with its parent.
-    Errors: `not-found`, `limit-exceeded`.
+    carries its result; consume it with `take_text`. A child ends with its parent, and when its
+    future is cancelled. It has no client: parent and child talk through `push`, `broadcast` etc.
+    Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
+    future: `failed-dependency` (the child failed; the message is the child's own error text),
+    `cancelled` (somebody else ended it), `limit-exceeded`, `worker-lost` or `invalid-argument` (it
+    could not be started).
     """
     try:
         answer: int = _runtime.launch(_text(program), _texts(args))
@@ -324,6 +345,172 @@ def receive_blob() -> int:
     """
     try:
         answer: int = _session.receive_blob()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# messaging
+
+
+def broadcast(topic: str, message: str) -> int:
+    """Sends to every current subscriber of a topic among this user's instances, this one included, and
+    returns how many there are. If the box of one of them is full, nobody is sent anything and
+    the error names it; `broadcast_room` tells when to try again. So no subscriber misses a message.
+    Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
+    """
+    try:
+        answer: int = _messaging.broadcast(_text(topic), _text(message))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def broadcast_room(topic: str) -> int:
+    """A future that is ready when the box of every subscriber has room. Consume it with `take`.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.broadcast_room(_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def subscribe(topic: str) -> int:
+    """Subscribes to what is broadcast from now on, and returns a handle. Two subscriptions of one
+    instance each receive everything.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.subscribe(_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def unsubscribe(subscription: int) -> None:
+    """Ends a subscription. What it has not read is dropped; its open futures fail with `cancelled`.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _messaging.unsubscribe(_u32(subscription))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def next_message(subscription: int) -> int:
+    """A future of the subscription's next message, in the order of the broadcasts. Consume it with
+    `take_text`.
+    Errors: `invalid-handle`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.next_message(_u32(subscription))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def push(topic: str, message: str) -> None:
+    """Appends to the user's work queue of a topic. The queue is bounded: over it the error is
+    `would-block`, and `push_room` tells when to try again.
+    Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many queues).
+    """
+    try:
+        _messaging.push(_text(topic), _text(message))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def push_room(topic: str) -> int:
+    """A future that is ready when the work queue has room. Consume it with `take`.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.push_room(_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def pull(topic: str) -> int:
+    """A future of a message of the work queue, the oldest that nobody else has. Each goes to exactly
+    one puller; pullers are served in the order of their calls. Consume it with `take_text`.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.pull(_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# store
+
+
+def store_get(key: str) -> int:
+    """A future of a key's value, or of the error `not-found`. Consume it with `take_blob`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_get(_text(key))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_set(key: str, value: bytes) -> int:
+    """Gives a key a value, new or instead of its old one. Consume the future with `take`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large; of the future:
+    quota).
+    """
+    try:
+        answer: int = _store.store_set(_text(key), _bytes(value))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_delete(key: str) -> int:
+    """Removes a key; one that is not there is no error. Consume the future with `take`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_delete(_text(key))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_list(prefix: str, after: str, limit: int) -> int:
+    """A future of the keys that begin with `prefix` and come after `after`, in the order of their
+    UTF-8 bytes, at most `limit` (1 to 1000) of them. An empty `after` is before every key. Consume
+    it with `take_texts`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_list(_text(prefix), _text(after), _u32(limit))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_commit(
+    expected: Iterable[tuple[str, bytes]],
+    absent: Iterable[str],
+    writes: Iterable[tuple[str, bytes]],
+    deletes: Iterable[str],
+) -> int:
+    """Makes all changes at once, if each of the `expected` keys has just this value and none of the
+    `absent` keys exists; otherwise nothing changes and the future's error is `conflict`. At most
+    1000 keys in conditions, and as many in changes; none twice. Consume the future with `take`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large, too many keys; of
+    the future: quota).
+    """
+    try:
+        answer: int = _store.store_commit(
+            _pairs(expected), _texts(absent), _pairs(writes), _texts(deletes)
+        )
     except Err as error:
         raise PieError(error.value) from None
     return answer

@@ -1,0 +1,111 @@
+"""Trait `store`: the user's persistent keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.instance import Instance
+from pie_control.store.database import Commit, Get, ListKeys, Operation
+from pie_control.wasm import STRING, STRING_LIST, U8_LIST, U32, HostFunction, List, Tuple
+
+MAX_KEY_BYTES = 1024
+MAX_COMMIT_KEYS = 1000
+MAX_LISTED = 1000
+
+Pairs = list[tuple[str, bytes]]
+
+
+def store_get(instance: Instance, key: str) -> int:
+    """Opens a future of a key's value."""
+    _check_key(key)
+    return _submit(instance, FutureKind.BLOB, Get(instance.user, key))
+
+
+def store_set(instance: Instance, key: str, value: bytes) -> int:
+    """Gives a key a value."""
+    return store_commit(instance, [], [], [(key, value)], [])
+
+
+def store_delete(instance: Instance, key: str) -> int:
+    """Removes a key, if it is there."""
+    return store_commit(instance, [], [], [], [key])
+
+
+def store_list(instance: Instance, prefix: str, after: str, limit: int) -> int:
+    """Opens a future of keys in order."""
+    for text in (prefix, after):
+        if len(text.encode()) > MAX_KEY_BYTES:
+            raise ApiError("invalid-argument", f"no key has more than {MAX_KEY_BYTES} bytes")
+    if not 0 < limit <= MAX_LISTED:
+        raise ApiError("invalid-argument", f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed")
+    return _submit(instance, FutureKind.TEXTS, ListKeys(instance.user, prefix, after, limit))
+
+
+def store_commit(
+    instance: Instance, expected: Pairs, absent: list[str], writes: Pairs, deletes: list[str]
+) -> int:
+    """Changes several keys at once, if others are as expected."""
+    conditions = [*(key for key, _ in expected), *absent]
+    changes = [*(key for key, _ in writes), *deletes]
+    for keys in (conditions, changes):
+        _check_keys(keys)
+    for key, value in writes:
+        limit = instance.host.store.config.value_bytes
+        if len(value) > limit:
+            raise ApiError(
+                "limit-exceeded",
+                f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys",
+            )
+    return _submit(
+        instance,
+        FutureKind.DONE,
+        Commit(instance.user, tuple(expected), tuple(absent), tuple(writes), tuple(deletes)),
+    )
+
+
+def _check_keys(keys: list[str]) -> None:
+    if len(keys) > MAX_COMMIT_KEYS:
+        raise ApiError(
+            "limit-exceeded", f"{len(keys)} keys at once; {MAX_COMMIT_KEYS} at most a commit"
+        )
+    seen: set[str] = set()
+    for key in keys:
+        _check_key(key)
+        if key in seen:
+            raise ApiError("invalid-argument", f"{key!r} is named twice in one commit")
+        seen.add(key)
+
+
+def _check_key(key: str) -> None:
+    size = len(key.encode())
+    if not 0 < size <= MAX_KEY_BYTES:
+        raise ApiError(
+            "invalid-argument", f"a key of {size} bytes; 1 to {MAX_KEY_BYTES} are allowed"
+        )
+
+
+def _submit(instance: Instance, kind: FutureKind, operation: Operation) -> int:
+    future = instance.futures.create(kind)
+    try:
+        instance.host.store.submit(instance, operation, future)
+    except ApiError:
+        instance.futures.cancel(future.handle)
+        raise
+    return future.handle
+
+
+def _function(name: str, call: Any, *params: Any) -> HostFunction:
+    return HostFunction("store", name, params, U32, True, call)
+
+
+_PAIRS = List(Tuple(STRING, U8_LIST))
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("store-get", store_get, STRING),
+    _function("store-set", store_set, STRING, U8_LIST),
+    _function("store-delete", store_delete, STRING),
+    _function("store-list", store_list, STRING, STRING, U32),
+    _function("store-commit", store_commit, _PAIRS, STRING_LIST, _PAIRS, STRING_LIST),
+)

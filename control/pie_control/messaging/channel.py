@@ -1,0 +1,118 @@
+"""Texts on their way: in order, bounded, each to exactly one taker, none lost if it is given up."""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from pie_control.errors import ApiError
+from pie_control.futures import Future
+
+OVERHEAD = 64  # bytes that a message counts besides its text, so that empty ones are bounded, too
+
+Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
+
+
+class Budget:
+    """Bytes that several channels hold together."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+
+class Channel:
+    """A bounded queue of texts, read through futures.
+
+    A text belongs to the channel until the future that it was given to is taken: until then it counts
+    against the bounds, and a future that is cancelled gives it back to its old place. Futures are
+    served in the order in which they came.
+    """
+
+    def __init__(
+        self, max_messages: int, max_bytes: int, budget: Budget, on_change: Callable[[], None]
+    ) -> None:
+        """Takes the bounds, and what to call when there may be room or nothing left."""
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._budget = budget
+        self._on_change = on_change
+        self._numbers = 0
+        self._waiting: list[Message] = []  # a heap: what was given back is the oldest again
+        self._takers: OrderedDict[Future, None] = OrderedDict()  # none while a message waits
+        self._closed = False
+        self.count = 0  # messages, those in futures that nobody has taken yet, too
+        self.bytes = 0  # of the same
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `put` may be called. The message that fills the channel may go over the bytes."""
+        budget = self._budget
+        return (
+            self.count < self._max_messages
+            and self.bytes < self._max_bytes
+            and budget.used < budget.limit
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it holds nothing, and nobody waits for it."""
+        return not self.count and not self._takers
+
+    def put(self, text: str, size: int) -> None:
+        """Appends a text of `size` bytes. The caller has looked at `has_room`."""
+        self._numbers += 1
+        size += OVERHEAD
+        self.count += 1
+        self.bytes += size
+        self._budget.used += size
+        heapq.heappush(self._waiting, (self._numbers, text, size))
+        self._serve()
+
+    def take_by(self, future: Future) -> None:
+        """Gives the future the oldest text, at once or when there is one."""
+        future.on_cancel = partial(self._forget, future)
+        self._takers[future] = None
+        self._serve()
+
+    def close(self, error: ApiError) -> None:
+        """Drops what waits and fails whoever waits. What futures hold can still be taken."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self._release(message)
+        takers, self._takers = self._takers, OrderedDict()
+        for future in takers:
+            future.on_cancel = None
+            future.fail(error)
+
+    def _serve(self) -> None:
+        while self._waiting and self._takers:
+            message = heapq.heappop(self._waiting)
+            future, _ = self._takers.popitem(last=False)
+            future.on_cancel = partial(self._give_back, message)
+            future.on_take = partial(self._release, message)
+            future.resolve(message[1])
+
+    def _forget(self, future: Future) -> None:
+        self._takers.pop(future, None)
+        self._on_change()
+
+    def _give_back(self, message: Message) -> None:
+        if self._closed:
+            self._release(message)
+        else:
+            heapq.heappush(self._waiting, message)
+            self._serve()
+
+    def _release(self, message: Message) -> None:
+        size = message[2]
+        self.count -= 1
+        self.bytes -= size
+        self._budget.used -= size
+        self._on_change()

@@ -1,0 +1,1 @@
+"""The users' persistent keys and values."""

@@ -1,0 +1,153 @@
+"""Operations on the store as futures: in order, gathered into transactions, off the control thread."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.store.database import Commit, Database, Operation, Result, weight
+from pie_py.config import StoreConfig
+
+if TYPE_CHECKING:
+    from pie_control.futures import Future
+    from pie_control.instance import Instance
+
+log = structlog.get_logger("pie.store")
+
+BATCH = 256  # operations of one transaction
+
+
+class _Request:
+    """One operation of an instance, until its future is taken or given up."""
+
+    __slots__ = ("future", "held", "instance", "operation")
+
+    def __init__(self, instance: Instance, operation: Operation, future: Future, held: int) -> None:
+        self.instance = instance
+        self.operation: Operation | None = operation  # None once it is given up
+        self.future = future
+        self.held = held  # bytes that it keeps in memory
+
+
+class StoreService:
+    """The one door to the database.
+
+    Operations of a user take effect in the order of the calls. Those that come while others are on
+    their way to the disk share the next transaction; users take turns in it.
+    """
+
+    def __init__(self, path: Path, config: StoreConfig) -> None:
+        self.config = config
+        self._path = path
+        self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
+        self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
+        self._work = trio.Event()
+
+    def submit(self, instance: Instance, operation: Operation, future: Future) -> None:
+        """Has the future resolved with the operation's result.
+
+        A future that is cancelled before its operation has begun withdraws it.
+
+        Raises:
+            ApiError: `would-block` if the instance has too much under way.
+        """
+        size = _size(operation)
+        held = self._held.get(instance, 0)
+        if held + size > self.config.waiting_bytes:
+            raise ApiError("would-block", self._too_much(held))
+        request = _Request(instance, operation, future, 0)
+        self._hold(request, size)
+        future.on_cancel = partial(self._give_up, request)
+        future.on_take = partial(self._hold, request, 0)
+        self._pending.setdefault(instance.user, deque()).append(request)
+        self._work.set()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens the database and serves until cancelled.
+
+        Raises:
+            StoreUnusable: if the file is damaged or can't be opened.
+        """
+        limiter = trio.CapacityLimiter(1)
+        database = await trio.to_thread.run_sync(Database, self._path, self.config, limiter=limiter)
+        task_status.started()
+        try:
+            while True:
+                await self._work.wait()
+                self._work = trio.Event()
+                while batch := self._next_batch():
+                    run = partial(database.run, [operation for _, operation in batch])
+                    self._answer(batch, await trio.to_thread.run_sync(run, limiter=limiter))
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(database.close, limiter=limiter)
+
+    def _next_batch(self) -> list[tuple[_Request, Operation]]:
+        """The next operations, one of each user in turn."""
+        batch: list[tuple[_Request, Operation]] = []
+        while self._pending and len(batch) < BATCH:
+            user, requests = self._pending.popitem(last=False)
+            request = requests.popleft()
+            if requests:
+                self._pending[user] = requests
+            if request.operation is not None:
+                batch.append((request, request.operation))
+        return batch
+
+    def _answer(self, batch: list[tuple[_Request, Operation]], results: list[Result]) -> None:
+        if any(isinstance(result, ApiError) and result.code == "internal" for result in results):
+            log.error("the store has failed", path=str(self._path), problem=str(results[0]))
+        for (request, _), result in zip(batch, results, strict=False):
+            self._answer_one(request, result)
+        for request, _ in reversed(batch[len(results) :]):
+            user = request.instance.user
+            self._pending.setdefault(user, deque()).appendleft(request)
+            self._pending.move_to_end(user, last=False)
+
+    def _answer_one(self, request: _Request, result: Result) -> None:
+        if request.operation is None:  # given up meanwhile: nobody takes it
+            return
+        request.operation = None
+        self._hold(request, 0)
+        if isinstance(result, ApiError):
+            request.future.fail(result)
+            return
+        size = weight(result)
+        held = self._held.get(request.instance, 0)
+        if held + size > self.config.waiting_bytes:
+            request.future.fail(ApiError("would-block", self._too_much(held)))
+            return
+        self._hold(request, size)
+        request.future.resolve(result)
+
+    def _give_up(self, request: _Request) -> None:
+        request.operation = None
+        self._hold(request, 0)
+
+    def _hold(self, request: _Request, size: int) -> None:
+        """Notes that a request keeps so many bytes in memory from now on."""
+        held = self._held.get(request.instance, 0) + size - request.held
+        request.held = size
+        if held:
+            self._held[request.instance] = held
+        else:
+            self._held.pop(request.instance, None)
+
+    def _too_much(self, held: int) -> str:
+        return (
+            f"{held} bytes of this instance are on their way to the store, or wait to be taken;"
+            f" {self.config.waiting_bytes} are allowed: wait for some and take them"
+        )
+
+
+def _size(operation: Operation) -> int:
+    """Bytes of values that an operation carries."""
+    if not isinstance(operation, Commit):
+        return 0
+    return sum(len(value) for _, value in (*operation.expected, *operation.writes))

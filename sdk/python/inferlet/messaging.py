@@ -1,0 +1,127 @@
+"""Messages between the instances of one user: topics that are broadcast to, and work queues.
+
+::
+
+    await messaging.push("work", "a task")          # exactly one instance gets it
+    task = await messaging.pull("work")
+
+    with messaging.subscribe("news") as news:       # every subscriber gets everything
+        await messaging.broadcast("news", "hello")
+        async for text in news:
+            ...
+
+Messages live in the server's memory. What must survive it belongs in `store`.
+"""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import Any
+
+from inferlet import raw
+from inferlet._loop import done, text_of
+from inferlet.errors import PieError
+
+
+async def push(topic: str, message: Any) -> None:
+    """Appends a message to the work queue of a topic: text as it is, anything else as JSON.
+
+    Waits while the queue is full; other tasks run meanwhile. Cancelled, it has pushed nothing.
+
+    Raises:
+        PieError: `invalid-argument` (topic), `limit-exceeded` (message too large, too many queues).
+    """
+    text = _text(message)
+    while True:
+        try:
+            return raw.push(topic, text)
+        except PieError as error:
+            if error.code != "would-block":
+                raise
+        await done(raw.push_room(topic))
+
+
+async def pull(topic: str) -> str:
+    """The oldest message of a work queue; waits for one. Cancelled, it leaves it for the next."""
+    return await text_of(raw.pull(topic))
+
+
+async def broadcast(topic: str, message: Any) -> int:
+    """Sends to every current subscriber of a topic and returns how many there are; may be none.
+
+    Text goes as it is, anything else as JSON. Waits while a subscriber has too much unread, so
+    that none misses a message; other tasks run meanwhile. Cancelled, it has sent nothing.
+
+    Raises:
+        PieError: `invalid-argument` (topic), `limit-exceeded` (message too large).
+    """
+    text = _text(message)
+    while True:
+        try:
+            return raw.broadcast(topic, text)
+        except PieError as error:
+            if error.code != "would-block":
+                raise
+        await done(raw.broadcast_room(topic))
+
+
+def subscribe(topic: str) -> Subscription:
+    """Subscribes to what is broadcast from now on.
+
+    Raises:
+        PieError: `invalid-argument` (topic), `limit-exceeded` (too many subscriptions).
+    """
+    return Subscription(topic)
+
+
+class Subscription:
+    """What is broadcast to a topic. Iterate over it, or call `receive`; close it, or use `with`.
+
+    A subscription that nobody reads or closes makes the broadcasters wait once its box is full.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self._handle: int | None = raw.subscribe(topic)
+
+    async def receive(self) -> str:
+        """The next message. Cancelled, it leaves it for the next call.
+
+        Raises:
+            PieError: `invalid-handle` after `close`; `cancelled` if it is closed meanwhile.
+        """
+        if self._handle is None:
+            raise PieError(f"invalid-handle: the subscription to {self.topic!r} is closed")
+        return await text_of(raw.next_message(self._handle))
+
+    def close(self) -> None:
+        """Unsubscribes and drops what has not been read. Idempotent."""
+        if self._handle is not None:
+            raw.unsubscribe(self._handle)
+            self._handle = None
+
+    unsubscribe = close
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> str:
+        if self._handle is None:
+            raise StopAsyncIteration
+        return await self.receive()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _text(message: Any) -> str:
+    return message if isinstance(message, str) else json.dumps(message, default=str)

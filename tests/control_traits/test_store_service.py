@@ -1,0 +1,133 @@
+"""The store's futures: order, turns, what is given up, and how much may wait."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from instances import Instances, failure, is_ready, take
+
+from pie_control.api import store
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+from pie_control.store import service as module
+from pie_control.store.service import StoreService
+from pie_py.config import StoreConfig
+
+
+@asynccontextmanager
+async def running(path: Path, **config: Any) -> AsyncIterator[Instances]:
+    instances = Instances()
+    instances.host.store = StoreService(path / "store.sqlite3", StoreConfig(**config))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(instances.host.store.run)
+        yield instances
+        nursery.cancel_scope.cancel()
+
+
+async def result(instance: Instance, handle: int) -> Any:
+    with trio.fail_after(30):
+        while not is_ready(instance, handle):
+            await trio.sleep(0.001)
+    try:
+        return take(instance, handle)
+    except ApiError as error:
+        return error.code
+
+
+def test_operations_take_effect_in_the_order_of_the_calls(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as instances:
+            one, two = instances.launch(), instances.launch()
+            calls = []
+            for n in range(600):  # more than a batch
+                calls.append((n, store.store_set(one, "n", b"%d" % n), store.store_get(two, "n")))
+            for n, written, read in calls:
+                assert await result(one, written) is None
+                assert await result(two, read) == b"%d" % n
+            assert await result(one, store.store_get(one, "x")) == "not-found"
+            assert await result(one, store.store_delete(one, "x")) is None
+            bob = instances.launch("bob")
+            assert await result(bob, store.store_get(bob, "n")) == "not-found"
+
+    trio.run(main)
+
+
+def test_users_take_turns(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as instances:
+            ann, bob = instances.launch("ann"), instances.launch("bob")
+            many = [store.store_set(ann, str(n), b"") for n in range(2000)]
+            assert await result(bob, store.store_set(bob, "k", b"")) is None
+            assert not is_ready(ann, many[-1])
+
+    trio.run(main)
+
+
+def test_what_is_given_up_before_it_begins_does_not_happen(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as instances:
+            one, other = instances.launch(), instances.launch()
+            one.futures.cancel(store.store_set(one, "a", b"1"))
+            store.store_set(one, "b", b"1")
+            instances.end(one)
+            listed = store.store_list(other, "", "", 10)
+            assert await result(other, listed) == []
+            assert not instances.host.store._held
+
+    trio.run(main)
+
+
+def test_bytes_that_wait_are_bounded(tmp_path: Path, monkeypatch: Any) -> None:
+    async def main() -> None:
+        async with running(tmp_path, waiting_bytes=2500, value_bytes=2000) as instances:
+            one = instances.launch()
+            first = store.store_set(one, "a", b"x" * 2000)
+            with failure("would-block", "2000 bytes"):
+                store.store_set(one, "b", b"x" * 2000)
+            with failure("limit-exceeded", "2001"):
+                store.store_set(one, "c", b"x" * 2001)
+            assert await result(one, first) is None
+            reads = [store.store_get(one, "a") for _ in range(3)]
+            assert await result(one, reads[0]) == b"x" * 2000
+            # It was not taken when the others came.
+            assert await result(one, reads[1]) in ("would-block", b"x" * 2000)
+            instances.end(one)
+            assert not instances.host.store._held
+
+    monkeypatch.setattr(module, "BATCH", 2)
+    trio.run(main)
+
+
+def test_wrong_arguments_open_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as instances:
+            one = instances.launch()
+            for key in ("", "x" * 1025, "é" * 513):
+                for call in (
+                    lambda k: store.store_get(one, k),
+                    lambda k: store.store_delete(one, k),
+                    lambda k: store.store_set(one, k, b""),
+                    lambda k: store.store_commit(one, [(k, b"")], [], [], []),
+                    lambda k: store.store_commit(one, [], [k], [], []),
+                ):
+                    with failure("invalid-argument", "1024"):
+                        call(key)
+            with failure("invalid-argument", "twice"):
+                store.store_commit(one, [], [], [("a", b"")], ["a"])
+            with failure("invalid-argument", "twice"):
+                store.store_commit(one, [("a", b"")], ["a"], [], [])
+            with failure("limit-exceeded", "1001 keys"):
+                store.store_commit(one, [], [], [], [str(n) for n in range(1001)])
+            for limit in (0, 1001):
+                with failure("invalid-argument", "1000"):
+                    store.store_list(one, "", "", limit)
+            with failure("invalid-argument"):
+                store.store_list(one, "x" * 1025, "", 1)
+            assert len(one.futures) == 0
+            assert await result(one, store.store_commit(one, [], [], [], [])) is None
+
+    trio.run(main)
