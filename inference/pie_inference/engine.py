@@ -23,6 +23,7 @@ from pie_inference.loader import (
     stop_tokens,
 )
 from pie_inference.models.registry import architecture_of
+from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
 from pie_inference.sizing import pool_sizes
 from pie_py.config import ModelConfig
@@ -30,19 +31,22 @@ from pie_py.wire.plan import (
     Batch,
     BatchResult,
     CopyKv,
-    Distributions,
+    EmbedSampled,
     EmbedText,
+    FeedSampler,
     Forward,
     MaskKv,
     ModelDescription,
     NextDist,
     Plan,
     PlanResult,
+    Sample,
+    SetSampler,
 )
 
 log = structlog.get_logger("pie.worker")
 
-TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text"]
+TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample"]
 
 
 class Engine:
@@ -95,17 +99,18 @@ class Engine:
 def _run(model: ServedModel, batch: Batch) -> BatchResult:
     start = time.perf_counter_ns()
     try:
-        distributions = _handle(model, batch)
+        result = _handle(model, batch)
     except BadBatch as error:
         return BatchResult(error=str(error), nanoseconds=time.perf_counter_ns() - start)
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
         log.exception("a batch failed", kind=batch.kind)
         text = f"{batch.kind}: {type(error).__name__}: {error}"
         return BatchResult(error=text, nanoseconds=time.perf_counter_ns() - start)
-    return BatchResult(distributions=distributions, nanoseconds=time.perf_counter_ns() - start)
+    result.nanoseconds = time.perf_counter_ns() - start
+    return result
 
 
-def _handle(model: ServedModel, batch: Batch) -> Distributions | None:
+def _handle(model: ServedModel, batch: Batch) -> BatchResult:
     match batch:
         case EmbedText():
             handlers.embed_text(model, batch)
@@ -116,8 +121,17 @@ def _handle(model: ServedModel, batch: Batch) -> Distributions | None:
         case MaskKv():
             handlers.mask_kv(model, batch)
         case NextDist():
-            return handlers.next_dist(model, batch)
-    return None
+            return BatchResult(distributions=handlers.next_dist(model, batch))
+        case SetSampler():
+            handlers.set_sampler(model, batch)
+        case FeedSampler():
+            handlers.feed_sampler(model, batch)
+        case Sample():
+            samples, refused = handlers.sample(model, batch)
+            return BatchResult(samples=samples, refused=refused)
+        case EmbedSampled():
+            return BatchResult(refused=handlers.embed_sampled(model, batch))
+    return BatchResult()
 
 
 def load_model(config: ModelConfig, cache_folder: Path, models: int = 1) -> ServedModel:
@@ -152,6 +166,7 @@ def load_model(config: ModelConfig, cache_folder: Path, models: int = 1) -> Serv
             device=device,
         )
         embeds = EmbedPool(sizes.embeds, shape.hidden, dtype, device)
+        samplers = SamplerPool(shape.vocab_size, device)
     bos = checkpoint.get("bos_token_id")
     description = ModelDescription(
         name=config.name or Path(config.source).name,
@@ -169,10 +184,18 @@ def load_model(config: ModelConfig, cache_folder: Path, models: int = 1) -> Serv
         bos_token=bos if isinstance(bos, int) else None,
         dtype=str(dtype).removeprefix("torch."),
         traits=TRAITS,
+        samplers=samplers.size,
+        count_rows=samplers.count_rows,
     )
     log.info("model loaded", **{k: getattr(description, k) for k in ("name", "dtype", "kv_pages")})
     return ServedModel(
-        description, network, cache, embeds, TorchAttention(cache, shape.heads, shape.attention), device
+        description,
+        network,
+        cache,
+        embeds,
+        TorchAttention(cache, shape.heads, shape.attention),
+        device,
+        samplers,
     )
 
 

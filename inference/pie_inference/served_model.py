@@ -12,6 +12,7 @@ from pie_inference.attention.base import AttentionBackend
 from pie_inference.embeds import EmbedPool
 from pie_inference.kv_cache import KvCache
 from pie_inference.models.base import Model
+from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import ModelDescription
 
 
@@ -25,6 +26,7 @@ class ServedModel:
     embeds: EmbedPool
     attention: AttentionBackend
     device: torch.device
+    samplers: SamplerPool
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:
         """An index array as an int64 tensor on the model's device."""

@@ -85,9 +85,79 @@ class NextDist:
     k: Int32  # [n]
 
 
-Batch: TypeAlias = EmbedText | Forward | CopyKv | MaskKv | NextDist
+@dataclass(slots=True)
+class SetSampler:
+    """Puts new samplers into `n` slots of the sampler pool."""
+
+    kind: ClassVar[str] = "set_sampler"
+    samplers: Int32  # [n] slots
+    numbers: Float32  # [n, 6] temperature, top-p, min-p, penalties: repetition, presence, frequency
+    top_k: Int32  # [n] 0 is all
+    seeds: Uint32  # [n, 2] low and high word
+    rows: Int32  # [n] rows of the pool of token counts, or -1: no penalties
+    bias_starts: Int32  # [n + 1] offsets into the two below
+    bias_tokens: Int32  # distinct within a sampler
+    biases: Float32  # added to the tokens' logits
+
+
+@dataclass(slots=True)
+class FeedSampler:
+    """Tells `n` samplers of tokens that they did not choose, for their penalties."""
+
+    kind: ClassVar[str] = "feed_sampler"
+    samplers: Int32  # [n]
+    generated: Int32  # [n] 1 if the tokens count as generated, 0 if they were given
+    starts: Int32  # [n + 1] offsets into tokens
+    tokens: Int32
+
+
+@dataclass(slots=True)
+class Sample:
+    """Chooses a token after each of `n` output embeds; no sampler twice."""
+
+    kind: ClassVar[str] = "sample"
+    embeds: Int32  # [n]
+    samplers: Int32  # [n] slots
+    steps: Uint32  # [n] how many tokens the sampler has chosen before
+    top: Int32  # [n] most likely tokens wanted besides
+    masked: Int32  # [n] row of masks, or -1
+    masks: Uint32  # [m, w] bit t % 32 of word t // 32 allows token t
+
+
+@dataclass(slots=True)
+class EmbedSampled:
+    """As `EmbedText`, of the tokens that samplers chose last."""
+
+    kind: ClassVar[str] = "embed_sampled"
+    samplers: Int32  # [n]
+    positions: Int32  # [n]
+    embeds: Int32  # [n]
+
+
+Batch: TypeAlias = (
+    EmbedText
+    | Forward
+    | CopyKv
+    | MaskKv
+    | NextDist
+    | SetSampler
+    | FeedSampler
+    | Sample
+    | EmbedSampled
+)
 BATCH_TYPES: dict[str, type[Any]] = {
-    t.kind: t for t in (EmbedText, Forward, CopyKv, MaskKv, NextDist)
+    t.kind: t
+    for t in (
+        EmbedText,
+        Forward,
+        CopyKv,
+        MaskKv,
+        NextDist,
+        SetSampler,
+        FeedSampler,
+        Sample,
+        EmbedSampled,
+    )
 }
 
 
@@ -109,12 +179,24 @@ class Distributions:
 
 
 @dataclass(slots=True)
+class Samples:
+    """Result of a `Sample`. Log-probabilities are those of the model's own distribution."""
+
+    tokens: Int32  # [n] -1 if none could be chosen
+    logprobs: Float32  # [n]
+    top_tokens: Int32  # [n, t] the most likely ones, padded to the widest
+    top_logprobs: Float32  # [n, t]
+
+
+@dataclass(slots=True)
 class BatchResult:
     """What became of one batch. An error text means that none of it took effect reliably."""
 
     error: str | None = None
     distributions: Distributions | None = None
     nanoseconds: int = 0  # time the worker spent in the batch
+    samples: Samples | None = None
+    refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
 
 
 @dataclass(slots=True)
@@ -145,6 +227,8 @@ class ModelDescription:
     bos_token: int | None
     dtype: str
     traits: list[str]
+    samplers: int = 1024  # samplers in the pool
+    count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
 
 
 @dataclass(slots=True)
@@ -185,6 +269,8 @@ def encode(message: Message) -> list[bytes]:
                     r.error,
                     r.nanoseconds,
                     None if r.distributions is None else _put(r.distributions, arrays),
+                    None if r.samples is None else _put(r.samples, arrays),
+                    r.refused,
                 )
                 for r in message.results
             ]
@@ -207,7 +293,7 @@ def decode(frames: Sequence[Frame]) -> Message:
     """
     try:
         head, data = frames
-        header = msgpack.unpackb(head, use_list=True)
+        header = msgpack.unpackb(head, use_list=True, strict_map_key=False)
         arrays = _Arrays(data)
         match header:
             case ["plan", number, model, batches]:
@@ -219,9 +305,13 @@ def decode(frames: Sequence[Frame]) -> Message:
                     model,
                     [
                         BatchResult(
-                            error, None if d is None else arrays.take(Distributions, d), nanoseconds
+                            error,
+                            None if d is None else arrays.take(Distributions, d),
+                            nanoseconds,
+                            None if s is None else arrays.take(Samples, s),
+                            refused,
                         )
-                        for error, nanoseconds, d in results
+                        for error, nanoseconds, d, s, refused in results
                     ],
                 )
             case ["hello", pid, device, models]:
@@ -238,7 +328,7 @@ def decode(frames: Sequence[Frame]) -> Message:
 _DTYPES = {"Int32": np.dtype("<i4"), "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
 _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
     record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
-    for record in (*BATCH_TYPES.values(), Distributions)
+    for record in (*BATCH_TYPES.values(), Distributions, Samples)
 }
 
 

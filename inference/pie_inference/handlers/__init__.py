@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from pie_inference.handlers.copy_kv import copy_kv
+from pie_inference.handlers.embed_sampled import embed_sampled
 from pie_inference.handlers.embed_text import embed_text
 from pie_inference.handlers.forward import forward
 from pie_inference.handlers.mask_kv import mask_kv
 from pie_inference.handlers.next_dist import next_dist
+from pie_inference.handlers.sample import sample
+from pie_inference.handlers.samplers import feed_sampler, set_sampler
 
-__all__ = ["copy_kv", "embed_text", "forward", "mask_kv", "next_dist"]
+__all__ = [
+    "copy_kv",
+    "embed_sampled",
+    "embed_text",
+    "feed_sampler",
+    "forward",
+    "mask_kv",
+    "next_dist",
+    "sample",
+    "set_sampler",
+]

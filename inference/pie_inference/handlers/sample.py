@@ -1,0 +1,102 @@
+"""Chooses the next tokens after hidden states."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.checks import require_below, require_lengths
+from pie_inference.errors import BadBatch
+from pie_inference.sampling.choose import choose
+from pie_inference.sampling.order import top_tokens
+from pie_inference.served_model import ServedModel
+from pie_py.wire.plan import Float32, Int32, Sample, Samples
+
+MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
+RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity, or by both"
+
+
+def sample(model: ServedModel, batch: Sample) -> tuple[Samples, dict[int, str]]:
+    """Samples a token from each embed, and tells the rows in which none was left to choose.
+
+    Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
+    vocabulary at temperature 1, before biases, penalties and masks.
+    """
+    _check(model, batch)
+    pool = model.samplers
+    pool.known[batch.samplers] = False  # until the new ones are there, whatever happens
+    count = batch.embeds.size
+    answer = Samples(
+        tokens=np.full(count, -1, np.int32),
+        logprobs=np.zeros(count, np.float32),
+        top_tokens=np.zeros((count, int(batch.top.max(initial=0))), np.int32),
+        top_logprobs=np.zeros((count, int(batch.top.max(initial=0))), np.float32),
+    )
+    rows_at_once = max(1, MAX_CELLS // model.network.shape.vocab_size)
+    for start in range(0, count, rows_at_once):
+        _sample_rows(model, batch, slice(start, min(start + rows_at_once, count)), answer)
+    return answer, dict.fromkeys(np.flatnonzero(answer.tokens < 0).tolist(), RULED_OUT)
+
+
+def _sample_rows(model: ServedModel, batch: Sample, rows: slice, answer: Samples) -> None:
+    pool, samplers = model.samplers, batch.samplers[rows]
+    logits = model.network.logits(model.embeds.read(batch.embeds[rows])).float()
+    whole = logits.logsumexp(1)
+    if not bool(whole.isfinite().all()):
+        logits = logits.nan_to_num(nan=-torch.inf, posinf=torch.finfo(torch.float32).max)
+        whole = logits.logsumexp(1)
+    wanted = logits
+    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
+    if masked.size or pool.adjusts(samplers):
+        wanted = logits.clone()
+        pool.adjust(wanted, samplers)
+        if masked.size:
+            allowed = _allowed(batch.masks[batch.masked[rows][masked]], model)
+            index = model.index(masked)
+            wanted[index] = wanted[index].masked_fill_(~allowed, -torch.inf)
+    tokens = choose(wanted, pool.parameters(samplers, batch.steps[rows]))
+    logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1) - whole
+    chosen: NDArray[np.int64] = tokens.cpu().numpy()
+    pool.note(samplers, tokens, chosen)
+    answer.tokens[rows] = chosen
+    answer.logprobs[rows] = logprobs.cpu().numpy()
+    if answer.top_tokens.shape[1]:
+        _add_top(answer, rows, batch.top[rows], logits, whole)
+
+
+def _add_top(
+    answer: Samples, rows: slice, wanted: Int32, logits: torch.Tensor, whole: torch.Tensor
+) -> None:
+    """The most likely tokens of those rows that want them, padded to the widest."""
+    asking = np.flatnonzero(wanted)
+    if not asking.size:
+        return
+    some = torch.from_numpy(asking).to(logits.device)
+    width = int(wanted.max())
+    tokens = top_tokens(logits[some], width)
+    logprobs: Float32 = (logits[some].gather(1, tokens) - whole[some, None]).cpu().numpy()
+    at = asking + rows.start
+    answer.top_tokens[at, :width] = tokens.cpu().numpy()
+    answer.top_logprobs[at, :width] = logprobs
+
+
+def _allowed(words: NDArray[np.uint32], model: ServedModel) -> torch.Tensor:
+    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token `t`."""
+    octets = torch.from_numpy(np.ascontiguousarray(words).view(np.uint8)).to(model.device)
+    shifts = torch.arange(8, dtype=torch.uint8, device=model.device)
+    bits = (octets[:, :, None] >> shifts) & 1
+    return bits.flatten(1)[:, : model.network.shape.vocab_size].bool()
+
+
+def _check(model: ServedModel, batch: Sample) -> None:
+    vocabulary = model.network.shape.vocab_size
+    require_lengths("sample", batch.embeds, batch.samplers, batch.steps, batch.top, batch.masked)
+    require_below("sample: embed", batch.embeds, model.embeds.size)
+    require_below("sample: sampler", batch.samplers, model.samplers.size)
+    require_below("sample: top", batch.top, vocabulary + 1)
+    require_below("sample: mask + 1", batch.masked + 1, len(batch.masks) + 1)
+    if batch.masks.ndim != 2 or (len(batch.masks) and batch.masks.shape[1] * 32 < vocabulary):
+        raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
+    if np.unique(batch.samplers).size != batch.samplers.size:
+        raise BadBatch("sample: a sampler is in one batch twice")

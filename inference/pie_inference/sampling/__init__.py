@@ -1,0 +1,1 @@
+"""Choosing tokens where the model runs: parameters, randomness, the choice itself."""

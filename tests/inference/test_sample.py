@@ -1,0 +1,306 @@
+"""The sample handlers: penalties, biases, masks, log-probabilities, tokens that only the device knows."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import make_llama
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_rig import Rig, ints, offsets
+from numpy.typing import NDArray
+
+from pie_inference import handlers
+from pie_inference.errors import BadBatch
+from pie_py.wire.plan import EmbedSampled, EmbedText, FeedSampler, Sample, Samples, SetSampler
+
+GREEDY: dict[str, Any] = {"temperature": 0.0}
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    rig = Rig(make_llama(tmp_path_factory.mktemp("model") / "sample"))
+    hidden = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        rig.model.embeds.hidden[:8] = hidden
+    return rig
+
+
+@torch.inference_mode()
+def logits_of(rig: Rig, embed: int) -> NDArray[np.float64]:
+    return rig.model.network.logits(rig.model.embeds.hidden[embed : embed + 1])[0].double().numpy()
+
+
+@torch.inference_mode()
+def put(
+    rig: Rig,
+    slot: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition: float = 1.0,
+    presence: float = 0.0,
+    frequency: float = 0.0,
+    top_k: int = 0,
+    seed: int = 0,
+    row: int = -1,
+    bias: dict[int, float] | None = None,
+) -> None:
+    numbers = [[temperature, top_p, min_p, repetition, presence, frequency]]
+    bias = bias or {}
+    handlers.set_sampler(
+        rig.model,
+        SetSampler(
+            samplers=ints([slot]),
+            numbers=np.array(numbers, np.float32),
+            top_k=ints([top_k]),
+            seeds=np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32),
+            rows=ints([row]),
+            bias_starts=offsets([len(bias)]),
+            bias_tokens=ints(list(bias)),
+            biases=np.array(list(bias.values()), np.float32),
+        ),
+    )
+
+
+@torch.inference_mode()
+def feed(rig: Rig, slot: int, tokens: list[int], generated: bool) -> None:
+    handlers.feed_sampler(
+        rig.model,
+        FeedSampler(ints([slot]), ints([generated]), offsets([len(tokens)]), ints(tokens)),
+    )
+
+
+def words(allowed: list[int], vocabulary: int) -> NDArray[np.uint32]:
+    out = np.zeros(-(-vocabulary // 32), np.uint32)
+    for token in allowed:
+        out[token // 32] |= np.uint32(1 << token % 32)
+    return out
+
+
+@torch.inference_mode()
+def draw(
+    rig: Rig,
+    embeds: list[int],
+    slots: list[int],
+    steps: list[int] | None = None,
+    top: list[int] | None = None,
+    masks: dict[int, list[int]] | None = None,
+) -> tuple[Samples, dict[int, str]]:
+    count = len(embeds)
+    masks = masks or {}
+    vocabulary = rig.model.description.vocab_size
+    rows = [words(allowed, vocabulary) for allowed in masks.values()]
+    masked = [list(masks).index(i) if i in masks else -1 for i in range(count)]
+    return handlers.sample(
+        rig.model,
+        Sample(
+            embeds=ints(embeds),
+            samplers=ints(slots),
+            steps=np.array(steps or [0] * count, np.uint32),
+            top=ints(top or [0] * count),
+            masked=ints(masked),
+            masks=np.array(rows, np.uint32).reshape(len(rows), -(-vocabulary // 32)),
+        ),
+    )
+
+
+def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) -> None:
+    put(rig, 0, **GREEDY)
+    put(rig, 1, 0.3, bias={5: 100.0})
+    put(rig, 2, **GREEDY)
+    found, refused = draw(rig, [0, 1, 2], [0, 1, 2], top=[0, 3, 5])
+    assert not refused
+    assert found.top_tokens.shape == (3, 5)
+    for i in range(3):
+        logits = logits_of(rig, i)
+        logprobs = logits - np.log(np.exp(logits).sum())
+        token = int(found.tokens[i])
+        assert token == (5 if i == 1 else int(logits.argmax()))
+        np.testing.assert_allclose(found.logprobs[i], logprobs[token], atol=1e-4)
+        best = np.argsort(-logits, kind="stable")[: [0, 3, 5][i]]
+        np.testing.assert_array_equal(found.top_tokens[i, : len(best)], best)
+        np.testing.assert_allclose(found.top_logprobs[i, : len(best)], logprobs[best], atol=1e-4)
+
+
+def penalised(
+    logits: NDArray[np.float64],
+    given_tokens: list[int],
+    generated: list[int],
+    repetition: float,
+    presence: float,
+    frequency: float,
+) -> NDArray[np.float64]:
+    out = logits.copy()
+    for token in {*given_tokens, *generated}:
+        out[token] = out[token] / repetition if out[token] > 0 else out[token] * repetition
+    for token in set(generated):
+        out[token] -= presence + frequency * generated.count(token)
+    return out
+
+
+@given(
+    given_tokens=st.lists(st.integers(0, 30), max_size=12),
+    generated=st.lists(st.integers(0, 30), max_size=12),
+    repetition=st.sampled_from([1.0, 1.3, 0.5, 5.0]),
+    presence=st.sampled_from([0.0, 1.5, -2.0]),
+    frequency=st.sampled_from([0.0, 0.7, -1.0]),
+    bias=st.dictionaries(st.integers(0, 40), st.floats(-8, 8, width=32), max_size=4),
+)
+@settings(max_examples=40, deadline=None)
+def test_penalties_and_biases_as_the_formulas_say(
+    rig: Rig,
+    given_tokens: list[int],
+    generated: list[int],
+    repetition: float,
+    presence: float,
+    frequency: float,
+    bias: dict[int, float],
+) -> None:
+    """Greedy choices, one after the other, so that the sampler's own choices count too."""
+    for slot in (0, 1):
+        put(
+            rig, slot, 0.0, repetition=repetition, presence=presence,
+            frequency=frequency, row=slot + 2, bias=bias,
+        )  # fmt: skip
+        feed(rig, slot, given_tokens, False)
+        feed(rig, slot, generated, True)
+    seen: list[list[int]] = [list(generated), list(generated)]
+    for step in range(4):
+        found, _ = draw(rig, [step, step + 1], [0, 1], steps=[step, step])
+        for slot in (0, 1):
+            wanted = penalised(
+                logits_of(rig, step + slot),
+                given_tokens,
+                seen[slot],
+                repetition,
+                presence,
+                frequency,
+            )
+            for token, value in bias.items():
+                wanted[token] += value
+            token = int(found.tokens[slot])
+            assert wanted[token] >= wanted.max() - 1e-3
+            seen[slot].append(token)
+
+
+def test_a_sampler_set_anew_has_forgotten(rig: Rig) -> None:
+    put(rig, 0, 0.0, presence=100.0, row=0, bias={3: 50.0})
+    assert draw(rig, [0], [0])[0].tokens[0] == 3
+    put(rig, 0, 0.0, presence=100.0, row=0)
+    best = logits_of(rig, 0).argmax()
+    assert draw(rig, [0], [0])[0].tokens[0] == best
+    assert draw(rig, [0], [0])[0].tokens[0] != best
+
+
+def test_masks(rig: Rig) -> None:
+    vocabulary = rig.model.description.vocab_size
+    for slot in range(4):
+        put(rig, slot, 2.0, seed=slot)
+    for step in range(20):
+        found, refused = draw(
+            rig,
+            [0, 1, 2, 3],
+            [0, 1, 2, 3],
+            steps=[step] * 4,
+            masks={0: [7], 1: list(range(10, 20)), 3: [vocabulary - 1, 0]},
+        )
+        assert not refused
+        assert found.tokens[0] == 7
+        assert 10 <= found.tokens[1] < 20
+        assert found.tokens[3] in (0, vocabulary - 1)
+
+
+def test_nothing_left_to_choose_is_told_of_that_row_alone(rig: Rig) -> None:
+    vocabulary = rig.model.description.vocab_size
+    never = dict.fromkeys(range(vocabulary), -np.inf)
+    put(rig, 0, **GREEDY)
+    put(rig, 1, 1.0, bias=never)
+    put(rig, 2, 1.0, bias={5: -np.inf})
+    put(rig, 3, **GREEDY)
+    found, refused = draw(rig, [0, 1, 2, 3], [0, 1, 2, 3], masks={2: [5], 3: []})
+    assert found.tokens.tolist() == [int(logits_of(rig, 0).argmax()), -1, -1, -1]
+    assert list(refused) == [1, 2, 3]
+    assert "ruled out" in refused[1]
+    with torch.inference_mode():
+        missing = handlers.embed_sampled(
+            rig.model, EmbedSampled(ints([0, 1]), ints([0, 0]), ints([20, 21]))
+        )
+    assert list(missing) == [1]
+
+
+def test_the_same_seed_gives_the_same_tokens_in_any_slot_batch_and_order(rig: Rig) -> None:
+    put(rig, 0, 1.5, seed=2**63 + 5)
+    alone = [int(draw(rig, [4], [0], steps=[i])[0].tokens[0]) for i in range(12)]
+    assert len(set(alone)) > 3
+    put(rig, 3, 1.5, seed=2**63 + 5)
+    put(rig, 1, 0.7, top_k=3, seed=1)
+    put(rig, 2, 0.7, top_p=0.5, row=0, frequency=0.1)
+    for i in reversed(range(12)):
+        found, _ = draw(rig, [0, 1, 4], [1, 2, 3], steps=[0, 0, i])
+        assert found.tokens[2] == alone[i]
+
+
+def test_chunks_of_rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for slot in range(8):
+        put(rig, slot, 1.0, seed=slot)
+    whole, _ = draw(rig, list(range(8)), list(range(8)), top=[2] * 8, masks={5: [9, 8]})
+    module = sys.modules["pie_inference.handlers.sample"]
+    monkeypatch.setattr(module, "MAX_CELLS", 3 * rig.model.description.vocab_size)
+    parts, _ = draw(rig, list(range(8)), list(range(8)), top=[2] * 8, masks={5: [9, 8]})
+    np.testing.assert_array_equal(whole.tokens, parts.tokens)
+    np.testing.assert_array_equal(whole.top_tokens, parts.top_tokens)
+    np.testing.assert_allclose(whole.logprobs, parts.logprobs, atol=1e-5)
+
+
+def test_embed_sampled_is_embed_text_of_what_was_chosen(rig: Rig) -> None:
+    put(rig, 0, 3.0, seed=8)
+    put(rig, 1, 3.0, seed=9)
+    found, _ = draw(rig, [0, 1], [0, 1])
+    with torch.inference_mode():
+        handlers.embed_sampled(
+            rig.model, EmbedSampled(ints([1, 0]), ints([11, 12]), ints([30, 31]))
+        )
+        handlers.embed_text(
+            rig.model, EmbedText(found.tokens[::-1].copy(), ints([11, 12]), ints([40, 41]))
+        )
+    hidden = rig.model.embeds.hidden
+    torch.testing.assert_close(hidden[30:32], hidden[40:42], rtol=0, atol=0)
+    assert rig.model.embeds.positions[30:32].tolist() == [11, 12]
+
+
+def test_logits_that_are_no_numbers_do_no_harm(rig: Rig) -> None:
+    with torch.inference_mode():
+        rig.model.embeds.hidden[9] = torch.nan
+    put(rig, 0, **GREEDY)
+    put(rig, 1, 1.0)
+    found, refused = draw(rig, [0, 9], [0, 1])
+    assert found.tokens[0] == logits_of(rig, 0).argmax()
+    assert list(refused) == [1]
+
+
+def test_what_the_worker_refuses(rig: Rig) -> None:
+    put(rig, 0)
+    size = rig.model.samplers.size
+    with pytest.raises(BadBatch, match="sampler"):
+        draw(rig, [0], [size])
+    with pytest.raises(BadBatch, match="twice"):
+        draw(rig, [0, 1], [0, 0])
+    with pytest.raises(BadBatch, match="embed"):
+        draw(rig, [2048], [0])
+    with pytest.raises(BadBatch, match="top"):
+        draw(rig, [0], [0], top=[100_000])
+    with pytest.raises(BadBatch, match="sampler"):
+        put(rig, size)
+    with pytest.raises(BadBatch, match="row"):
+        put(rig, 0, row=rig.model.samplers.count_rows)
+    with pytest.raises(BadBatch, match="token"):
+        put(rig, 0, bias={100_000: 1.0})
+    with pytest.raises(BadBatch, match="token"):
+        feed(rig, 0, [100_000], True)
+    with pytest.raises(BadBatch, match="position"):
+        handlers.embed_sampled(rig.model, EmbedSampled(ints([0]), ints([-1]), ints([0])))
