@@ -11,6 +11,8 @@ import torch
 
 from pie_inference.errors import LoadError
 
+MAX_POSITIONS = 1 << 24  # more is a mistake, and would fill the memory with angles
+
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
@@ -92,7 +94,7 @@ def rope_spec(
         LoadError: for a scaling that is not supported, or one whose parameters lack.
     """
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    if kind not in SCALINGS:
+    if not isinstance(kind, str) or kind not in SCALINGS:
         raise LoadError(
             f"config.json: rope scaling {kind!r} is not supported (supported:"
             f" {', '.join(SCALINGS)})"
@@ -102,11 +104,14 @@ def rope_spec(
     if spec.number("partial_rotary_factor", 1.0) != 1.0:
         raise LoadError("config.json: partial_rotary_factor other than 1 is not supported")
     try:  # before the weights are read
-        sound = spec.positions > 0 and bool(spec.angles()[0].isfinite().all())
+        sound = 0 < spec.positions <= MAX_POSITIONS and bool(spec.angles()[0].isfinite().all())
     except (ArithmeticError, ValueError):
         sound = False
     if not sound:
-        raise LoadError(f"config.json: rope parameters without finite angles: {dict(parameters)}")
+        raise LoadError(
+            f"config.json: rope parameters without finite angles for up to {MAX_POSITIONS:,}"
+            f" positions: {dict(parameters)}, max_position_embeddings {trained}"
+        )
     return spec
 
 
