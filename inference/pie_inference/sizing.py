@@ -30,6 +30,22 @@ class PoolSizes:
     embeds: int
 
 
+@dataclass(slots=True)
+class Memory:
+    """Memory of a device for the pools of the models on it."""
+
+    free: int  # bytes, once all weights are loaded
+    kind: str  # of the device
+    models: int  # how many share it
+    granted: int = 0  # bytes, to pools so far
+
+    @property
+    def budget(self) -> int:
+        """Bytes for the pools of one model that does not say how many it wants."""
+        share = CUDA_SHARE if self.kind == "cuda" else CPU_SHARE
+        return int(self.free * share / self.models)
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes free on a device; for the CPU also under the container's limit."""
     if device.type == "cuda":
@@ -41,7 +57,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def pool_sizes(
-    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, device: torch.device, models: int
+    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, memory: Memory
 ) -> PoolSizes:
     """Sizes of a model's pools: what the configuration says, else a share of the free memory.
 
@@ -49,14 +65,13 @@ def pool_sizes(
         config: the model's configuration.
         shape: of the loaded model.
         dtype: of the pools.
-        device: where they will lie.
-        models: how many models share the device.
+        memory: where they will lie; the pools are added to what it has granted.
 
     Raises:
         LoadError: if there is no room, or less is granted than one largest batch needs.
     """
-    free = free_memory(device)
-    budget = int(free * (CUDA_SHARE if device.type == "cuda" else CPU_SHARE) / models)
+    free = memory.free - memory.granted
+    budget = min(memory.budget, free)
     slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, dtype)
     embed = shape.hidden * dtype.itemsize
     embeds = config.embeds or max(
@@ -76,8 +91,10 @@ def pool_sizes(
             f" left to it of {free:,} free; set kv_memory or kv_pages, or free memory"
         )
     if pages * page + overhead > free:
+        others = f", and {memory.granted:,} are other models'" if memory.granted else ""
         raise LoadError(
             f"no memory for a KV pool of {pages:,} pages and {embeds:,} embeds:"
-            f" {pages * page + overhead:,} bytes are needed, {free:,} are free"
+            f" {pages * page + overhead:,} bytes are needed, {free:,} are free{others}"
         )
+    memory.granted += pages * page + overhead
     return PoolSizes(kv_pages=pages, embeds=embeds)

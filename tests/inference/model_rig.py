@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
-from pie_inference.engine import load_model
+from pie_inference.assembly import load_model
 from pie_inference.served_model import ServedModel
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist

@@ -13,10 +13,12 @@ from checkpoints import make_llama
 from model_rig import Rig, Step
 from safetensors.torch import load_file, save_file
 
-from pie_inference.engine import Engine, load_model
+from pie_inference.assembly import load_model, load_models
+from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
 from pie_inference.kv_cache import KvCache
 from pie_inference.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
+from pie_inference.sizing import free_memory
 from pie_py.config import ModelConfig
 
 
@@ -168,6 +170,18 @@ def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
     untold = load_model(ModelConfig(source=str(good)), tmp_path)
     assert untold.cache.pages > 1000
     assert untold.embeds.size >= untold.description.max_batch_tokens
+
+
+def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
+    page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
+    configs = [ModelConfig(source=str(good), name=name) for name in "abc"]
+    three = load_models(configs, tmp_path)
+    assert len({model.cache.pages for model in three}) == 1
+    assert len({model.cache.data.data_ptr() for model in three}) == 3
+    most = free_memory(torch.device("cpu")) // page
+    greedy = [ModelConfig(source=str(good), name=n, kv_pages=most * 2 // 3) for n in "ab"]
+    with pytest.raises(LoadError, match=r"^model b: no memory .* are other models'"):
+        load_models(greedy, tmp_path)
 
 
 def test_what_is_told_of_a_model(good: Path, tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""Puts models together: their networks first, then pools in the memory that those leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import torch
+
+from pie_inference.attention.torch_backend import TorchAttention
+from pie_inference.embeds import EmbedPool
+from pie_inference.errors import LoadError
+from pie_inference.kv_cache import KvCache
+from pie_inference.loader import (
+    checkpoint_folder,
+    choose_dtype,
+    load_tensors,
+    read_config,
+    stop_tokens,
+)
+from pie_inference.models.base import Model
+from pie_inference.models.registry import architecture_of
+from pie_inference.sampling.pool import SamplerPool
+from pie_inference.served_model import ServedModel
+from pie_inference.sizing import Memory, free_memory, pool_sizes
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import ModelDescription
+
+log = structlog.get_logger("pie.worker")
+
+TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A model that has no pools yet."""
+
+    config: ModelConfig
+    checkpoint: Mapping[str, Any]  # its config.json
+    folder: Path
+    network: Model
+    dtype: torch.dtype
+    device: torch.device
+
+
+def load_models(configs: Sequence[ModelConfig], cache_folder: Path) -> list[ServedModel]:
+    """Loads checkpoints and makes their pools, each its own; those of one device share its memory.
+
+    Args:
+        configs: which, and how.
+        cache_folder: where the embedded model may be made.
+
+    Raises:
+        LoadError: if one of them cannot be served; the text names it.
+    """
+    loaded = []
+    for config in configs:
+        with _named(config):
+            loaded.append(_load(config, cache_folder))
+    sharing = Counter(model.device for model in loaded)
+    memories = {
+        device: Memory(free_memory(device), device.type, models)
+        for device, models in sharing.items()
+    }
+    served = []
+    for model in loaded:
+        with _named(model.config):
+            served.append(_with_pools(model, memories[model.device]))
+    return served
+
+
+def load_model(config: ModelConfig, cache_folder: Path) -> ServedModel:
+    """As `load_models`, of one."""
+    return load_models([config], cache_folder)[0]
+
+
+@contextmanager
+def _named(config: ModelConfig) -> Iterator[None]:
+    """Names the model in errors."""
+    name = config.name or config.source
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(f"model {name}: {error}") from error.__cause__
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise LoadError(f"model {name}: not enough memory: {error}") from error
+
+
+def _load(config: ModelConfig, cache_folder: Path) -> _Loaded:
+    device = choose_device(config.device)
+    folder = checkpoint_folder(config.source, cache_folder)
+    checkpoint = read_config(folder)
+    architecture = architecture_of(checkpoint)
+    dtype = choose_dtype(config.dtype, checkpoint, device)
+    tensors = load_tensors(folder, architecture.tensors(checkpoint), dtype, device)
+    with torch.inference_mode():
+        network = architecture.build(checkpoint, tensors, dtype, device)
+    return _Loaded(config, checkpoint, folder, network, dtype, device)
+
+
+def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
+    config, shape = loaded.config, loaded.network.shape
+    dtype, device = loaded.dtype, loaded.device
+    with torch.inference_mode():
+        sizes = pool_sizes(config, shape, dtype, memory)
+        cache = KvCache(
+            layers=shape.layers,
+            pages=sizes.kv_pages,
+            page_size=config.page_size,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            scratch=config.max_batch_tokens,
+            dtype=dtype,
+            device=device,
+        )
+        embeds = EmbedPool(sizes.embeds, shape.hidden, dtype, device)
+        samplers = SamplerPool(shape.vocab_size, device)
+    bos = loaded.checkpoint.get("bos_token_id")
+    description = ModelDescription(
+        name=config.name or Path(config.source).name,
+        architecture=shape.architecture,
+        folder=str(loaded.folder),
+        page_size=config.page_size,
+        kv_pages=sizes.kv_pages,
+        embeds=sizes.embeds,
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden,
+        max_position=shape.max_position,
+        max_batch_tokens=config.max_batch_tokens,
+        max_batch_commands=config.max_batch_commands,
+        stop_tokens=stop_tokens(loaded.folder, loaded.checkpoint),
+        bos_token=bos if isinstance(bos, int) else None,
+        dtype=str(dtype).removeprefix("torch."),
+        traits=TRAITS,
+        samplers=samplers.size,
+        count_rows=samplers.count_rows,
+    )
+    log.info("model loaded", **{k: getattr(description, k) for k in ("name", "dtype", "kv_pages")})
+    return ServedModel(
+        description,
+        loaded.network,
+        cache,
+        embeds,
+        TorchAttention(cache, shape.heads, shape.attention),
+        device,
+        samplers,
+    )
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device of a configuration's `device`.
+
+    Raises:
+        LoadError: if there is no such device.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise LoadError(f"device {wanted!r}: {error}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise LoadError(f"device {wanted!r} is not supported; use cpu, cuda, cuda:N or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise LoadError(
+            f"there is no device {wanted!r}: {torch.cuda.device_count()} CUDA devices are visible"
+        )
+    return device
