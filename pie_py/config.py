@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pie_py.endpoint import DEFAULT_ENDPOINT
+from pie_py.host_rule import HostRule
 
 EMBEDDED_MODEL = "pie-tiny"
 
@@ -85,6 +97,83 @@ class StoreConfig(_Section):
     waiting_bytes: PositiveInt = 16 << 20  # an instance's writes under way and values not yet taken
 
 
+class HttpConfig(_Section):
+    """HTTP requests of inferlets: off unless a host is allowed."""
+
+    # `HOST`, `*.HOST`, an address or `*`, and then `:PORT` or `:*`; without a port 80 and 443.
+    allow: tuple[str, ...] = ()
+    # Addresses that may be reached though they are not public (private, loopback, ...).
+    allow_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    timeout_seconds: PositiveFloat = 60.0  # from the request to the body's end, unless told
+    max_timeout_seconds: PositiveFloat = 600.0  # the most that a program may ask for
+    connect_seconds: PositiveFloat = 10.0
+    redirects: NonNegativeInt = 5  # followed in a row
+    header_bytes: PositiveInt = 32 << 10  # URL and headers of a request; headers of an answer
+    request_bytes: int = Field(default=2 << 20, ge=0, le=2 << 20)  # body; Wasmtime lifts 2.6 MB
+    response_bytes: PositiveInt = 64 << 20  # body, unpacked
+    concurrent: PositiveInt = 32  # requests of one instance under way
+    user_concurrent: PositiveInt = 64  # of all instances of one user
+    connections: PositiveInt = 512  # of the server; more requests wait
+    bodies: PositiveInt = 256  # of one instance, not closed
+    rate: PositiveFloat = 20.0  # requests of one instance a second
+    burst: PositiveInt = 100  # requests that an instance may make at once after a rest
+
+    @field_validator("allow")
+    @classmethod
+    def _rules_can_be_read(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
+        for text in allow:
+            HostRule.parse(text)
+        return allow
+
+
+class McpServerConfig(_Section):
+    """One MCP server: a `command` that talks over its standard streams, or a `url`.
+
+    `${NAME}` in values of `env` and `headers` stands for the server's environment variable, so that
+    no secret need be in a file.
+    """
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}  # besides HOME, PATH and the like
+    folder: Path | None = None  # where the command runs; the server's working folder unless told
+    url: str | None = None  # of streamable HTTP
+    headers: dict[str, str] = {}
+    users: tuple[str, ...] | None = None  # who may use it; everybody unless told
+    start_seconds: PositiveFloat = 30.0
+    call_seconds: PositiveFloat = 60.0
+    message_bytes: PositiveInt = 4 << 20  # one message from the server
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> McpServerConfig:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a `command` or a `url`")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url: {self.url!r} does not start with http:// or https://")
+        misplaced = ("headers",) if self.url is None else ("args", "env", "folder")
+        for name in misplaced:
+            if getattr(self, name):
+                other = "url" if self.url is None else "command"
+                raise ValueError(f"`{name}` goes with a `{other}`, which is not there")
+        return self
+
+
+class McpConfig(_Section):
+    """Tools of MCP servers that inferlets may call."""
+
+    servers: dict[str, McpServerConfig] = {}  # by the name that programs use
+    concurrent: PositiveInt = 16  # calls of one instance under way
+    user_concurrent: PositiveInt = 64  # of all instances of one user
+
+    @field_validator("servers")
+    @classmethod
+    def _names_are_names(cls, servers: dict[str, McpServerConfig]) -> dict[str, McpServerConfig]:
+        for name in servers:
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", name):
+                raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
+        return servers
+
+
 class ServerConfig(BaseSettings):
     """Everything a server needs to start."""
 
@@ -98,6 +187,8 @@ class ServerConfig(BaseSettings):
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
+    http: HttpConfig = HttpConfig()
+    mcp: McpConfig = McpConfig()
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()
     max_instances: PositiveInt = 1000  # alive at once

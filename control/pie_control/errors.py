@@ -22,6 +22,8 @@ Code: TypeAlias = Literal[
     "cancelled",
     "failed-dependency",
     "worker-lost",
+    "remote-failed",
+    "timed-out",
     "permission-denied",
     "internal",
 ]

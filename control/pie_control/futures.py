@@ -17,6 +17,7 @@ class FutureKind(Enum):
     TEXTS = "take-texts"
     BLOB = "take-blob"
     DIST = "take-dist"
+    RESPONSE = "take-response"
 
 
 class Future:

@@ -236,6 +236,7 @@ class Lifecycle:
             instance.guest.close()
             instance.guest = None
         instance.futures.close()
+        self.host.http.drop_instance(instance)
         self.host.messaging.leave(instance)
         for service in self.host.services.values():
             service.drop_instance(instance)

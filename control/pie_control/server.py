@@ -12,8 +12,10 @@ from pie_control.api import FUNCTIONS
 from pie_control.dispatch import Dispatcher
 from pie_control.executor import Executor
 from pie_control.host import Host
+from pie_control.http import HttpClient
 from pie_control.lifecycle import Lifecycle
 from pie_control.messaging.bus import Bus
+from pie_control.mcp import McpServers
 from pie_control.programs import ProgramStore
 from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.service import ModelService
@@ -62,6 +64,8 @@ class _Server:
             executor=Executor(on_end=lifecycle.end, after_turn=self._after_turn),
             timers=Timers(),
             lifecycle=lifecycle,
+            http=HttpClient(config.http),
+            mcp=McpServers(config.mcp),
             messaging=Bus(config.messaging),
         )
         self._host.store = StoreService(config.data_folder / "store.sqlite3", config.store)
@@ -77,6 +81,8 @@ class _Server:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host.timers.run)
             nursery.start_soon(host.executor.run)
+            await nursery.start(host.http.run)
+            await nursery.start(host.mcp.run)
             await nursery.start(host.store.run)
             await nursery.start(host.lifecycle.run)
             # The door opens first, so that a port in use is known before a checkpoint is loaded;

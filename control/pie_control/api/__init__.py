@@ -7,6 +7,8 @@ raises `ApiError` for what goes back to the guest as `code: message`.
 from pie_control.api import (
     allocate,
     forward,
+    http,
+    mcp,
     messaging,
     runtime,
     session,
@@ -19,6 +21,8 @@ from pie_control.wasm import HostFunction
 FUNCTIONS: tuple[HostFunction, ...] = (
     *runtime.FUNCTIONS,
     *session.FUNCTIONS,
+    *http.FUNCTIONS,
+    *mcp.FUNCTIONS,
     *messaging.FUNCTIONS,
     *store.FUNCTIONS,
     *allocate.FUNCTIONS,

@@ -67,6 +67,10 @@ codes! {
     FailedDependency = "failed-dependency",
     /// The inference process died.
     WorkerLost = "worker-lost",
+    /// Another server, or the way to it, failed.
+    RemoteFailed = "remote-failed",
+    /// It took too long.
+    TimedOut = "timed-out",
     /// It belongs to somebody else.
     PermissionDenied = "permission-denied",
     /// A fault of the server.

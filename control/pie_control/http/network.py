@@ -1,0 +1,114 @@
+"""Connections to checked addresses only."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+
+import trio
+from httpcore2 import (
+    SOCKET_OPTION,
+    AsyncNetworkBackend,
+    AsyncNetworkStream,
+    ConnectError,
+    ConnectTimeout,
+    TrioBackend,
+)
+
+from pie_control.errors import ApiError
+from pie_control.http.addresses import Address
+from pie_control.http.policy import HttpPolicy
+
+Resolve = Callable[[str, int], list[str]]
+"""Addresses of a name; blocks. Raises OSError if there are none."""
+
+RESOLVER_THREADS = 128
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Addresses of a name, as the machine's resolver gives them, in the order to try them."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class CheckedBackend(AsyncNetworkBackend):
+    """Resolves a name once, checks every address of it, and connects to what was checked.
+
+    A name that answers differently the second time is of no use to an attacker: nobody asks a
+    second time between the check and the connection.
+    """
+
+    def __init__(self, policy: HttpPolicy, resolve: Resolve = resolve) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._trio = TrioBackend()
+        # Threads of our own: slow name servers must not hold up the server's other threads.
+        self._threads = trio.CapacityLimiter(RESOLVER_THREADS)
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        """Connects to the first address that answers, within `timeout` seconds for all of them.
+
+        Raises:
+            ApiError: `permission-denied` if one of the addresses is not allowed, `not-found` if the
+                name has none.
+            ConnectError, ConnectTimeout: if none answers.
+        """
+        deadline = trio.current_time() + (60.0 if timeout is None else timeout)
+        with trio.move_on_at(deadline):
+            addresses = await self._addresses(host, port)
+            break_off: Exception = ConnectError(f"{host} has no address")
+            for tried, address in enumerate(addresses):
+                left = deadline - trio.current_time()
+                try:
+                    return await self._trio.connect_tcp(
+                        str(address), port, left / (len(addresses) - tried), local_address
+                    )
+                except (ConnectError, ConnectTimeout) as error:
+                    break_off = error
+            raise break_off
+        raise ConnectTimeout(f"no connection to {host}:{port} in time")
+
+    async def _addresses(self, host: str, port: int) -> list[Address]:
+        try:
+            found = [ipaddress.ip_address(host)]
+        except ValueError:
+            try:
+                texts = await trio.to_thread.run_sync(
+                    self._resolve, host, port, abandon_on_cancel=True, limiter=self._threads
+                )
+            except (OSError, UnicodeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise ApiError("not-found", f"no address for {host}: {reason}") from None
+            found = [ipaddress.ip_address(text) for text in texts]
+        for address in found:
+            self._policy.check_address(host, port, address)
+        return found
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        """Refuses: programs reach hosts."""
+        raise ConnectError("no Unix sockets")
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits."""
+        await trio.sleep(seconds)
+
+
+def tls_context() -> ssl.SSLContext:
+    """Verifies certificates against the machine's trusted authorities. Reads files: call in a thread."""
+    from httpcore2 import default_ssl_context
+
+    return default_ssl_context()

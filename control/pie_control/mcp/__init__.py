@@ -1,0 +1,6 @@
+"""Tools of MCP servers: `servers` has them all and the calls, `server` keeps one of them alive,
+`connection` speaks to it by the official SDK, over `stdio` or `streamable`."""
+
+from pie_control.mcp.servers import McpServers
+
+__all__ = ["McpServers"]

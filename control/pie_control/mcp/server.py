@@ -1,0 +1,109 @@
+"""One registered MCP server: started when it is needed, and again when it has died."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from pie_control.errors import ApiError
+from pie_py.config import McpServerConfig
+
+if TYPE_CHECKING:
+    from pie_control.mcp.connection import McpConnection
+
+Action: TypeAlias = "Callable[[McpConnection], Awaitable[str]]"
+
+STABLE_SECONDS = 10.0  # a server that lived so long may die without being suspected
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+
+class McpServer:
+    """Makes the connection when the first call comes, and another when that one is lost.
+
+    A server that fails again and again is left alone for a growing while, in which calls fail at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: McpServerConfig,
+        start: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
+        """Takes what starts the task that owns a connection."""
+        self.name = name
+        self.config = config
+        self._start = start
+        self._connection: McpConnection | None = None
+        self._failures = 0  # in a row
+        self._not_before = 0.0
+
+    def allows(self, user: str) -> bool:
+        """Whether a user may use it."""
+        return self.config.users is None or user in self.config.users
+
+    async def call(self, action: Action, on_connected: Callable[[], None]) -> str:
+        """Does something by a connection.
+
+        Args:
+            action: what to do, and its answer.
+            on_connected: called when there is a connection, before the action.
+
+        Raises:
+            ApiError: `remote-failed` if there is none; and what the action raises.
+        """
+        # Its import takes half a second, and most servers have no tools.
+        module = await trio.to_thread.run_sync(
+            importlib.import_module, "pie_control.mcp.connection"
+        )
+        for _ in range(2):
+            connection = await self._connected()
+            on_connected()
+            try:
+                return await action(connection)
+            except module.SessionGone:  # it has not looked at the request, so nothing is done twice
+                connection.drop("the server has ended the session")
+        raise ApiError("remote-failed", f"the MCP server {self.name} ends every session at once")
+
+    def suspect(self, since: float) -> None:
+        """A call that began then has timed out: a process that has said nothing since is ended."""
+        connection = self._connection
+        if connection is not None and self.config.command is not None and connection.heard < since:
+            connection.drop("it did not answer in time, nor say anything")
+
+    async def _connected(self) -> McpConnection:
+        from pie_control.mcp.connection import McpConnection
+
+        connection = self._connection
+        if connection is None or not connection.usable:
+            pause = self._not_before - trio.current_time()
+            if pause > 0:
+                reason = connection.failure if connection is not None else "it failed"
+                raise ApiError(
+                    "remote-failed",
+                    f"the MCP server {self.name} keeps failing ({reason}); it is started again"
+                    f" in {pause:.0f} s at the earliest",
+                )
+            connection = self._connection = McpConnection(self.name, self.config)
+            self._start(lambda: self._run(connection))
+        await connection.ready.wait()
+        if not connection.connected:
+            raise ApiError(
+                "remote-failed",
+                f"the MCP server {self.name} cannot be used: {connection.failure}",
+            )
+        return connection
+
+    async def _run(self, connection: McpConnection) -> None:
+        began = trio.current_time()
+        await connection.run()
+        lived = trio.current_time() - began
+        if connection.connected and lived >= STABLE_SECONDS:
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._failures > 1:
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (self._failures - 2))
+            self._not_before = trio.current_time() + pause

@@ -1,0 +1,185 @@
+"""All registered MCP servers, and the calls of instances."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import structlog
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.futures import Future, FutureKind
+from pie_control.mcp.secrets import with_secrets
+from pie_control.mcp.server import Action, McpServer
+from pie_py.config import McpConfig
+
+if TYPE_CHECKING:
+    from pie_control.instance import Instance
+
+log = structlog.get_logger("pie.mcp")
+
+
+class McpServers:
+    """Calls tools for instances. `run` must run before the first call."""
+
+    def __init__(self, config: McpConfig) -> None:
+        """Raises: MissingVariable, if the configuration names a variable that is not there."""
+        self._config = config
+        self._servers = {
+            name: McpServer(name, with_secrets(name, server), self._start)
+            for name, server in config.servers.items()
+        }
+        self._nursery: trio.Nursery | None = None
+        self._calls: Counter[str] = Counter()  # under way, by instance
+        self._user_calls: Counter[str] = Counter()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carries connections and calls until cancelled, then ends the servers that it started."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    def _start(self, run: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None, "the servers run"
+        self._nursery.start_soon(run)
+
+    # What the API calls
+
+    def names(self, user: str) -> list[str]:
+        """Servers that a user may use."""
+        return [name for name, server in self._servers.items() if server.allows(user)]
+
+    def list_tools(self, instance: Instance, server: str) -> int:
+        """Asks a server for its tools and returns the handle of the future of them.
+
+        Raises:
+            ApiError: `not-found`, `limit-exceeded`.
+        """
+        found = self._find(instance.user, server)
+        return self._call(instance, found, lambda connection: connection.list_tools())
+
+    def call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
+        """Calls a tool and returns the handle of the future of its answer.
+
+        Raises:
+            ApiError: `not-found`, `invalid-argument`, `limit-exceeded`.
+        """
+        found = self._find(instance.user, server)
+        if len(arguments) > instance.limits.message_bytes:
+            raise ApiError(
+                "limit-exceeded",
+                f"arguments of {len(arguments)} characters;"
+                f" {instance.limits.message_bytes} at most",
+            )
+        parsed = _parse(arguments)
+        return self._call(instance, found, lambda connection: connection.call_tool(tool, parsed))
+
+    def _find(self, user: str, name: str) -> McpServer:
+        server = self._servers.get(name)
+        if server is None or not server.allows(user):
+            known = ", ".join(self.names(user)) or "there is none; an operator registers them"
+            raise ApiError("not-found", f"no MCP server {name!r} for {user}; known: {known}")
+        return server
+
+    # Calls
+
+    def _call(self, instance: Instance, server: McpServer, action: Action) -> int:
+        config = self._config
+        if self._calls[instance.id] >= config.concurrent:
+            raise ApiError(
+                "limit-exceeded", f"{config.concurrent} calls are under way; wait for some first"
+            )
+        if self._user_calls[instance.user] >= config.user_concurrent:
+            raise ApiError(
+                "limit-exceeded",
+                f"{config.user_concurrent} calls of this user are under way, in all instances",
+            )
+        future = instance.futures.create(FutureKind.TEXT)
+        self._calls[instance.id] += 1
+        self._user_calls[instance.user] += 1
+        scope = trio.CancelScope()
+        future.on_cancel = scope.cancel
+        limit = instance.limits.message_bytes
+
+        async def run() -> None:
+            try:
+                await _carry_out(server, action, scope, future, limit)
+            finally:
+                _subtract(self._calls, instance.id)
+                _subtract(self._user_calls, instance.user)
+
+        self._start(run)
+        return future.handle
+
+    @property
+    def calls(self) -> int:
+        """Calls under way, of all instances."""
+        return self._calls.total()
+
+
+async def _carry_out(
+    server: McpServer, action: Action, scope: trio.CancelScope, future: Future, limit: int
+) -> None:
+    """Gives a future its text or its error. Raises nothing."""
+    began = trio.current_time()
+    text, error = "", None
+
+    def connected() -> None:  # the start has a time limit of its own
+        nonlocal began
+        began = trio.current_time()
+        scope.deadline = began + server.config.call_seconds
+
+    with scope:
+        try:
+            text = await server.call(action, connected)
+            size = len(text)  # JSON in ASCII
+            if size > limit:
+                error = ApiError(
+                    "limit-exceeded", f"{server.name} answers with {size} bytes; {limit} at most"
+                )
+        except ApiError as caught:
+            error = caught
+        except Exception as caught:
+            log.exception("an MCP call failed", name=server.name)
+            error = ApiError("internal", f"{server.name}: {type(caught).__name__}: {caught}")
+    if scope.cancelled_caught:
+        error = ApiError(
+            "timed-out",
+            f"the MCP server {server.name} has not answered in {server.config.call_seconds:g} s",
+        )
+        if trio.current_time() >= scope.deadline:
+            server.suspect(began)
+    if error is None:
+        future.resolve(text)
+    else:
+        future.fail(error)
+
+
+def _subtract(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
+def _parse(arguments: str) -> dict[str, Any]:
+    """Arguments of a tool.
+
+    Raises:
+        ApiError: `invalid-argument`.
+    """
+    try:
+        parsed = json.loads(arguments, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise ApiError("invalid-argument", f"the arguments are no JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise ApiError(
+            "invalid-argument", f"the arguments are a JSON {type(parsed).__name__}, not an object"
+        )
+    return parsed
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,202 @@
+"""MCP over the standard streams of a process, within bounds.
+
+The SDK's own transport keeps a line of any length in memory; a server that goes wrong must not take
+this process along. Messages are lines of JSON-RPC (MCP specification, "Transports: stdio").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from subprocess import PIPE
+
+import anyio
+import structlog
+import trio
+from mcp.client._transport import TransportStreams
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from pie_py.config import McpServerConfig
+
+log = structlog.get_logger("pie.mcp")
+
+GRACE_SECONDS = 2.0  # after its input has ended, and again after SIGTERM
+FLUSH_SECONDS = 0.5
+LOG_LINE_BYTES = 2000
+SKIPPED_BYTES = 64 << 20  # of one line
+TOO_LARGE = -32099  # our own error, in place of an answer that is not kept
+
+_HEAD_BYTES = 256
+_ID = re.compile(rb'"id" *: *(\d{1,15}) *[,}]')  # our requests have numbers
+
+
+class LineTooLong(Exception):
+    """A line does not end."""
+
+
+@asynccontextmanager
+async def stdio_transport(
+    name: str,
+    config: McpServerConfig,
+    on_message: Callable[[], None],
+    on_end: Callable[[str], None],
+) -> AsyncGenerator[TransportStreams, None]:
+    """Runs a server's command; the streams carry its messages.
+
+    Args:
+        name: for the log, where its standard error goes, too.
+        config: with a `command`.
+        on_message: called for every message.
+        on_end: called with the reason when no message will come any more.
+
+    Raises:
+        OSError: if the command cannot be started.
+    """
+    assert config.command is not None
+    process = await trio.lowlevel.open_process(
+        [config.command, *config.args],
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**get_default_environment(), **config.env},
+        cwd=config.folder,
+        start_new_session=True,  # so that all of its processes can be ended, and Ctrl-C spares it
+    )
+    to_session, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    from_session, to_server = anyio.create_memory_object_stream[SessionMessage](0)
+    written = trio.Event()
+
+    async def read() -> None:
+        assert process.stdout is not None
+        reason = "its output has ended"
+        try:
+            async with to_session:
+                async for line, whole in lines(process.stdout, config.message_bytes):
+                    on_message()
+                    message = _parsed(line) if whole else _too_large(line, config.message_bytes)
+                    if message is not None:
+                        await to_session.send(message)
+        except LineTooLong as error:
+            reason = str(error)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            reason = f"its output broke: {error}"
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            reason = "the session is over"
+        on_end(reason)
+
+    async def write() -> None:
+        assert process.stdin is not None
+        try:
+            async with to_server:
+                async for message in to_server:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await process.stdin.send_all(text.encode() + b"\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await to_session.aclose()
+            on_end("it takes no input any more")
+        finally:
+            written.set()
+
+    async def read_log() -> None:
+        assert process.stderr is not None
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, LineTooLong):
+            async for line, _ in lines(process.stderr, LOG_LINE_BYTES):
+                log.debug("mcp server says", name=name, text=line.decode(errors="replace"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        nursery.start_soon(write)
+        nursery.start_soon(read_log)
+        try:
+            yield for_session, from_session
+        finally:
+            with trio.CancelScope(shield=True):
+                for_session.close()
+                from_session.close()
+                with trio.move_on_after(FLUSH_SECONDS):
+                    await written.wait()
+                await _stop(process)
+            nursery.cancel_scope.cancel()
+
+
+async def lines(
+    stream: trio.abc.ReceiveStream, most: int
+) -> AsyncGenerator[tuple[bytes, bool], None]:
+    """The lines of a stream without their ends, empty ones left out; and whether each is whole.
+
+    Of a line of more than `most` bytes the beginning comes, as soon as there is so much of it; the
+    rest is not kept.
+
+    Raises:
+        LineTooLong: if the rest does not end, either.
+    """
+    line = bytearray()
+    skipped = 0  # bytes of a line whose beginning has been given
+    async for chunk in stream:
+        start = 0
+        while start < len(chunk):
+            end = chunk.find(b"\n", start)
+            part = chunk[start:] if end < 0 else chunk[start:end]
+            start = len(chunk) if end < 0 else end + 1
+            if skipped:
+                skipped += len(part)
+            else:
+                line += part
+            if len(line) > most:
+                yield bytes(line[:most]), False
+                skipped = len(line)
+                line.clear()
+            if skipped > SKIPPED_BYTES:
+                raise LineTooLong(f"it sent a line of more than {SKIPPED_BYTES} bytes")
+            if end < 0:
+                continue
+            if line.strip():
+                yield bytes(line), True
+            line.clear()
+            skipped = 0
+
+
+def _too_large(beginning: bytes, most: int) -> SessionMessage | None:
+    """What takes the place of an answer that is too large, if one can see which it was."""
+    found = _ID.search(beginning, 0, _HEAD_BYTES)
+    if found is None:
+        return None
+    text = f"its answer has more than {most} bytes (`message_bytes` of its configuration)"
+    return SessionMessage(
+        JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=ErrorData(code=TOO_LARGE, message=text))
+    )
+
+
+def _parsed(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:  # the session decides
+        return error
+
+
+async def _stop(process: trio.Process) -> None:
+    """Ends a server and the processes that it started: asks, then insists. Bounded in time."""
+    if process.stdin is not None:
+        await process.stdin.aclose()
+    with trio.move_on_after(GRACE_SECONDS):
+        await process.wait()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            break
+        _signal_group(process, number)
+        with trio.move_on_after(GRACE_SECONDS):
+            await process.wait()
+    _signal_group(process, signal.SIGKILL)  # what it has left behind
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            await stream.aclose()
+
+
+def _signal_group(process: trio.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

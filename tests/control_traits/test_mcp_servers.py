@@ -1,0 +1,381 @@
+"""MCP servers as real processes: they answer, hang, crash, flood, and harm nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+from web_servers import Caller
+
+from pie_control.errors import ApiError
+from pie_control.mcp import McpServers
+from pie_control.mcp.secrets import MissingVariable
+from pie_control.mcp.stdio import LineTooLong, lines
+from pie_py.config import McpConfig
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+STDIO = {"command": sys.executable, "args": [SERVER]}
+
+
+class Tools:
+    """Calls for one instance."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self.servers = servers
+        self.caller = Caller()
+
+    def start(self, tool: str, *, server: str = "test", **arguments: Any) -> int:
+        return self.servers.call_tool(self.caller, server, tool, json.dumps(arguments))  # type: ignore[arg-type]
+
+    async def call(self, tool: str, *, server: str = "test", **arguments: Any) -> Any:
+        return json.loads(await self.caller.result(self.start(tool, server=server, **arguments)))
+
+    async def list(self, server: str = "test") -> Any:
+        handle = self.servers.list_tools(self.caller, server)  # type: ignore[arg-type]
+        return json.loads(await self.caller.result(handle))
+
+    async def patiently(self, tool: str, *, server: str = "test") -> Any:
+        with trio.fail_after(30):
+            while True:
+                try:
+                    return await self.call(tool, server=server)
+                except ApiError:
+                    await trio.sleep(0.2)
+
+    async def failure(self, tool: str, *, server: str = "test", **arguments: Any) -> ApiError:
+        try:
+            answer = await self.call(tool, server=server, **arguments)
+        except ApiError as error:
+            return error
+        raise AssertionError(f"it did not fail: {answer}")
+
+
+@asynccontextmanager
+async def tools(**servers: Any) -> AsyncIterator[Tools]:
+    """All that the control layer has of MCP."""
+    registry = McpServers(McpConfig(servers=servers))
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(registry.run)
+            yield Tools(registry)
+            nursery.cancel_scope.cancel()
+
+
+def children() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if SERVER in p.cmdline()]
+
+
+def run(test: Any) -> None:
+    trio.run(test)
+    assert not children(), "every server is ended with us"
+
+
+@contextmanager
+def http_server() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = start_http(port)
+    try:
+        yield port, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def start_http(port: int) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return process
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError("the HTTP server did not start")
+
+
+async def check_everyday(t: Tools, server: str) -> None:
+    listed = {tool["name"]: tool for tool in await t.list(server)}
+    assert listed["add"]["title"] == "Sum"
+    assert listed["add"]["description"] == "Adds two numbers."
+    assert set(listed["add"]["input_schema"]["properties"]) == {"a", "b"}
+    answer = await t.call("add", server=server, a=2, b=3)
+    assert answer["content"] == [{"type": "text", "text": "5"}]
+    assert answer["is_error"] is False
+    assert answer["structured"] == {"result": 5}
+    answer = await t.call("weather", server=server, place="Bonn")
+    assert answer["structured"] == {"place": "Bonn", "degrees": 21.5}
+    answer = await t.call("fail", server=server)
+    assert answer["is_error"] is True
+    assert "no such luck" in answer["content"][0]["text"]
+    answer = await t.call("add", server=server, a="two")
+    assert answer["is_error"] is True
+    many = [t.start("wait", server=server, seconds=0.2) for _ in range(8)]
+    for handle in many:
+        assert json.loads(await t.caller.result(handle))["content"][0]["text"] == "waited"
+
+
+def test_stdio() -> None:
+    async def main() -> None:
+        async with tools(test=STDIO) as t:
+            assert not children(), "started when it is needed"
+            await check_everyday(t, "test")
+            assert len(children()) == 1
+            with trio.fail_after(10):
+                while t.servers.calls:
+                    await trio.sleep(0.01)
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_streamable_http_and_a_server_that_comes_back() -> None:
+    with http_server() as (port, process):
+
+        async def main() -> None:
+            async with tools(test={"url": f"http://127.0.0.1:{port}/mcp"}) as t:
+                await check_everyday(t, "test")
+                assert (await t.failure("large", size=5 << 20)).code == "remote-failed"
+                process.kill()
+                process.wait()
+                error = await t.failure("add", a=1, b=1)
+                assert error.code == "remote-failed"
+                again = await trio.to_thread.run_sync(start_http, port)
+                try:
+                    assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
+                finally:
+                    again.kill()
+                    again.wait()
+
+        run(main)
+
+
+def test_a_server_that_dies_is_started_again() -> None:
+    async def main() -> None:
+        async with tools(test=STDIO) as t:
+            first = (await t.call("pid"))["structured"]["result"]
+            waiting = t.start("wait", seconds=60)
+            error = await t.failure("die")
+            assert error.code == "remote-failed"
+            assert "test is gone" in error.message
+            with pytest.raises(ApiError, match="remote-failed"):
+                await t.caller.result(waiting)
+            assert (await t.call("pid"))["structured"]["result"] != first
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_calls_time_out_and_are_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        quick, slow = {**STDIO, "call_seconds": 3.0}, STDIO
+        async with tools(quick=quick, test=slow) as t:
+            await t.call("pid", server="quick")
+            marks = [tmp_path / "late", tmp_path / "given up"]
+            error = await t.failure("wait", server="quick", seconds=60, mark=str(marks[0]))
+            assert error.code == "timed-out"
+            handle = t.start("wait", seconds=60, mark=str(marks[1]))
+            await t.call("pid")
+            t.caller.futures.cancel(handle)
+            with trio.fail_after(20):
+                while not all(mark.exists() for mark in marks[1:]):
+                    await trio.sleep(0.05)
+            assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None:
+    async def main() -> None:
+        rough = {**STDIO, "call_seconds": 3.0}
+        flood = {"command": sys.executable, "args": [SERVER, "flood"]}
+        silent = {"command": sys.executable, "args": [SERVER, "silent"], "start_seconds": 2.0}
+        async with tools(rough=rough, flood=flood, silent=silent, test=STDIO) as t:
+            first = await t.call("pid", server="rough")
+            assert (await t.failure("hang", server="rough")).code == "timed-out"
+            assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+            # It is started again, after a pause if need be.
+            second = await t.patiently("pid", server="rough")
+            assert second != first
+            error = await t.failure("add", server="flood")
+            assert error.code == "remote-failed"
+            assert "a line of more than 67108864 bytes" in error.message
+            error = await t.failure("add", server="silent")
+            assert error.code == "remote-failed"
+            assert "did not start within 2 s" in error.message
+            assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+
+    run(main)
+
+
+def test_servers_that_cannot_start() -> None:
+    async def main() -> None:
+        wrong = {
+            "absent": {"command": "/no/such/command"},
+            "leaves": {"command": sys.executable, "args": ["-c", "print('hello')"]},
+            "closed": {"url": "http://127.0.0.1:1/mcp"},
+        }
+        async with tools(**wrong) as t:
+            error = await t.failure("x", server="absent")
+            assert error.code == "remote-failed"
+            assert "/no/such/command" in error.message
+            for name in ("leaves", "closed"):
+                assert (await t.failure("x", server=name)).code == "remote-failed"
+            await t.failure("x", server="absent")
+            error = await t.failure("x", server="absent")
+            assert "keeps failing" in error.message
+
+    run(main)
+
+
+def test_what_is_no_message_does_not_matter() -> None:
+    async def main() -> None:
+        async with tools(test={**STDIO, "args": [SERVER, "noise"]}) as t:
+            assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+
+    run(main)
+
+
+def test_who_may_use_what_and_what_are_arguments() -> None:
+    async def main() -> None:
+        async with tools(mine={**STDIO, "users": ["tester"]}, theirs={**STDIO, "users": []}) as t:
+            assert t.servers.names("tester") == ["mine"]
+            assert t.servers.names("somebody") == []
+            for server in ("theirs", "unknown"):
+                with pytest.raises(ApiError, match=f"not-found: no MCP server '{server}'.*mine"):
+                    t.start("add", server=server)
+            for text in (
+                "",
+                "[]",
+                "1",
+                '{"a": NaN}',
+                '{"a":' * 100_000,
+                "{",
+                '{"a": ' + "9" * 9999,
+            ):
+                with pytest.raises(ApiError, match="invalid-argument"):
+                    t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
+            with pytest.raises(ApiError, match="limit-exceeded"):
+                t.servers.call_tool(t.caller, "mine", "add", " " * (3 << 20))  # type: ignore[arg-type]
+
+    run(main)
+
+
+def test_limits() -> None:
+    async def main() -> None:
+        registry = McpConfig(servers={"test": STDIO}, concurrent=2, user_concurrent=3)
+        servers = McpServers(registry)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(servers.run)
+            t, other = Tools(servers), Tools(servers)
+            other.caller.id = "other"
+            for _ in range(2):
+                t.start("wait", seconds=60)
+            with pytest.raises(ApiError, match="limit-exceeded: 2 calls"):
+                t.start("pid")
+            other.start("wait", seconds=60)
+            with pytest.raises(ApiError, match="limit-exceeded: 3 calls of this user"):
+                other.start("pid")
+            t.caller.futures.close()  # the instance has ended
+            with trio.fail_after(30):
+                while servers.calls > 1:
+                    await trio.sleep(0.01)
+            first = (await t.call("pid"))["structured"]
+            for size in ((3 << 20) // 2, 3 << 20, 9 << 20):
+                error = await t.failure("large", size=size)
+                assert error.code == "limit-exceeded", size
+            assert (await t.call("pid"))["structured"] == first, "nobody else is harmed"
+            nursery.cancel_scope.cancel()
+
+    run(main)
+
+
+def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "open sesame")
+    monkeypatch.setenv("NOT_FOR_SERVERS", "hidden")
+
+    async def main() -> None:
+        async with tools(test={**STDIO, "env": {"TOKEN": "is ${A_SECRET}"}}) as t:
+            for name, value in (("TOKEN", "is open sesame"), ("NOT_FOR_SERVERS", "nothing")):
+                answer = await t.call("environment", name=name)
+                assert answer["structured"] == {"result": value}
+
+    run(main)
+    missing = {"test": {"url": "http://x/", "headers": {"Authorization": "${NO_SUCH_THING}"}}}
+    with pytest.raises(MissingVariable, match=r"mcp\.servers\.test\.headers\.Authorization"):
+        McpServers(McpConfig(servers=missing))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"command": "x", "url": "http://x"},
+        {"url": "ftp://x"},
+        {"command": "x", "headers": {"a": "b"}},
+        {"url": "http://x", "args": ["a"]},
+    ],
+)
+def test_a_configuration_that_is_none(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"an MCP server has either|does not start|goes with"):
+        McpConfig(servers={"x": wrong})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="a name has"):
+        McpConfig(servers={"x y": STDIO})  # type: ignore[dict-item]
+
+
+def test_lines_of_any_pieces() -> None:
+    data = b"one\n\ntwo two\n  \n" + b"x" * 30 + b"\nthree\n" + b"y" * 11 + b"\nrest"
+    whole = [b"one", b"two two", b"three"]
+
+    async def main() -> None:
+        for size in (1, 2, 3, 7, 12, 100):
+            reader, writer = os.pipe()
+            os.set_blocking(writer, True)
+            found = []
+            async with trio.open_nursery() as nursery:
+
+                async def write(fd: int = writer, size: int = size) -> None:
+                    async with trio.lowlevel.FdStream(fd) as out:
+                        for at in range(0, len(data), size):
+                            await out.send_all(data[at : at + size])
+                            await trio.lowlevel.checkpoint()
+
+                nursery.start_soon(write)
+                async with trio.lowlevel.FdStream(reader) as stream:
+                    async for line in lines(stream, 10):
+                        found.append(line)
+            assert [line for line, complete in found if complete] == whole
+            assert [line for line, complete in found if not complete] == [b"x" * 10, b"y" * 10]
+
+    trio.run(main)
+
+
+def test_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.mcp.stdio.SKIPPED_BYTES", 5000)
+
+    async def main() -> None:
+        reader, writer = os.pipe()
+        os.write(writer, b"x" * 10_000)
+        os.close(writer)
+        async with trio.lowlevel.FdStream(reader) as stream:
+            pieces = lines(stream, 50)
+            assert await anext(pieces) == (b"x" * 50, False)
+            with pytest.raises(LineTooLong):
+                await anext(pieces)
+
+    trio.run(main)
