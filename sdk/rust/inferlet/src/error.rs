@@ -57,7 +57,9 @@ codes! {
     Immutable = "immutable",
     /// A queued command still uses it.
     Busy = "busy",
-    /// The client has to read first.
+    /// What a change was derived from has changed.
+    Conflict = "conflict",
+    /// Somebody has to read first.
     WouldBlock = "would-block",
     /// A limit of this instance.
     LimitExceeded = "limit-exceeded",

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! The modules [`runtime`], [`session`], [`allocate`], [`forward`] and [`text`] are the API itself, one
-//! function for each of the contract's; [`Model`], [`Context`] and [`Sampler`] stand on them.
+//! function for each of the contract's; [`Model`], [`Context`] and [`Sampler`] stand on them. Programs of
+//! one user talk through [`messaging`] and keep what lasts in [`store`].
 
 #![warn(missing_docs)]
 
@@ -35,11 +36,13 @@ mod future;
 mod generation;
 pub mod json;
 mod log;
+pub mod messaging;
 mod model;
 mod random;
 pub mod runtime;
 mod sampler;
 pub mod session;
+pub mod store;
 pub mod stream;
 pub mod task;
 pub mod text;

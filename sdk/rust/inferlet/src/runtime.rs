@@ -35,6 +35,8 @@ mod host {
         pub fn take(future: u32, area: *mut usize);
         #[link_name = "take-text"]
         pub fn take_text(future: u32, area: *mut usize);
+        #[link_name = "take-texts"]
+        pub fn take_texts(future: u32, area: *mut usize);
         #[link_name = "take-blob"]
         pub fn take_blob(future: u32, area: *mut usize);
         pub fn cancel(future: u32, area: *mut usize);
@@ -126,6 +128,11 @@ pub fn take_text(future: u32) -> Result<String> {
     call(|area| unsafe { host::take_text(future, area) })
 }
 
+/// Consumes a ready future that carries a list of texts.
+pub fn take_texts(future: u32) -> Result<Vec<String>> {
+    call(|area| unsafe { host::take_texts(future, area) })
+}
+
 /// Consumes a ready future that carries bytes.
 pub fn take_blob(future: u32) -> Result<Vec<u8>> {
     call(|area| unsafe { host::take_blob(future, area) })
@@ -175,7 +182,11 @@ pub fn log(level: LogLevel, message: &str) {
     unsafe { host::log(level as u32, message.as_ptr(), message.len()) }
 }
 
-/// Starts a child instance of a program (its name or content hash). Gives its result.
+/// Starts a child instance of a program (its name or content hash). Gives its result, or the error
+/// `failed-dependency` with the child's own error text, or `cancelled` if somebody else ended it.
+/// Dropped, it kills the child, which ends with this instance at the latest.
+///
+/// A child has no client: to talk with it, hand it a topic of [`crate::messaging`] as an argument.
 pub fn launch(program: &str, arguments: &[&str]) -> HostFuture<String> {
     let lowered: Vec<[usize; 2]> =
         arguments.iter().map(|text| [text.as_ptr() as usize, text.len()]).collect();

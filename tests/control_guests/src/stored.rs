@@ -1,0 +1,66 @@
+//! Keys and values.
+
+use inferlet::store::{self, Commit};
+use inferlet::{join_all, ErrorCode, Result};
+
+pub async fn count(key: &str, times: usize) -> Result<String> {
+    let mut value = None;
+    for _ in 0..times {
+        value = store::update(key, |old| {
+            let old: u64 = old.map_or(0, |old| String::from_utf8_lossy(old).parse().unwrap());
+            Some((old + 1).to_string().into_bytes())
+        })
+        .await?;
+    }
+    Ok(text(value))
+}
+
+pub async fn put(key: &str, value: &str) -> Result<String> {
+    match store::set(key, value.as_bytes()).await {
+        Err(error) => Ok(error.to_string()),
+        Ok(()) => Ok(String::new()),
+    }
+}
+
+pub async fn get(key: &str) -> Result<String> {
+    Ok(text(store::get(key).await?))
+}
+
+pub async fn keys(prefix: &str) -> Result<String> {
+    Ok(store::keys(prefix).await?.join(" "))
+}
+
+pub async fn fill(prefix: &str, count: usize) -> Result<String> {
+    let sets = (0..count).map(|n| store::set(&format!("{prefix}{n:05}"), b""));
+    join_all(sets).await.into_iter().collect::<Result<Vec<()>>>()?;
+    Ok(String::new())
+}
+
+pub async fn transact() -> Result<String> {
+    store::delete("t/c").await?;
+    Commit::new()
+        .set("t/a", b"1")
+        .set("t/b", b"\0\xff")
+        .expect("t/c", None)
+        .run()
+        .await?;
+    for (key, value) in [("t/b", Some(&b"other"[..])), ("t/b", None), ("t/c", Some(b""))] {
+        let refused = Commit::new().set("t/a", b"9").expect(key, value).run().await;
+        assert_eq!(refused.unwrap_err().code, ErrorCode::Conflict);
+    }
+    assert_eq!(store::get("t/a").await?.as_deref(), Some(&b"1"[..]));
+    Commit::new()
+        .delete("t/a")
+        .set("t/c", b"2")
+        .expect("t/a", Some(b"1"))
+        .expect("t/b", Some(b"\0\xff"))
+        .run()
+        .await?;
+    let found = store::keys("t/").await?.join(" ");
+    assert_eq!(store::update("t/c", |_| None).await?, None);
+    Ok(format!("{found} {}", text(store::get("t/c").await?)))
+}
+
+fn text(value: Option<Vec<u8>>) -> String {
+    value.map_or("nothing".into(), |value| String::from_utf8_lossy(&value).into_owned())
+}
