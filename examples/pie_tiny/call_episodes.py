@@ -47,8 +47,8 @@ class Calls(Plain):
 
     @property
     def valid(self) -> bool:
-        """Whether what it wrote is CML, to the end."""
-        return self.violation is None and self.whole
+        """Whether what it wrote is CML, and came to an end."""
+        return self.violation is None and Problem.CUT not in self.ledger.problems
 
     @property
     def all_right(self) -> bool:
@@ -164,7 +164,7 @@ class Asynchronous(Calls):
     times, unless the model has ended before.
 
     Attributes:
-        traps: how many the model wrote.
+        traps: how many the model wrote before its first mistake.
         unneeded_traps: those written while a call was ready.
     """
 
@@ -222,8 +222,9 @@ class Asynchronous(Calls):
         self._outstanding += 1
 
     def _wait(self) -> None:
-        self.traps += 1
-        self.unneeded_traps += bool(self.ledger.ready())
+        if not self.ledger.problems:
+            self.traps += 1
+            self.unneeded_traps += bool(self.ledger.ready())
         self.ledger.choose(None)
         if not self._outstanding:
             self.ledger.problems.append(Problem.IDLE_TRAP)

@@ -57,7 +57,7 @@ def decode(
         _decode_together(model, ordered[start : start + rows], limit)
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of the KV cache with room for tokens to come, so that most steps copy nothing."""
 
     _room: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -73,9 +73,9 @@ class RoomyLayer(DynamicLayer):
         if self._room is None or end > self._room[0].shape[-2]:
             size = (*key_states.shape[:-2], end + ROOM, key_states.shape[-1])
             grown = key_states.new_empty(size), value_states.new_empty(size)
-            if start:
-                grown[0][..., :start, :] = self.keys
-                grown[1][..., :start, :] = self.values
+            if self.keys is not None and self.values is not None and start:
+                grown[0][..., :start, :].copy_(self.keys)
+                grown[1][..., :start, :].copy_(self.values)
             self._room = grown
         keys, values = self._room
         keys[..., start:end, :] = key_states
@@ -90,7 +90,7 @@ class RoomyLayer(DynamicLayer):
 
 
 def _decode_together(model: LlamaForCausalLM, episodes: Sequence[Episode], limit: int) -> None:
-    cache = Cache(layers=[RoomyLayer() for _ in range(model.config.num_hidden_layers)])
+    cache = Cache(layers=[RoomyLayer() for _ in model.model.layers])  # type: ignore[no-untyped-call]
     given = [deque(episode.prompt) for episode in episodes]
     shared = min(map(len, given))
     ids = [[queue.popleft() for _ in range(shared)] for queue in given]

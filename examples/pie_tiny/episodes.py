@@ -17,9 +17,8 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self.special: Mapping[int, str] = {
-            tokenizer.token_to_id(text): text for text in SPECIAL_TOKENS
-        }
+        numbers = tokenizer.get_vocab()
+        self.special: Mapping[int, str] = {numbers[text]: text for text in SPECIAL_TOKENS}
         self.newlines = frozenset(
             number
             for number in range(tokenizer.get_vocab_size())

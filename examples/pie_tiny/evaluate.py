@@ -6,6 +6,7 @@ python -m examples.pie_tiny.evaluate MODEL_FOLDER
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +23,13 @@ from examples.pie_tiny.corpus.sample import Split
 from examples.pie_tiny.decoding import decode
 from examples.pie_tiny.episodes import Plain, Vocabulary
 from examples.pie_tiny.held_out import CALL_SETS, PLAIN_SETS, episode
+from examples.pie_tiny.losses import loss_figures
 from examples.pie_tiny.scoring import Figure, calls_figures, plain_figures, points, problems
 
 SPLITS = {"held-out names": Split(held_out=True), "training names": Split()}
 QUICK = 60
+WIDTH = 120
+"""Of the table where there is no terminal that says."""
 
 
 def evaluate(
@@ -46,7 +50,7 @@ def evaluate(
     vocabulary = Vocabulary(tokenizer)
     sets = {
         name: test_set
-        for name, test_set in (PLAIN_SETS | CALL_SETS).items()
+        for name, test_set in {**PLAIN_SETS, **CALL_SETS}.items()
         if not quick or test_set.share == 1
     }
     played: dict[str, list[Plain]] = {
@@ -63,7 +67,8 @@ def evaluate(
         figures += calls_figures(name, calls, CALL_SETS[name].share == 1)
         wrong[name] = problems(calls)
     figures.append(_points(figures))
-    return figures + plain_figures({name: played[name] for name in PLAIN_SETS}), wrong
+    figures += plain_figures({name: played[name] for name in PLAIN_SETS})
+    return figures + loss_figures(model, tokenizer, split, samples), wrong
 
 
 def _points(figures: Sequence[Figure]) -> Figure:
@@ -72,7 +77,7 @@ def _points(figures: Sequence[Figure]) -> Figure:
 
 
 def table(columns: dict[str, list[Figure]]) -> Table:
-    """A row for each figure, a column for each split."""
+    """A row for each figure, a column for each split; goals are those of the first one."""
     made = Table(title="pie-tiny, greedy, unconstrained")
     made.add_column("")
     made.add_column("figure")
@@ -89,14 +94,9 @@ def table(columns: dict[str, list[Figure]]) -> Table:
         goal = "" if first.goal is None else f"{'≤' if first.at_most else '≥'} {first.goal:g}"
         met = {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[first.met]
         values = [_value(figure) for figure in row]
-        made.add_row(
-            "" if first.section == section else first.section,
-            first.name,
-            *values,
-            str(first.count),
-            goal,
-            met,
-        )
+        counts = dict.fromkeys(str(figure.count) for figure in row)
+        head = "" if first.section == section else first.section
+        made.add_row(head, first.name, *values, "/".join(counts), goal, met)
         section = first.section
     return made
 
@@ -115,10 +115,24 @@ def _value(figure: Figure) -> str:
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Writes it all here."
 )
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-def main(folder: Path, samples: int, quick: bool, file: Path | None, device: str) -> None:
+@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
+@click.option(
+    "--threads", default=1, help="On the CPU; more help little, and not beside other work."
+)
+def main(
+    folder: Path,
+    samples: int,
+    quick: bool,
+    file: Path | None,
+    device: str,
+    dtype: str,
+    threads: int,
+) -> None:
     """Prints how well the model in FOLDER does what the project expects of it."""
     started = time.monotonic()
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    torch.set_num_threads(threads)
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    model.to(torch.device(device)).eval()  # type: ignore[arg-type]
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     splits = dict(list(SPLITS.items())[:1]) if quick else SPLITS
     columns, wrong = {}, {}
@@ -126,7 +140,7 @@ def main(folder: Path, samples: int, quick: bool, file: Path | None, device: str
         columns[name], wrong[name] = evaluate(
             model, tokenizer, split, QUICK if quick else samples, quick
         )
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(table(columns))
     for name, counts in wrong.items():
         console.print(f"First problems, {name}: {json.dumps(counts)}", highlight=False)

@@ -18,7 +18,7 @@ ORDINARY_CALLS = 5
 
 
 @dataclass(frozen=True)
-class TestSet:
+class SampleSet:
     """Samples of one kind, or those of it that fit a condition.
 
     Attributes:
@@ -67,24 +67,24 @@ def _is_two_digits(sample: Sample) -> bool:
     return len(operands) == 2 and all(10 <= operand <= 99 for operand in operands)
 
 
-PLAIN_SETS: Mapping[str, TestSet] = {
-    "sum of two 2-digit numbers": TestSet("arithmetic", _two_digits("+")),
-    "difference of two 2-digit numbers": TestSet("arithmetic", _two_digits("-")),
-    "product of two 2-digit numbers": TestSet("arithmetic", _two_digits("*")),
-    "arithmetic, other sizes": TestSet("arithmetic", lambda sample: not _is_two_digits(sample)),
-    "strings": TestSet("strings"),
-    "json": TestSet("json"),
-    "qa": TestSet("qa"),
-    "react": TestSet("react"),
+PLAIN_SETS: Mapping[str, SampleSet] = {
+    "sum of two 2-digit numbers": SampleSet("arithmetic", _two_digits("+")),
+    "difference of two 2-digit numbers": SampleSet("arithmetic", _two_digits("-")),
+    "product of two 2-digit numbers": SampleSet("arithmetic", _two_digits("*")),
+    "arithmetic, other sizes": SampleSet("arithmetic", lambda sample: not _is_two_digits(sample)),
+    "strings": SampleSet("strings"),
+    "json": SampleSet("json"),
+    "qa": SampleSet("qa"),
+    "react": SampleSet("react"),
 }
-CALL_SETS: Mapping[str, TestSet] = {
-    "sequential": TestSet("sequential"),
-    "parallel": TestSet("parallel"),
-    "asynchronous": TestSet("asynchronous"),
-    "sequential, large": TestSet("sequential", _large, 1 / 3),
-    "parallel, large": TestSet("parallel", _large, 1 / 3),
-    "asynchronous, large": TestSet("asynchronous", _large, 1 / 3),
-    "asynchronous, user interrupts": TestSet("asynchronous", _interrupted, 1 / 3),
+CALL_SETS: Mapping[str, SampleSet] = {
+    "sequential": SampleSet("sequential"),
+    "parallel": SampleSet("parallel"),
+    "asynchronous": SampleSet("asynchronous"),
+    "sequential, large": SampleSet("sequential", _large, 1 / 3),
+    "parallel, large": SampleSet("parallel", _large, 1 / 3),
+    "asynchronous, large": SampleSet("asynchronous", _large, 1 / 3),
+    "asynchronous, user interrupts": SampleSet("asynchronous", _interrupted, 1 / 3),
 }
 
 

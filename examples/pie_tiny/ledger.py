@@ -79,11 +79,13 @@ class Ledger:
     def choose(self, name: str | None) -> None:
         """Notes the model's choice at a point where it begins a block, before the call is `made`.
 
+        After the first mistake it is unclear what the model takes for ready: nothing counts any more.
+
         Args:
             name: the function it calls, None if it traps or ends instead.
         """
         estimates = [self._estimate(place) for place in self.ready()]
-        if len(estimates) >= 2:
+        if len(estimates) >= 2 and not self.problems:
             self.decisions += 1
             self.longest += name is not None and self._estimates.get(name) == max(estimates)
 
