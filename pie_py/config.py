@@ -54,6 +54,9 @@ class Limits(_Section):
     wall_seconds: PositiveFloat = 3600.0  # life, from launch
     kv_pages: PositiveInt | None = None  # pages held; the pool unless told
     embeds: PositiveInt | None = None  # embeds held; the pool unless told
+    samplers: PositiveInt = 256  # open at once, of one model
+    grammars: PositiveInt = 64  # compiled and held
+    matchers: PositiveInt = 256  # open at once
     queues: PositiveInt = 256
     queued_commands: PositiveInt = 4096  # commands sent to queues and not done
     futures: PositiveInt = 4096  # open futures
@@ -174,6 +177,16 @@ class McpConfig(_Section):
         return servers
 
 
+class GrammarConfig(_Section):
+    """Compilation of grammars, for all instances together."""
+
+    text_characters: PositiveInt = 256 << 10  # one grammar
+    compile_seconds: PositiveFloat = 10.0
+    threads: PositiveInt = 2  # that compile
+    kept: PositiveInt = 128  # compiled grammars kept for whoever wants the same
+    kept_characters: PositiveInt = 4 << 20  # their texts together
+
+
 class ServerConfig(BaseSettings):
     """Everything a server needs to start."""
 
@@ -187,6 +200,7 @@ class ServerConfig(BaseSettings):
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
+    grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()
     mcp: McpConfig = McpConfig()
     messaging: MessagingConfig = MessagingConfig()

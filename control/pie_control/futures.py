@@ -17,6 +17,8 @@ class FutureKind(Enum):
     TEXTS = "take-texts"
     BLOB = "take-blob"
     DIST = "take-dist"
+    SAMPLE = "take-sample"
+    GRAMMAR = "take-grammar"
     RESPONSE = "take-response"
 
 

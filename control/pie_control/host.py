@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
+from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
-from pie_py.config import HttpConfig, McpConfig, MessagingConfig
+from pie_py.config import GrammarConfig, HttpConfig, McpConfig, MessagingConfig
 
 if TYPE_CHECKING:
     from pie_control.executor import Executor
@@ -31,6 +32,7 @@ class Host:
     codecs: dict[str, TextCodec] = field(default_factory=dict)  # by model
     messaging: Bus = field(default_factory=lambda: Bus(MessagingConfig()))
     store: StoreService = field(init=False)  # set by the server
+    grammars: GrammarService = field(default_factory=lambda: GrammarService(GrammarConfig()))
     http: HttpClient = field(default_factory=lambda: HttpClient(HttpConfig()))
     mcp: McpServers = field(default_factory=lambda: McpServers(McpConfig()))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import trio
 
 from pie_control.futures import FutureTable
+from pie_control.grammar.table import GrammarTable
 from pie_control.mailbox import Mailbox
 from pie_py.config import Limits
 
@@ -94,6 +95,7 @@ class Instance:
         self.next_queue = 1
         self.spaces: dict[str, Space] = {}  # by model
         self.queued_commands = 0
+        self.grammars = GrammarTable(limits.grammars, limits.matchers)
 
         boxes = (limits.mailbox_messages, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes)  # to the client, in order

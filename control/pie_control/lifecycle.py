@@ -242,6 +242,7 @@ class Lifecycle:
             service.drop_instance(instance)
         instance.queues.clear()
         instance.spaces.clear()
+        instance.grammars.close()
         instance.ended_ns = time.time_ns()
         instance.outbox.put(instance.ended, len(text), force=True)
         instance.ended_event.set()

@@ -11,11 +11,12 @@ import trio
 from pie_control.api import FUNCTIONS
 from pie_control.dispatch import Dispatcher
 from pie_control.executor import Executor
+from pie_control.grammar import GrammarService
 from pie_control.host import Host
 from pie_control.http import HttpClient
 from pie_control.lifecycle import Lifecycle
-from pie_control.messaging.bus import Bus
 from pie_control.mcp import McpServers
+from pie_control.messaging.bus import Bus
 from pie_control.programs import ProgramStore
 from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.service import ModelService
@@ -64,6 +65,7 @@ class _Server:
             executor=Executor(on_end=lifecycle.end, after_turn=self._after_turn),
             timers=Timers(),
             lifecycle=lifecycle,
+            grammars=GrammarService(config.grammar),
             http=HttpClient(config.http),
             mcp=McpServers(config.mcp),
             messaging=Bus(config.messaging),

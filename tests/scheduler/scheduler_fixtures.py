@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from symbolic_worker import SymbolicWorker
 
-from pie_control.api import allocate, forward, runtime, text
+from pie_control.api import allocate, forward, runtime, sample, text
 from pie_control.errors import ApiError
 from pie_control.executor import Executor
 from pie_control.host import Host
@@ -37,7 +37,9 @@ MODEL = ModelDescription(
     stop_tokens=[],
     bos_token=None,
     dtype="float32",
-    traits=[],
+    traits=["sample"],
+    samplers=8,
+    count_rows=5,
 )
 
 
@@ -138,6 +140,22 @@ class Guest:
         assert probabilities.dtype == np.float32
         assert len(tokens) == len(probabilities)
         return tokens.tolist()
+
+    def sampler(self, parameters: str = "{}") -> int:
+        return sample.create_sampler(self.instance, self.queue, parameters)
+
+    def sample(self, embed: int, sampler: int) -> int:
+        return sample.sample(self.instance, self.queue, embed, sampler)
+
+    def embed_sampled(self, sampler: int, position: int, embed: int) -> None:
+        sample.embed_sampled(self.instance, self.queue, sampler, position, embed)
+
+    def take_sample(self, future: int) -> int:
+        token, _, _, _ = sample.take_sample(self.instance, future)
+        return int(token)
+
+    def truncate(self, pages: list[int], *used: int) -> None:
+        allocate.truncate_kvpage(self.instance, self.queue, pages, u32(*used))
 
     def sync(self) -> int:
         return runtime.synchronize(self.instance, self.queue)

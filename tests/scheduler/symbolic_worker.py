@@ -14,13 +14,18 @@ from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
     Distributions,
+    EmbedSampled,
     EmbedText,
+    FeedSampler,
     Forward,
     MaskKv,
     ModelDescription,
     NextDist,
     Plan,
     PlanResult,
+    Sample,
+    Samples,
+    SetSampler,
     decode,
     encode,
 )
@@ -80,11 +85,37 @@ def distribution(value: Value, k: int, vocab: int) -> list[int]:
     return [(abs(value) + i) % vocab for i in range(k)]
 
 
+@dataclass
+class Sampler:
+    """A sampler as the contract describes it: what it is, and what it remembers."""
+
+    facts: tuple[object, ...]
+    counts: bool
+    history: tuple[tuple[int, bool], ...] = ()  # tokens, and whether they were generated
+    last: int | None = None
+
+    def feed(self, tokens: list[int], generated: bool) -> None:
+        if self.counts:
+            self.history += tuple((token, generated) for token in tokens)
+
+    def choose(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
+        """The next token after a value, or None: no token but those of the mask's bits is allowed."""
+        token: int | None = hash(("s", value, self.facts, self.history, step, mask)) % vocab
+        if mask:
+            allowed = [t for t in range(vocab) if mask[t // 32] >> t % 32 & 1]
+            token = allowed[(token or 0) % len(allowed)] if allowed else None
+        self.last = token
+        if token is not None:
+            self.feed([token], True)
+        return token
+
+
 class SymbolicWorker:
     def __init__(self, description: ModelDescription) -> None:
         self.facts = description
         self.slots = [Slot()] * (description.kv_pages * description.page_size)
         self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * description.embeds
+        self.samplers: dict[int, Sampler] = {}
         self.fail_kinds: set[str] = set()
         self.sizes: list[tuple[str, int, int]] = []  # kind, commands, rows
 
@@ -179,6 +210,74 @@ class SymbolicWorker:
         for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
             tokens[i, :k] = distribution(self.embeds[embed][0], k, self.facts.vocab_size)
         return BatchResult(distributions=Distributions(tokens, np.ones_like(tokens, np.float32)))
+
+    def set_sampler(self, batch: SetSampler) -> BatchResult:
+        self._note("set_sampler", len(batch.samplers), len(batch.samplers))
+        rows = [row for row in batch.rows.tolist() if row >= 0]
+        assert len(set(rows)) == len(rows)
+        assert all(row < self.facts.count_rows for row in rows)
+        for i, slot in enumerate(batch.samplers.tolist()):
+            bias = slice(*batch.bias_starts[i : i + 2].tolist())
+            facts = (
+                tuple(batch.numbers[i].tolist()),
+                int(batch.top_k[i]),
+                int(batch.seeds[i, 0]) + (int(batch.seeds[i, 1]) << 32),
+                tuple(
+                    zip(batch.bias_tokens[bias].tolist(), batch.biases[bias].tolist(), strict=True)
+                ),
+            )
+            self.samplers[slot] = Sampler(facts, bool(batch.rows[i] >= 0))
+        return BatchResult()
+
+    def feed_sampler(self, batch: FeedSampler) -> BatchResult:
+        self._note("feed_sampler", len(batch.samplers), len(batch.tokens))
+        assert len(set(batch.samplers.tolist())) == len(batch.samplers)
+        for i, slot in enumerate(batch.samplers.tolist()):
+            part = slice(*batch.starts[i : i + 2].tolist())
+            self.samplers[slot].feed(batch.tokens[part].tolist(), bool(batch.generated[i]))
+        return BatchResult()
+
+    def sample(self, batch: Sample) -> BatchResult:
+        count = len(batch.embeds)
+        self._note("sample", count, count)
+        assert len(set(batch.samplers.tolist())) == count
+        vocab = self.facts.vocab_size
+        width = int(batch.top.max())
+        tokens = np.full(count, -1, np.int32)
+        top = np.zeros((count, width), np.int32)
+        for i, (embed, slot) in enumerate(
+            zip(batch.embeds.tolist(), batch.samplers.tolist(), strict=True)
+        ):
+            at = int(batch.masked[i])
+            mask = tuple(batch.masks[at].tolist()) if at >= 0 else ()
+            value = self.embeds[embed][0]
+            token = self.samplers[slot].choose(value, int(batch.steps[i]), mask, vocab)
+            if token is not None:
+                tokens[i] = token
+            top[i, : batch.top[i]] = [(abs(value) + j) % vocab for j in range(batch.top[i])]
+        zeros = np.zeros(count, np.float32)
+        refused = dict.fromkeys(np.flatnonzero(tokens < 0).tolist(), "ruled out")
+        return BatchResult(
+            samples=Samples(tokens, zeros, top, np.zeros((count, width), np.float32)),
+            refused=refused,
+        )
+
+    def embed_sampled(self, batch: EmbedSampled) -> BatchResult:
+        self._note("embed_sampled", len(batch.samplers), len(batch.samplers))
+        refused = {}
+        for i, (slot, position, embed) in enumerate(
+            zip(
+                batch.samplers.tolist(),
+                batch.positions.tolist(),
+                batch.embeds.tolist(),
+                strict=True,
+            )
+        ):
+            token = self.samplers[slot].last
+            if token is None:
+                refused[i] = "no token"
+            self.embeds[embed] = (hash(("t", token)), position)
+        return BatchResult(refused=refused)
 
     def _note(self, kind: str, commands: int, rows: int) -> None:
         self.sizes.append((kind, commands, rows))

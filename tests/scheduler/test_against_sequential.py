@@ -7,6 +7,7 @@ their pages. Whatever it does, every distribution, fill count and error must be 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +16,9 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scheduler_fixtures import Server
-from symbolic_worker import Slot, distribution, run_forward
+from symbolic_worker import Sampler, Slot, distribution, run_forward
 
-from pie_control.api import allocate, forward, runtime, text
+from pie_control.api import allocate, forward, runtime, sample, text
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 
@@ -40,7 +41,11 @@ class Lane:
     queue: int
     pages: dict[int, Page] = field(default_factory=dict)  # by address
     embeds: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    samplers: dict[int, list[Any]] = field(default_factory=dict)  # by handle: sampler, step, top
     expected: dict[int, list[int]] = field(default_factory=dict)  # tokens by future
+    samples: dict[int, tuple[int, list[int]]] = field(
+        default_factory=dict
+    )  # token and top by future
     marks: list[int] = field(default_factory=list)
 
 
@@ -110,7 +115,7 @@ class Programs(RuleBasedStateMachine):
 
     def _add_queue(self, lane: Lane) -> None:
         queue = runtime.create_queue(lane.instance, "symbolic")
-        self.lanes.append(Lane(lane.instance, queue, lane.pages, lane.embeds))
+        self.lanes.append(Lane(lane.instance, queue, lane.pages, lane.embeds, lane.samplers))
 
     @rule(which=st.integers(0, 10))
     def kill(self, which: int) -> None:
@@ -271,6 +276,126 @@ class Programs(RuleBasedStateMachine):
         vocab = self.server.facts.vocab_size
         lane.expected[future] = distribution(value[0], min(k, vocab), vocab)
 
+    @rule(data=st.data(), used=st.lists(st.integers(0, PAGE), min_size=3, max_size=3))
+    def truncate(self, data: st.DataObject, used: list[int]) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.pages:
+            return
+        pages = self._some(data, list(lane.pages), 3)
+        counts = np.array(used[: len(pages)], np.uint32)
+        _, error = outcome(
+            allocate.truncate_kvpage, lane.instance, lane.queue, spans(pages), counts
+        )
+        kept = [lane.pages[page] for page in pages]
+        if any(page.immutable for page in kept):
+            assert error == "immutable"
+        elif any(u > len(page.slots) for u, page in zip(used, kept, strict=False)):
+            assert error == "invalid-argument"
+        else:
+            assert error is None
+            for u, page in zip(used, kept, strict=False):
+                del page.slots[u:]
+
+    # Samplers
+
+    @rule(
+        data=st.data(),
+        seed=st.integers(0, 2**64 - 1),
+        presence=st.sampled_from([0, 0, 0.5]),
+        top=st.integers(0, 3),
+        bias=st.dictionaries(st.integers(0, 999), st.sampled_from([-1.0, 2.5]), max_size=2),
+    )
+    def create_sampler(
+        self,
+        data: st.DataObject,
+        seed: int,
+        presence: float,
+        top: int,
+        bias: dict[int, float],
+    ) -> None:
+        lane = self._lane(data)
+        if lane is None:
+            return
+        parameters = {
+            "seed": seed,
+            "presence_penalty": presence,
+            "logprobs": top,
+            "logit_bias": {str(token): value for token, value in bias.items()},
+        }
+        pool = self.server.service.samplers
+        full = not pool.slots.free or (presence != 0 and not pool.rows.free)
+        handle, error = outcome(
+            sample.create_sampler, lane.instance, lane.queue, json.dumps(parameters)
+        )
+        assert error == ("out-of-resources" if full else None)
+        if error is None:
+            facts = ((1.0, 1.0, 0.0, 1.0, presence, 0.0), 0, seed, tuple(bias.items()))
+            lane.samplers[handle] = [Sampler(facts, presence != 0), 0, top]
+
+    @rule(data=st.data())
+    def destroy_sampler(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane and lane.samplers:
+            gone = data.draw(st.sampled_from(sorted(lane.samplers)))
+            del lane.samplers[gone]
+            sample.destroy_sampler(lane.instance, lane.queue, gone)
+            again = outcome(sample.destroy_sampler, lane.instance, lane.queue, gone)
+            assert again[1] == "invalid-handle"
+
+    @rule(data=st.data(), tokens=st.lists(st.integers(0, 999), max_size=4), own=st.booleans())
+    def feed_sampler(self, data: st.DataObject, tokens: list[int], own: bool) -> None:
+        lane = self._lane(data)
+        if lane and lane.samplers:
+            handle = data.draw(st.sampled_from(sorted(lane.samplers)))
+            sample.feed_sampler(lane.instance, lane.queue, handle, tokens, own)
+            lane.samplers[handle][0].feed(tokens, own)
+
+    @rule(data=st.data(), allowed=st.none() | st.sets(st.integers(0, 999), min_size=1, max_size=9))
+    def sample(self, data: st.DataObject, allowed: set[int] | None) -> None:
+        lane = self._lane(data)
+        written = [e for e, value in lane.embeds.items() if value] if lane else []
+        if lane is None or not written or not lane.samplers:
+            return
+        embed = data.draw(st.sampled_from(written))
+        handle = data.draw(st.sampled_from(sorted(lane.samplers)))
+        vocab = self.server.facts.vocab_size
+        sampler, step, top = lane.samplers[handle]
+        words = np.zeros(-(-vocab // 32), np.uint32)
+        for token in allowed or ():
+            words[token // 32] |= np.uint32(1 << token % 32)
+        if allowed is None:
+            future = sample.sample(lane.instance, lane.queue, embed, handle)
+            mask: tuple[int, ...] = ()
+        else:
+            future = sample.sample_masked(lane.instance, lane.queue, embed, handle, words)
+            mask = tuple(words.tolist())
+        pair = lane.embeds[embed]
+        assert pair is not None
+        token = sampler.choose(pair[0], step, mask, vocab)
+        lane.samplers[handle][1] += 1
+        lane.samples[future] = (token, [(abs(pair[0]) + i) % vocab for i in range(top)])
+
+    @rule(data=st.data(), position=st.integers(0, 40))
+    def embed_sampled(self, data: st.DataObject, position: int) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.samplers or not lane.embeds:
+            return
+        handle = data.draw(st.sampled_from(sorted(lane.samplers)))
+        embed = data.draw(st.sampled_from(sorted(lane.embeds)))
+        sampler, step, _ = lane.samplers[handle]
+        _, error = outcome(sample.embed_sampled, lane.instance, lane.queue, handle, position, embed)
+        assert error == (None if step else "invalid-argument")
+        if error is None:
+            lane.embeds[embed] = (hash(("t", sampler.last)), position)
+
+    @rule(data=st.data())
+    def cancel_sample(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane and lane.samples:
+            future = data.draw(st.sampled_from(sorted(lane.samples)))
+            del lane.samples[future]  # the sampler has moved on all the same
+            runtime.cancel(lane.instance, future)
+
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         lane = self._lane(data)
@@ -371,6 +496,11 @@ class Programs(RuleBasedStateMachine):
                 assert tokens.tolist() == expected
                 assert len(probabilities) == len(expected)
             lane.expected.clear()
+            for future, (token, top) in lane.samples.items():
+                found, _, top_tokens, top_logprobs = sample.take_sample(lane.instance, future)
+                assert (found, top_tokens.tolist()) == (token, top)
+                assert len(top_logprobs) == len(top)
+            lane.samples.clear()
             for mark in lane.marks:
                 runtime.take(lane.instance, mark)
             lane.marks.clear()
@@ -378,6 +508,8 @@ class Programs(RuleBasedStateMachine):
         held = {id(page) for lane in self.lanes for page in lane.pages.values()}
         held |= {id(page) for pages in self.exports.values() for page in pages}
         assert service.pages.free == facts.kv_pages - len(held)
+        samplers = {lane.instance: len(lane.samplers) for lane in self.lanes}
+        assert service.samplers.slots.free == facts.samplers - sum(samplers.values())
         embeds = {lane.instance: len(lane.embeds) for lane in self.lanes}
         assert service.embeds.free == facts.embeds - sum(embeds.values())
         for kind, commands, rows in self.server.worker.sizes:
@@ -405,6 +537,8 @@ class Programs(RuleBasedStateMachine):
         assert stats["exports"] == stats["exported_pages"] == stats["queues"] == 0
         assert stats["kv_pages_free"] == self.server.facts.kv_pages
         assert stats["embeds_free"] == self.server.facts.embeds
+        assert stats["samplers_free"] == self.server.facts.samplers
+        assert self.server.service.samplers.rows.free == self.server.facts.count_rows
         assert self.server.service.pages.masked == 0
 
     # Choices

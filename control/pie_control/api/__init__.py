@@ -7,10 +7,12 @@ raises `ApiError` for what goes back to the guest as `code: message`.
 from pie_control.api import (
     allocate,
     forward,
+    grammar,
     http,
     mcp,
     messaging,
     runtime,
+    sample,
     session,
     store,
     text,
@@ -28,5 +30,7 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     *allocate.FUNCTIONS,
     *forward.FUNCTIONS,
     *text.FUNCTIONS,
+    *sample.FUNCTIONS,
+    *grammar.FUNCTIONS,
     *tokenize.FUNCTIONS,
 )

@@ -12,7 +12,7 @@ from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.scheduler.command import CopyKvCommand
-from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_LIST, HostFunction
+from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
 
@@ -120,6 +120,36 @@ def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
     return space.page_pool.used[space.pages.find(pages, space.page_pool.size)].view(np.uint32)
 
 
+def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint32) -> None:
+    """Empties the slots of pages from a number on.
+
+    The worker need not be told: what it reads of a page is said with each command, and the commands
+    that fill the slots anew come after all that read or wrote them before.
+    """
+    space = queue_of(instance, queue).space
+    pool = space.page_pool
+    physical = space.pages.find(pages, pool.size)
+    if len(used) != len(physical):
+        raise ApiError(
+            "invalid-argument",
+            f"{len(used)} fill counts for {len(physical)} pages; give one a page",
+        )
+    if pool.immutable[physical].any():
+        raise ApiError("immutable", "an exported page cannot change; copy it to a page of your own")
+    if len(pages) > 2 and len(np.unique(physical)) != len(physical):
+        raise ApiError("invalid-argument", "a page is in the list more than once")
+    if (used > pool.used[physical]).any():
+        i = int(np.argmax(used > pool.used[physical]))
+        raise ApiError(
+            "invalid-argument",
+            f"fill count {int(used[i])} for page number {i} of the list, which has"
+            f" {int(pool.used[physical[i]])} filled slots",
+        )
+    pool.used[physical] = used
+    kept = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
+    pool.set_masks(physical, pool.masks[physical] & kept.astype(np.uint32))
+
+
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
     target = queue_of(instance, queue)
@@ -160,6 +190,7 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("release-export", release_export, U32, STRING),
     _function("copy-kvpage", copy_kvpage, U32, U32, U32, U32, U32, U32),
     _function("kvpage-used", kvpage_used, U32, U32_LIST, returns=U32_LIST),
+    _function("truncate-kvpage", truncate_kvpage, U32, U32_LIST, U32_ARRAY),
     _function("alloc-emb", alloc_emb, U32, U32, returns=U32),
     _function("dealloc-emb", dealloc_emb, U32, U32_LIST),
     _function("pool-stats", pool_stats, U32, returns=STRING),

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 MAX_RANDOM_BYTES = 65536
 MAX_PRIORITY = 100
-CONTROL_TRAITS = ("runtime", "session", "messaging", "store", "http", "mcp")  # hold for every model
+# Hold for every model.
+CONTROL_TRAITS = ("runtime", "session", "grammar", "messaging", "store", "http", "mcp")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 

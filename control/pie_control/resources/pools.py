@@ -25,6 +25,11 @@ class FreeList:
         self._ids[self.free : self.free + len(ids)] = ids
         self.free += len(ids)
 
+    def give_one(self, number: int) -> None:
+        """Puts one id back."""
+        self._ids[self.free] = number
+        self.free += 1
+
 
 class PagePool:
     """KV pages, counted by reference: an address of a space and an export each hold one.

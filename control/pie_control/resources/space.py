@@ -8,6 +8,7 @@ import numpy as np
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32
 
 MAX_WINDOW = 1 << 22  # addresses between the oldest live one and the newest
@@ -168,7 +169,7 @@ class Addresses:
 
 
 class Space:
-    """The pages and embeds that one instance holds of one model."""
+    """The pages, embeds and samplers that one instance holds of one model."""
 
     def __init__(
         self,
@@ -176,9 +177,11 @@ class Space:
         embed_pool: EmbedPool,
         max_pages: int | None,
         max_embeds: int | None,
+        samplers: Samplers,
     ) -> None:
         self.page_pool = page_pool
         self.embed_pool = embed_pool
+        self.samplers = samplers
         self.pages = Addresses("page")
         self.embeds = Addresses("embed")
         self._max_pages = max_pages
@@ -279,6 +282,7 @@ class Space:
         """Gives everything back. Idempotent."""
         self.page_pool.release(self.pages.unmap_all())
         self.embed_pool.release(self.embeds.unmap_all())
+        self.samplers.close()
 
 
 def _check_limit(held: Addresses, what: str, count: int, limit: int | None) -> None:

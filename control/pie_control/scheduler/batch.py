@@ -12,22 +12,31 @@ import numpy as np
 from pie_control.scheduler.command import (
     Command,
     CopyKvCommand,
+    EmbedSampledCommand,
     EmbedTextCommand,
+    FeedSamplerCommand,
     ForwardCommand,
     MaskKvCommand,
     NextDistCommand,
     Numbers,
+    SampleCommand,
+    SetSamplerCommand,
     Sync,
     Touched,
 )
 from pie_py.wire.plan import (
     Batch,
     CopyKv,
+    EmbedSampled,
     EmbedText,
+    FeedSampler,
     Forward,
     Int32,
     MaskKv,
     NextDist,
+    Sample,
+    SetSampler,
+    Uint32,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +89,9 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
 
 
 def held_back(command: Command) -> bool:
-    """Whether another queue of the instance has yet to send what this command depends on."""
+    """Whether a command has to wait: for what another queue of its instance has yet to send, or a mask."""
+    if type(command) is SampleCommand and command.mask is not None and not command.mask.want():
+        return True
     if not command.after:
         return False
     queue = command.queue
@@ -143,6 +154,19 @@ def join(commands: list[Command]) -> Batch:
                 _array([c.embed for c in dists]),
                 _array([c.k for c in dists]),
             )
+        case SetSamplerCommand():
+            return _join_set_sampler(cast(list[SetSamplerCommand], commands))
+        case FeedSamplerCommand():
+            return _join_feed_sampler(cast(list[FeedSamplerCommand], commands))
+        case SampleCommand():
+            return _join_sample(cast(list[SampleCommand], commands))
+        case EmbedSampledCommand():
+            sampled = cast(list[EmbedSampledCommand], commands)
+            return EmbedSampled(
+                _array([c.sampler.slot for c in sampled]),
+                _array([c.position for c in sampled]),
+                _array([c.embed for c in sampled]),
+            )
 
 
 def _join_embed_text(commands: list[EmbedTextCommand]) -> EmbedText:
@@ -188,6 +212,61 @@ def _join_forward(commands: list[ForwardCommand]) -> Forward:
         outputs=_array(outputs),
         mask_starts=_array(mask_starts),
         mask=_chain(masks) if masks else _array([]),
+    )
+
+
+def _join_set_sampler(commands: list[SetSamplerCommand]) -> SetSampler:
+    tokens: Numbers = []
+    biases: list[float] = []
+    starts = [0]
+    for command in commands:
+        tokens += command.bias_tokens
+        biases += command.biases
+        starts.append(len(tokens))
+    seeds = [(command.seed & 0xFFFFFFFF, command.seed >> 32) for command in commands]
+    return SetSampler(
+        samplers=_array([command.sampler.slot for command in commands]),
+        numbers=np.array([command.numbers for command in commands], np.float32),
+        top_k=_array([command.top_k for command in commands]),
+        seeds=np.array(seeds, np.uint32),
+        rows=_array([command.sampler.counts for command in commands]),
+        bias_starts=_array(starts),
+        bias_tokens=_array(tokens),
+        biases=np.array(biases, np.float32),
+    )
+
+
+def _join_feed_sampler(commands: list[FeedSamplerCommand]) -> FeedSampler:
+    tokens: Numbers = []
+    starts = [0]
+    for command in commands:
+        tokens += command.tokens
+        starts.append(len(tokens))
+    return FeedSampler(
+        samplers=_array([command.sampler.slot for command in commands]),
+        generated=_array([command.generated for command in commands]),
+        starts=_array(starts),
+        tokens=_array(tokens),
+    )
+
+
+def _join_sample(commands: list[SampleCommand]) -> Sample:
+    masks: list[Uint32] = []
+    masked: Numbers = []
+    for command in commands:
+        if command.mask is None:
+            masked.append(-1)
+        else:
+            assert command.mask.words is not None  # or it would have been held back
+            masked.append(len(masks))
+            masks.append(command.mask.words)
+    return Sample(
+        embeds=_array([command.embed for command in commands]),
+        samplers=_array([command.sampler.slot for command in commands]),
+        steps=np.array([command.step for command in commands], np.uint32),
+        top=_array([command.sampler.top for command in commands]),
+        masked=_array(masked),
+        masks=np.stack(masks) if masks else np.zeros((0, 0), np.uint32),
     )
 
 

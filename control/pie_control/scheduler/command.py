@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from pie_control.futures import Future
+from pie_control.scheduler.mask import Mask
 from pie_py.wire.plan import Int32, Uint32
 
 if TYPE_CHECKING:
+    from pie_control.resources.samplers import Sampler
     from pie_control.scheduler.queue import CommandQueue
 
 
@@ -29,7 +32,8 @@ class _Queued:
 Numbers: TypeAlias = list[int]
 
 # `read` and `written` name what a command touches, as pages `[p]` and embeds `[e]`: the scheduler
-# orders commands by them, within a batch and across the queues of an instance.
+# orders commands by them, within a batch and across the queues of an instance. Samplers have names
+# among those of the embeds, after the last one.
 Touched: TypeAlias = tuple[Numbers, Numbers]
 
 
@@ -153,10 +157,125 @@ class NextDistCommand(_Queued):
         return [], []
 
 
+@dataclass(slots=True, eq=False)
+class SetSamplerCommand(_Queued):
+    """Makes a sampler."""
+
+    kind: ClassVar[str] = "set_sampler"
+    sampler: Sampler
+    numbers: list[float]  # temperature, top-p, min-p, penalties: repetition, presence, frequency
+    top_k: int
+    seed: int  # 64 bits
+    bias_tokens: Numbers  # [b]
+    biases: list[float]  # [b]
+
+    @property
+    def rows(self) -> int:
+        """Always one."""
+        return 1
+
+    def read(self) -> Touched:
+        """Nothing."""
+        return [], []
+
+    def written(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+
+@dataclass(slots=True, eq=False)
+class FeedSamplerCommand(_Queued):
+    """Tells a sampler of tokens that it did not choose."""
+
+    kind: ClassVar[str] = "feed_sampler"
+    sampler: Sampler
+    tokens: Numbers  # [n]
+    generated: bool
+
+    @property
+    def rows(self) -> int:
+        """Tokens."""
+        return len(self.tokens)
+
+    def read(self) -> Touched:
+        """Nothing."""
+        return [], []
+
+    def written(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+
+@dataclass(slots=True, eq=False)
+class SampleCommand(_Queued):
+    """Chooses a token after an embed. It runs even if nobody wants its result: the sampler moves on."""
+
+    kind: ClassVar[str] = "sample"
+    embed: int
+    sampler: Sampler
+    step: int
+    mask: Mask | None
+    future: Future
+    on_token: Callable[[int | None], None] | None = None  # told the token, or None if there is none
+
+    @property
+    def rows(self) -> int:
+        """Always one."""
+        return 1
+
+    def read(self) -> Touched:
+        """The embed."""
+        return [], [self.embed]
+
+    def written(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+
+@dataclass(slots=True, eq=False)
+class EmbedSampledCommand(_Queued):
+    """Embeds the token that a sampler chose last."""
+
+    kind: ClassVar[str] = "embed_sampled"
+    sampler: Sampler
+    position: int
+    embed: int
+
+    @property
+    def rows(self) -> int:
+        """Always one."""
+        return 1
+
+    def read(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+    def written(self) -> Touched:
+        """The embed."""
+        return [], [self.embed]
+
+
 Command: TypeAlias = (
-    EmbedTextCommand | ForwardCommand | CopyKvCommand | MaskKvCommand | NextDistCommand
+    EmbedTextCommand
+    | ForwardCommand
+    | CopyKvCommand
+    | MaskKvCommand
+    | NextDistCommand
+    | SetSamplerCommand
+    | FeedSamplerCommand
+    | SampleCommand
+    | EmbedSampledCommand
 )
-LIGHT_KINDS = ("embed_text", "copy_kv", "mask_kv", "next_dist")
+LIGHT_KINDS = (
+    "embed_text",
+    "copy_kv",
+    "mask_kv",
+    "next_dist",
+    "set_sampler",
+    "feed_sampler",
+    "sample",
+    "embed_sampled",
+)
 KINDS = (*LIGHT_KINDS, "forward")
 
 

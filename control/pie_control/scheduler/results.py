@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
-from pie_control.errors import ApiError
-from pie_control.scheduler.command import Command, NextDistCommand
+from pie_control.errors import ApiError, Code
+from pie_control.scheduler.command import Command, NextDistCommand, SampleCommand
 from pie_py.wire.plan import BatchResult
+
+# Errors of rows that the worker could not carry out though it carried out the others.
+_REFUSED: dict[str, Code] = {"sample": "invalid-argument", "embed_sampled": "failed-dependency"}
 
 
 def deliver(commands: list[Command], answer: BatchResult) -> None:
+    """Gives the futures of a batch that has run their values. Batches without results pass."""
+    if answer.distributions is not None:
+        _deliver_distributions(commands, answer)
+    elif answer.samples is not None:
+        _deliver_samples(cast(list[SampleCommand], commands), answer)
+
+
+def _deliver_distributions(commands: list[Command], answer: BatchResult) -> None:
     """Gives every command its own part of the distributions: token ids, probabilities."""
     assert answer.distributions is not None
     tokens = answer.distributions.tokens.view(np.uint32)
@@ -22,10 +35,38 @@ def deliver(commands: list[Command], answer: BatchResult) -> None:
             command.future.resolve((tokens[i, :k], probabilities[i, :k]))
 
 
+def _deliver_samples(commands: list[SampleCommand], answer: BatchResult) -> None:
+    """Gives every command its token, its log-probability, and the most likely tokens with theirs."""
+    samples = answer.samples
+    assert samples is not None
+    tokens, logprobs = samples.tokens.tolist(), samples.logprobs.tolist()
+    top_tokens, top_logprobs = samples.top_tokens.view(np.uint32), samples.top_logprobs
+    for i, command in enumerate(commands):
+        if command.queue.failure is None and tokens[i] >= 0:
+            top = command.sampler.top
+            if command.on_token is not None:
+                command.on_token(tokens[i])
+            command.future.resolve(
+                (tokens[i], logprobs[i], top_tokens[i, :top], top_logprobs[i, :top])
+            )
+
+
+def refusal(command: Command, text: str) -> ApiError:
+    """The error of a command that the worker refused while it carried out the others of its batch."""
+    if isinstance(command, SampleCommand) and command.mask is not None and command.mask.error:
+        text = command.mask.error
+    return ApiError(_REFUSED.get(command.kind, "internal"), text)
+
+
 def fail(command: Command, error: ApiError) -> None:
-    """Fails a command. Nothing depends on a distribution but its future."""
+    """Fails a command. Nothing depends on a distribution but its future.
+
+    Nor does anything on a sample: the worker refuses to embed a token that was not chosen.
+    """
     if isinstance(command, NextDistCommand):
         command.future.fail(error)
+    elif isinstance(command, SampleCommand):
+        _fail_sample(command, error)
     else:
         command.queue.fail(error)
 
@@ -34,3 +75,12 @@ def fail_dependant(command: Command) -> None:
     """Fails a command for what an earlier one of its queue did."""
     if isinstance(command, NextDistCommand) and not command.future.ready:
         command.future.fail(command.queue.dependency_error())
+    elif isinstance(command, SampleCommand):
+        _fail_sample(command, None if command.future.ready else command.queue.dependency_error())
+
+
+def _fail_sample(command: SampleCommand, error: ApiError | None) -> None:
+    if command.on_token is not None:
+        command.on_token(None)
+    if error is not None:
+        command.future.fail(error)

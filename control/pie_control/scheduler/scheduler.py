@@ -19,7 +19,7 @@ from pie_control.scheduler.command import (
 from pie_control.scheduler.order import CallOrder
 from pie_control.scheduler.policy import Policy
 from pie_control.scheduler.queue import Account, CommandQueue, Owner
-from pie_control.scheduler.results import deliver, fail, fail_dependant
+from pie_control.scheduler.results import deliver, fail, fail_dependant, refusal
 from pie_py.wire.plan import Batch, BatchResult, ModelDescription, Plan, PlanResult
 
 # A plan holds at most one forward batch and this many light ones before and after it, so that its
@@ -51,7 +51,7 @@ class Scheduler:
         self._policy = policy
         self._clock = clock
         self._accounts: dict[Owner, Account] = {}
-        self._order = CallOrder(model.kv_pages, model.embeds)
+        self._order = CallOrder(model.kv_pages, model.embeds + model.samplers)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
@@ -266,15 +266,18 @@ class Scheduler:
         for batch, answer in zip(batches, results, strict=True):
             batch.done = True
             self._worker_ns += answer.nanoseconds
-            if answer.error is None and batch.commands[0].kind == "next_dist":
+            if answer.error is None:
                 deliver(batch.commands, answer)
-            for command in batch.commands:
+            refused = answer.refused or {}
+            for i, command in enumerate(batch.commands):
                 queue = command.queue
                 queue.owner.queued_commands -= 1
                 if queue.failure is not None:
                     fail_dependant(command)
                 elif answer.error is not None:
                     fail(command, ApiError("internal", f"{command.kind} failed: {answer.error}"))
+                elif i in refused:
+                    fail(command, refusal(command, refused[i]))
                 if queue.failure is not None:
                     failed[queue] = None
             for queue, sync in batch.syncs:

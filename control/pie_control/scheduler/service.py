@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pie_control.resources.exports import Exports
 from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.policy import make_policy
 from pie_control.scheduler.queue import CommandQueue
@@ -26,6 +27,9 @@ class ModelService:
         self.info: str | None = None  # what `model-info` answers, once somebody has asked
         self.pages = PagePool(description.kv_pages, description.page_size)
         self.embeds = EmbedPool(description.embeds)
+        self.samplers = SamplerPool(
+            description.samplers, description.count_rows, first_name=description.embeds
+        )
         self.exports = Exports(self.pages)
         self._policy = config.policy
         self.scheduler = Scheduler(
@@ -40,7 +44,8 @@ class ModelService:
         space = instance.spaces.get(self.description.name)
         if space is None:
             limits = instance.limits
-            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds)
+            samplers = Samplers(self.samplers, limits.samplers)
+            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers)
             instance.spaces[self.description.name] = self._spaces[instance] = space
         return space
 
@@ -102,6 +107,8 @@ class ModelService:
             "kv_pages_free": self.pages.free,
             "embeds": self.embeds.size,
             "embeds_free": self.embeds.free,
+            "samplers": self.samplers.size,
+            "samplers_free": self.samplers.slots.free,
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
             "queues": self._queues,

@@ -1,0 +1,192 @@
+"""Trait `grammar`: tokens that keep to a JSON schema, a regular expression or a grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pie_control.api.runtime import queue_of
+from pie_control.api.sample import enqueue_sample
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.grammar import Grammar, Matcher
+from pie_control.instance import Instance, State
+from pie_control.wasm import BOOL, STRING, SUSPENDED, U32, U32_LIST, HostFunction
+
+MAX_TOKENS = 1024  # of one call: some milliseconds
+
+
+def compile_grammar(instance: Instance, model: str, kind: str, text: str) -> int:
+    """Compiles a grammar in a thread and opens a future of it."""
+    host = instance.host
+    description, codec = host.service(model).description, host.codec(model)
+    host.grammars.check(kind, text)
+    future = instance.futures.create(FutureKind.GRAMMAR)
+
+    async def run() -> None:
+        try:
+            grammar = await host.grammars.compile(description, codec, kind, text)
+        except ApiError as error:
+            future.fail(error)
+        except Exception as error:
+            future.fail(ApiError("internal", f"{type(error).__name__}: {error}"))
+        else:
+            future.resolve(grammar)
+
+    host.lifecycle.start_soon(run)
+    return future.handle
+
+
+def take_grammar(instance: Instance, future: int) -> int:
+    """Consumes a future of a grammar and returns the grammar's handle."""
+    instance.grammars.check_room()
+    grammar: Grammar = instance.futures.take(future, FutureKind.GRAMMAR)
+    return instance.grammars.add(grammar)
+
+
+def release_grammar(instance: Instance, grammar: int) -> None:
+    """Ends a grammar's handle; its matchers go on."""
+    instance.grammars.remove(grammar)
+
+
+def create_matcher(instance: Instance, grammar: int) -> int:
+    """A walk from a grammar's beginning."""
+    table = instance.grammars
+    found = table.grammar(grammar)
+    table.check_matcher_room()
+    return table.add_matcher(found.matcher(instance.host.executor.give_another))
+
+
+def destroy_matcher(instance: Instance, matcher: int) -> None:
+    """Ends a matcher; a sample that is under way with it goes on."""
+    instance.grammars.remove_matcher(matcher)
+
+
+def advance(instance: Instance, matcher: int, tokens: list[int]) -> Any:
+    """Consumes tokens; whether the text may end then."""
+    _check_count(tokens)
+
+    def work(found: Matcher) -> bool:
+        found.advance(tokens)
+        if not found.finished:
+            found.mask()  # the thread has it ready when the model has run the tokens
+        return found.accepting
+
+    return _do(instance, matcher, work)
+
+
+def rollback(instance: Instance, matcher: int, count: int) -> Any:
+    """Takes the last tokens back."""
+    return _do(instance, matcher, lambda found: found.rollback(count))
+
+
+def count_allowed(instance: Instance, matcher: int, tokens: list[int]) -> Any:
+    """How many of the tokens could be consumed."""
+    _check_count(tokens)
+    return _do(instance, matcher, lambda found: found.count_allowed(tokens))
+
+
+def is_accepting(instance: Instance, matcher: int) -> bool:
+    """Whether the text may end here."""
+    return instance.grammars.matcher(matcher).accepting
+
+
+def is_finished(instance: Instance, matcher: int) -> bool:
+    """Whether the text must end here, or has ended."""
+    return instance.grammars.matcher(matcher).finished
+
+
+def grammar_mask(instance: Instance, matcher: int) -> Any:
+    """The mask of the next token."""
+    found = instance.grammars.matcher(matcher)
+    found.check_free()
+    mask = found.mask()
+
+    def answer(found: Matcher) -> Any:
+        if mask.error is not None:
+            raise ApiError("limit-exceeded", mask.error)
+        return mask.words
+
+    return _do(instance, matcher, answer)
+
+
+def grammar_forced(instance: Instance, matcher: int) -> Any:
+    """The tokens that follow whatever is chosen."""
+    return _do(instance, matcher, lambda found: found.forced())
+
+
+def sample_constrained(
+    instance: Instance, queue: int, embed: int, sampler: int, matcher: int
+) -> int:
+    """Queues a choice among the tokens that the grammar allows; the matcher follows it."""
+    target = queue_of(instance, queue)
+    found = instance.grammars.matcher(matcher)
+    found.check_free()
+    model = target.service.description.name
+    if found.model != model:
+        raise ApiError(
+            "invalid-argument", f"the matcher is of model {found.model!r}, the queue of {model!r}"
+        )
+    if found.ended:
+        raise ApiError(
+            "invalid-argument", "the text has ended with a stop token; take it back to go on"
+        )
+    found.sampling = True
+    try:
+        return enqueue_sample(instance, target, embed, sampler, found.mask(), found.on_token)
+    except ApiError:
+        found.sampling = False
+        raise
+
+
+def _check_count(tokens: list[int]) -> None:
+    if len(tokens) > MAX_TOKENS:
+        raise ApiError(
+            "invalid-argument", f"{len(tokens)} tokens in one call; {MAX_TOKENS} at most"
+        )
+
+
+def _do(instance: Instance, handle: int, work: Callable[[Matcher], Any]) -> Any:
+    """Works with a matcher, now or, the guest suspended, once the mask under way is computed."""
+    matcher = instance.grammars.matcher(handle)
+    matcher.check_free()
+    answers: list[Any] = []
+
+    def run() -> None:
+        try:
+            answers.append(work(matcher))
+        except ApiError as error:
+            answers.append(error)
+        if suspended and instance.state is State.RUNNING:
+            instance.host.executor.answer(instance, answers[0])
+
+    suspended = False
+    if matcher.call(run):
+        if isinstance(answers[0], ApiError):
+            raise answers[0]
+        return answers[0]
+    suspended = True
+    return SUSPENDED
+
+
+def _function(
+    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
+) -> HostFunction:
+    return HostFunction("grammar", name, params, returns, True, call, suspends)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("compile-grammar", compile_grammar, STRING, STRING, STRING, returns=U32),
+    _function("take-grammar", take_grammar, U32, returns=U32),
+    _function("release-grammar", release_grammar, U32),
+    _function("create-matcher", create_matcher, U32, returns=U32),
+    _function("destroy-matcher", destroy_matcher, U32),
+    _function("advance", advance, U32, U32_LIST, returns=BOOL, suspends=True),
+    _function("rollback", rollback, U32, U32, suspends=True),
+    _function("count-allowed", count_allowed, U32, U32_LIST, returns=U32, suspends=True),
+    _function("is-accepting", is_accepting, U32, returns=BOOL),
+    _function("is-finished", is_finished, U32, returns=BOOL),
+    _function("grammar-mask", grammar_mask, U32, returns=U32_LIST, suspends=True),
+    _function("grammar-forced", grammar_forced, U32, returns=U32_LIST, suspends=True),
+    _function("sample-constrained", sample_constrained, U32, U32, U32, U32, returns=U32),
+)

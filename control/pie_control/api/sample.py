@@ -1,0 +1,167 @@
+"""Trait `sample`: tokens chosen where the model runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+from pie_control.api.runtime import queue_of
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.instance import Instance
+from pie_control.resources.samplers import NO_COUNTS
+from pie_control.sampler_parameters import parse_parameters
+from pie_control.scheduler.command import (
+    EmbedSampledCommand,
+    FeedSamplerCommand,
+    SampleCommand,
+    SetSamplerCommand,
+)
+from pie_control.scheduler.mask import Mask
+from pie_control.scheduler.queue import CommandQueue
+from pie_control.wasm import BOOL, F32, STRING, U32, U32_ARRAY, U32_LIST, HostFunction, List, Tuple
+from pie_py.wire.plan import Uint32
+
+
+def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
+    """Makes a sampler and returns its handle."""
+    target = _queue(instance, queue)
+    wanted = parse_parameters(parameters, target.service.description.vocab_size)
+    target.check_room()
+    handle, sampler = target.space.samplers.create(counted=wanted.counts, top=wanted.logprobs)
+    sampler.top = min(sampler.top, target.service.description.vocab_size)
+    seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
+    biases = [-math.inf if bias is None else bias for bias in wanted.logit_bias.values()]
+    target.enqueue(
+        SetSamplerCommand(
+            sampler,
+            wanted.numbers,
+            wanted.top_k,
+            seed,
+            [int(token) for token in wanted.logit_bias],
+            biases,
+        )
+    )
+    return handle
+
+
+def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:
+    """Ends a sampler once the commands queued before have been sent."""
+    target = _queue(instance, queue)
+    target.space.samplers.free(sampler, target.defer)
+
+
+def feed_sampler(
+    instance: Instance, queue: int, sampler: int, tokens: list[int], generated: bool
+) -> None:
+    """Tells a sampler of tokens that it did not choose, for its penalties."""
+    target = _queue(instance, queue)
+    found = target.space.samplers.find(sampler)
+    facts = target.service.description
+    if tokens and max(tokens) >= facts.vocab_size:
+        raise ApiError(
+            "invalid-argument",
+            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
+        )
+    if tokens and found.counts != NO_COUNTS:
+        target.check_room()
+        target.enqueue(FeedSamplerCommand(found, tokens, generated))
+
+
+def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
+    """Queues a choice and opens a future of it."""
+    return enqueue_sample(instance, _queue(instance, queue), embed, sampler, None)
+
+
+def sample_masked(instance: Instance, queue: int, embed: int, sampler: int, mask: Uint32) -> int:
+    """As `sample`, among the tokens that a mask allows."""
+    target = _queue(instance, queue)
+    wanted = mask_words(target.service.description.vocab_size)
+    if len(mask) != wanted:
+        raise ApiError(
+            "invalid-argument",
+            f"a mask of {len(mask)} words; {wanted} cover the vocabulary, 32 tokens each",
+        )
+    return enqueue_sample(instance, target, embed, sampler, Mask(mask))
+
+
+def mask_words(vocabulary: int) -> int:
+    """Words of a mask over a vocabulary."""
+    return -(-vocabulary // 32)
+
+
+def enqueue_sample(
+    instance: Instance,
+    target: CommandQueue,
+    embed: int,
+    sampler: int,
+    mask: Mask | None,
+    on_token: Callable[[int | None], None] | None = None,
+) -> int:
+    """Queues a choice and opens a future of it; `on_token` is told the token, or None for none."""
+    space = target.space
+    row = space.embeds.find_one(embed)
+    found = space.samplers.find(sampler)
+    if not space.embed_pool.written.item(row):
+        raise ApiError(
+            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
+        )
+    target.check_room()
+    future = instance.futures.create(FutureKind.SAMPLE)
+    target.enqueue(SampleCommand(row, found, found.steps, mask, future, on_token))
+    found.steps += 1
+    return future.handle
+
+
+def take_sample(instance: Instance, future: int) -> Any:
+    """Consumes a future of a token: the token, its log-probability, the likeliest tokens and theirs."""
+    return instance.futures.take(future, FutureKind.SAMPLE)
+
+
+def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, embed: int) -> None:
+    """Queues the embedding of the token that a sampler chose last, known or not."""
+    target = _queue(instance, queue)
+    space = target.space
+    found = space.samplers.find(sampler)
+    row = space.embeds.find_one(embed)
+    limit = target.service.description.max_position
+    if found.steps == 0:
+        raise ApiError("invalid-argument", f"sampler {sampler} has not sampled a token yet")
+    if position >= limit:
+        raise ApiError(
+            "invalid-argument",
+            f"position {position} is outside the model's context (0 to {limit - 1})",
+        )
+    target.check_room()
+    space.embed_pool.written[row] = True
+    target.enqueue(EmbedSampledCommand(found, position, row))
+
+
+def _queue(instance: Instance, handle: int) -> CommandQueue:
+    """The queue behind a handle, of a model that has the trait.
+
+    Raises:
+        ApiError: `invalid-handle`, `unsupported`.
+    """
+    target = queue_of(instance, handle)
+    facts = target.service.description
+    if "sample" not in facts.traits:
+        raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `sample`")
+    return target
+
+
+def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
+    return HostFunction("sample", name, params, returns, True, call)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("create-sampler", create_sampler, U32, STRING, returns=U32),
+    _function("destroy-sampler", destroy_sampler, U32, U32),
+    _function("feed-sampler", feed_sampler, U32, U32, U32_LIST, BOOL),
+    _function("sample", sample, U32, U32, U32, returns=U32),
+    _function("sample-masked", sample_masked, U32, U32, U32, U32_ARRAY, returns=U32),
+    _function("take-sample", take_sample, U32, returns=Tuple(U32, F32, U32_LIST, List(F32))),
+    _function("embed-sampled", embed_sampled, U32, U32, U32, U32),
+)

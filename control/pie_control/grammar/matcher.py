@@ -1,0 +1,210 @@
+"""One walk through a grammar: which tokens may come next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import trio
+from llguidance import LLMatcher
+
+from pie_control.errors import ApiError
+from pie_control.grammar.vocabulary import Vocabulary
+from pie_control.scheduler.mask import Mask
+from pie_py.wire.plan import Uint32
+
+# Masks take 10 µs as a rule and some milliseconds where a grammar's lexer meets something for the first
+# time. The threads run without Python's lock, beside the model.
+_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar-mask")
+
+
+class Matcher:
+    """Where one text is in a grammar.
+
+    The mask of the next token is computed in a thread as soon as a token is known, while the model runs
+    that token. Nothing else may touch llguidance's matcher meanwhile, so `call` puts work off until it
+    is done. All methods belong to the control thread.
+
+    The stop tokens of the model end the text wherever the grammar may end. They are not llguidance's
+    affair: it is not told of them.
+    """
+
+    def __init__(
+        self, model: str, vocabulary: Vocabulary, root: LLMatcher, wake: Callable[[], None]
+    ) -> None:
+        """Starts at the grammar's beginning.
+
+        Args:
+            model: whose tokens these are.
+            vocabulary: of that model.
+            root: a matcher that has consumed nothing; it is copied.
+            wake: asks for another turn of the scheduler.
+        """
+        self.model = model
+        self._vocabulary = vocabulary
+        self._walk = root.deep_copy()
+        self._wake = wake
+        self._length = 0  # tokens so far, a stop token included
+        self._mask: Mask | None = None  # of the next token, computed or under way
+        self._waiting: list[Callable[[], None]] = []  # for the mask under way
+        self._forced: list[int] | None = None  # tokens that follow, if somebody has asked
+        self._asks_forced = False
+        self.sampling = False  # a sample is queued whose token decides where this goes on
+        self.ended = False  # a stop token came
+        self._note()
+
+    # State
+
+    def _note(self) -> None:
+        """Looks at the new state, before a mask's thread takes the matcher."""
+        walk = self._walk
+        if walk.is_error():
+            raise ApiError("limit-exceeded", f"the grammar: {first_lines(walk.get_error())}")
+        self.accepting: bool = self.ended or walk.is_accepting()
+        self.finished: bool = self.ended or walk.is_stopped()
+        self._mask = None
+        self._forced = self._find_forced() if self._asks_forced else None
+
+    def _find_forced(self) -> list[int]:
+        if self.finished:
+            return []
+        forced: list[int] = self._walk.compute_ff_tokens()
+        return forced
+
+    def call(self, work: Callable[[], None]) -> bool:
+        """Does some work at once, or after the mask under way. Returns whether it is done."""
+        mask = self._mask
+        if mask is None or mask.want():
+            work()
+            return True
+        self._waiting.append(work)
+        return False
+
+    def check_free(self) -> None:
+        """Raises `busy` while a token is awaited."""
+        if self.sampling:
+            raise ApiError(
+                "busy", "a token of this matcher is being sampled: wait for its future first"
+            )
+
+    # Moving
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Consumes tokens, all or none of them.
+
+        Raises:
+            ApiError: `invalid-argument` if one of them is not allowed.
+        """
+        tokens = list(tokens)
+        body, ends = tokens, False
+        if not self.ended and tokens and tokens[-1] in self._vocabulary.stops:
+            body, ends = tokens[:-1], True
+        if self.ended and tokens:
+            raise self._not_allowed(tokens[0], 0)
+        allowed = self._walk.validate_tokens(body) if body else 0
+        if allowed < len(body):
+            raise self._not_allowed(body[allowed], allowed)
+        if body and not self._walk.consume_tokens(body):
+            raise ApiError("limit-exceeded", f"the grammar: {first_lines(self._walk.get_error())}")
+        if ends and not self._walk.is_accepting():
+            self._walk.rollback(len(body))
+            raise self._not_allowed(tokens[-1], len(body))
+        self.ended = self.ended or ends
+        self._length += len(tokens)
+        self._note()
+
+    def rollback(self, count: int) -> None:
+        """Takes the last tokens back.
+
+        Raises:
+            ApiError: `invalid-argument` if there were not as many.
+        """
+        if count > self._length:
+            raise ApiError(
+                "invalid-argument", f"{count} tokens to take back, and {self._length} came so far"
+            )
+        inner = count
+        if self.ended and count:
+            self.ended = False
+            inner -= 1
+        if inner and not self._walk.rollback(inner):
+            raise ApiError("internal", f"the grammar: {first_lines(self._walk.get_error())}")
+        self._length -= count
+        self._note()
+
+    def count_allowed(self, tokens: Sequence[int]) -> int:
+        """How many of the tokens, from the first on, could be consumed."""
+        if self.ended:
+            return 0
+        stops = self._vocabulary.stops
+        body = list(tokens)
+        stop = next((i for i, token in enumerate(body) if token in stops), len(body))
+        allowed: int = self._walk.validate_tokens(body[:stop]) if stop else 0
+        if allowed < stop or stop == len(body):
+            return allowed
+        probe = self._walk.deep_copy()
+        return stop + 1 if probe.consume_tokens(body[:stop]) and probe.is_accepting() else stop
+
+    def on_token(self, token: int | None) -> None:
+        """Takes in the token that was sampled, or that none was, and begins with the next mask."""
+        self.sampling = False
+        if token is None:
+            return
+        try:
+            self.advance([token])
+        except ApiError:  # the grammar's limits: the next call says so
+            return
+        if not self.finished and not self._forced:
+            self.mask()
+
+    # What may follow
+
+    def forced(self) -> list[int]:
+        """The tokens that follow whatever is chosen, possibly none."""
+        self._asks_forced = True
+        if self._forced is None:
+            self._forced = self._find_forced()
+        return self._forced
+
+    def mask(self) -> Mask:
+        """The mask of the next token, computed by a thread from now on."""
+        if self._mask is None:
+            if self.finished:
+                self._mask = Mask(self._vocabulary.stop_mask)
+            else:
+                token = trio.lowlevel.current_trio_token()
+                self._mask = mask = Mask(notify=lambda: token.run_sync_soon(self._computed))
+                _threads.submit(_compute, self._walk, self._vocabulary, mask)
+        return self._mask
+
+    def _computed(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            self.call(work)
+        self._wake()
+
+    def _not_allowed(self, token: int, place: int) -> ApiError:
+        return ApiError(
+            "invalid-argument",
+            f"token {token} (number {place} of the list) is not allowed by the grammar here",
+        )
+
+
+def _compute(walk: LLMatcher, vocabulary: Vocabulary, mask: Mask) -> None:
+    """Runs in a thread."""
+    nothing: Uint32 = np.zeros_like(vocabulary.known)
+    try:
+        words = vocabulary.words(walk.compute_bitmask())
+        error = walk.get_error() if walk.is_error() else None
+    except Exception as failure:  # it must not leave a sample waiting for ever
+        words, error = nothing, f"{type(failure).__name__}: {failure}"
+    if error:
+        mask.finish(nothing, f"the grammar: {first_lines(error)}")
+    else:
+        mask.finish(words)
+
+
+def first_lines(text: str) -> str:
+    """What is for people in an error of llguidance, without the dump of its state."""
+    return text.split("\n<state>")[0].strip()[:500]

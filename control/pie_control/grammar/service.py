@@ -1,0 +1,164 @@
+"""Compiles grammars in threads, within limits, and keeps the compiled ones."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+from llguidance import LLMatcher
+
+from pie_control.errors import ApiError
+from pie_control.grammar.matcher import Matcher, first_lines
+from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
+from pie_control.text_codec import TextCodec
+from pie_py.config import GrammarConfig
+from pie_py.wire.plan import ModelDescription
+
+# As Python's json writes it: the text that models have seen most of, with much of it forced. A schema's
+# own `x-guidance` says otherwise.
+_JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def _json_schema(text: str) -> str:
+    try:
+        grammar: str = LLMatcher.grammar_from_json_schema(text, defaults=_JSON_STYLE)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ApiError("invalid-argument", f"the JSON schema: {error}") from None
+    return grammar
+
+
+KINDS: dict[str, Callable[[str], str]] = {
+    "json-schema": _json_schema,
+    "regex": LLMatcher.grammar_from_regex,
+    "lark": LLMatcher.grammar_from_lark,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A compiled grammar of one model. Nothing changes it; matchers start from copies."""
+
+    model: str
+    vocabulary: Vocabulary
+    root: LLMatcher
+
+    def matcher(self, wake: Callable[[], None]) -> Matcher:
+        """A walk from the beginning; `wake` asks for another turn of the scheduler."""
+        return Matcher(self.model, self.vocabulary, self.root, wake)
+
+
+class _Compilation:
+    """A grammar that is being compiled, for all who want it."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.result: Grammar | ApiError | None = None
+
+
+class GrammarService:
+    """The compiled grammars of the server, by model, kind and text."""
+
+    def __init__(self, config: GrammarConfig) -> None:
+        self._config = config
+        self._limiter = trio.CapacityLimiter(config.threads)
+        self._vocabularies: dict[str, Vocabulary] = {}
+        self._kept: OrderedDict[tuple[str, str, str], Grammar] = OrderedDict()
+        self._kept_characters = 0
+        self._under_way: dict[tuple[str, str, str], _Compilation] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def check(self, kind: str, text: str) -> None:
+        """Refuses at once what cannot be compiled.
+
+        Raises:
+            ApiError: `invalid-argument`, `limit-exceeded`.
+        """
+        if kind not in KINDS:
+            raise ApiError(
+                "invalid-argument", f"no kind of grammar is called {kind!r}; {', '.join(KINDS)} are"
+            )
+        most = self._config.text_characters
+        if len(text) > most:
+            raise ApiError("limit-exceeded", f"a grammar of {len(text)} characters; {most} at most")
+
+    async def compile(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str
+    ) -> Grammar:
+        """The compiled grammar, from the cache if it was compiled before.
+
+        Raises:
+            ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
+                `unsupported` (the model's tokenizer does not work with grammars).
+        """
+        key = (model.name, kind, text)
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            return kept
+        compilation = self._under_way.get(key)
+        if compilation is None:
+            compilation = self._under_way[key] = _Compilation()
+            try:
+                compilation.result = await self._in_time(model, codec, kind, text)
+                self._keep(key, compilation.result)
+            except ApiError as error:
+                compilation.result = error
+            finally:
+                if compilation.result is None:  # cancelled: the server stops
+                    compilation.result = ApiError("cancelled", "the compilation was given up")
+                del self._under_way[key]
+                compilation.done.set()
+        await compilation.done.wait()
+        if isinstance(compilation.result, ApiError):
+            raise ApiError(compilation.result.code, compilation.result.message)
+        assert compilation.result is not None
+        return compilation.result
+
+    async def _in_time(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str
+    ) -> Grammar:
+        seconds = self._config.compile_seconds
+        with trio.move_on_after(seconds):
+            # A thread cannot be stopped. What llguidance does is bounded by its own limits, and the
+            # limiter counts threads that nobody waits for any more.
+            return await trio.to_thread.run_sync(
+                self._compile,
+                model,
+                codec,
+                kind,
+                text,
+                abandon_on_cancel=True,
+                limiter=self._limiter,
+            )
+        raise ApiError("limit-exceeded", f"the grammar is not compiled after {seconds:g} s")
+
+    def _compile(self, model: ModelDescription, codec: TextCodec, kind: str, text: str) -> Grammar:
+        """Runs in a thread."""
+        vocabulary = self._vocabularies.get(model.name)
+        if vocabulary is None:
+            vocabulary = load_vocabulary(
+                Path(model.folder), model.vocab_size, codec.id_limit, model.stop_tokens
+            )
+            self._vocabularies[model.name] = vocabulary
+        root = LLMatcher(vocabulary.tokenizer, KINDS[kind](text), log_level=0)
+        if root.is_error():
+            raise ApiError("invalid-argument", f"the grammar: {first_lines(root.get_error())}")
+        if root.is_stopped() and not root.is_accepting():
+            raise ApiError("invalid-argument", "the grammar: no text satisfies it")
+        return Grammar(model.name, vocabulary, root)
+
+    def _keep(self, key: tuple[str, str, str], grammar: Grammar) -> None:
+        """Keeps a grammar, within bounds: those not used for longest make room."""
+        config = self._config
+        self._kept[key] = grammar
+        self._kept_characters += len(key[2])
+        while self._kept and (
+            len(self._kept) > config.kept or self._kept_characters > config.kept_characters
+        ):
+            oldest, _ = self._kept.popitem(last=False)
+            self._kept_characters -= len(oldest[2])

@@ -1,0 +1,104 @@
+"""Samplers of one model: which slots are free, and what control knows of those in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pie_control.errors import ApiError
+from pie_control.resources.pools import FreeList
+
+NO_COUNTS = -1
+
+
+@dataclass(slots=True, eq=False)
+class Sampler:
+    """One sampler. The scheduler orders commands by what they touch: `name` stands for this sampler."""
+
+    slot: int  # in the worker's pool
+    name: int  # after those of the embeds, so that the two never meet
+    counts: int  # row of token counts that penalties need, or NO_COUNTS
+    top: int  # most likely tokens that a sample tells besides
+    steps: int = 0  # tokens asked for so far
+
+
+class SamplerPool:
+    """Physical slots of samplers, and rows of token counts, which are fewer and larger."""
+
+    def __init__(self, size: int, count_rows: int, first_name: int) -> None:
+        self.size = size
+        self.first_name = first_name
+        self.slots = FreeList(size)
+        self.rows = FreeList(count_rows)
+
+
+class Samplers:
+    """The samplers of one instance, by handle. Handles are never used twice."""
+
+    def __init__(self, pool: SamplerPool, limit: int) -> None:
+        self._pool = pool
+        self._limit = limit
+        self._live: dict[int, Sampler] = {}
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def create(self, *, counted: bool, top: int) -> tuple[int, Sampler]:
+        """Takes a slot, and a row of counts if the sampler has penalties; returns its handle, too.
+
+        Raises:
+            ApiError: `limit-exceeded`, `out-of-resources`.
+        """
+        pool = self._pool
+        if len(self._live) >= self._limit:
+            raise ApiError("limit-exceeded", f"{self._limit} samplers are open; destroy one first")
+        if not pool.slots.free:
+            raise ApiError("out-of-resources", f"all {pool.size} samplers of the model are in use")
+        if counted and not pool.rows.free:
+            raise ApiError(
+                "out-of-resources",
+                "as many samplers with penalties as the model has room for are in use;"
+                " leave the penalties out or try again later",
+            )
+        slot = int(pool.slots.take(1)[0])
+        counts = int(pool.rows.take(1)[0]) if counted else NO_COUNTS
+        handle = self._next
+        self._next += 1
+        sampler = self._live[handle] = Sampler(slot, pool.first_name + slot, counts, top)
+        return handle, sampler
+
+    def find(self, handle: int) -> Sampler:
+        """The sampler behind a handle.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        try:
+            return self._live[handle]
+        except KeyError:
+            raise ApiError(
+                "invalid-handle",
+                f"{handle} is no sampler of this instance for the queue's model (destroyed already?)",
+            ) from None
+
+    def free(self, handle: int, defer: Callable[[Callable[[], None]], None]) -> None:
+        """Ends the handle at once; the slot comes back when `defer` calls back.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        sampler = self.find(handle)
+        del self._live[handle]
+        defer(lambda: self._release(sampler))
+
+    def close(self) -> None:
+        """Gives everything back. Idempotent."""
+        for sampler in self._live.values():
+            self._release(sampler)
+        self._live.clear()
+
+    def _release(self, sampler: Sampler) -> None:
+        self._pool.slots.give_one(sampler.slot)
+        if sampler.counts != NO_COUNTS:
+            self._pool.rows.give_one(sampler.counts)
