@@ -13,7 +13,6 @@ from instances import Instances, failure, is_ready, take
 from pie_control.api import store
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
-from pie_control.store import service as module
 from pie_control.store.service import StoreService
 from pie_py.config import StoreConfig
 
@@ -81,24 +80,33 @@ def test_what_is_given_up_before_it_begins_does_not_happen(tmp_path: Path) -> No
     trio.run(main)
 
 
-def test_bytes_that_wait_are_bounded(tmp_path: Path, monkeypatch: Any) -> None:
+def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, waiting_bytes=2500, value_bytes=2000) as instances:
             one = instances.launch()
-            first = store.store_set(one, "a", b"x" * 2000)
-            with failure("would-block", "2000 bytes"):
-                store.store_set(one, "b", b"x" * 2000)
+            sets = [store.store_set(one, key, b"x" * 2000) for key in "ab"]
+            with failure("would-block", "4000 bytes", "store-room"):
+                store.store_set(one, "c", b"")
             with failure("limit-exceeded", "2001"):
                 store.store_set(one, "c", b"x" * 2001)
-            assert await result(one, first) is None
-            reads = [store.store_get(one, "a") for _ in range(3)]
-            assert await result(one, reads[0]) == b"x" * 2000
-            # It was not taken when the others came.
-            assert await result(one, reads[1]) in ("would-block", b"x" * 2000)
+            rooms = [store.store_room(one) for _ in range(3)]
+            assert not is_ready(one, rooms[0])
+            one.futures.cancel(rooms[2])
+            for handle in (*sets, *rooms[:2]):
+                assert await result(one, handle) is None
+            reads = [store.store_get(one, key) for key in "abab"]
+            while not is_ready(one, reads[3]):
+                await trio.sleep(0.001)
+            room = store.store_room(one)
+            assert not is_ready(one, room)
+            values = [await result(one, handle) for handle in reads]
+            assert values == [b"x" * 2000] * 2 + ["would-block"] * 2
+            assert is_ready(one, room)
+            store.store_get(one, "a")
             instances.end(one)
             assert not instances.host.store._held
+            assert not instances.host.store._waiting
 
-    monkeypatch.setattr(module, "BATCH", 2)
     trio.run(main)
 
 

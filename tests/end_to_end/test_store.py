@@ -36,6 +36,11 @@ def test_transactions(client: Client, language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_more_bytes_at_once_than_may_be_under_way(client: Client, language: str) -> None:
+    assert client.launch(upload(client, language), ["bulk", "40"]).result() == "as it was"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_all_keys_of_a_prefix(client: Client, language: str) -> None:
     program = upload(client, language)
     client.launch(program, ["fill", f"{language}/", "2300"]).result()

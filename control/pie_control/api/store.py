@@ -65,6 +65,13 @@ def store_commit(
     )
 
 
+def store_room(instance: Instance) -> int:
+    """Opens a future of room for an operation."""
+    future = instance.futures.create(FutureKind.DONE)
+    instance.host.store.room(instance, future)
+    return future.handle
+
+
 def _check_keys(keys: list[str]) -> None:
     if len(keys) > MAX_COMMIT_KEYS:
         raise ApiError(
@@ -107,5 +114,6 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("store-set", store_set, STRING, U8_LIST),
     _function("store-delete", store_delete, STRING),
     _function("store-list", store_list, STRING, STRING, U32),
+    _function("store-room", store_room),
     _function("store-commit", store_commit, _PAIRS, STRING_LIST, _PAIRS, STRING_LIST),
 )

@@ -47,6 +47,7 @@ class StoreService:
         self._path = path
         self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
         self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
+        self._waiting: dict[Instance, dict[Future, None]] = {}  # for room
         self._work = trio.Event()
 
     def submit(self, instance: Instance, operation: Operation, future: Future) -> None:
@@ -57,16 +58,28 @@ class StoreService:
         Raises:
             ApiError: `would-block` if the instance has too much under way.
         """
-        size = _size(operation)
-        held = self._held.get(instance, 0)
-        if held + size > self.config.waiting_bytes:
-            raise ApiError("would-block", self._too_much(held))
+        if not self._has_room(instance):
+            raise self._too_much(instance)
         request = _Request(instance, operation, future, 0)
-        self._hold(request, size)
+        self._hold(request, _size(operation))
         future.on_cancel = partial(self._give_up, request)
         future.on_take = partial(self._hold, request, 0)
         self._pending.setdefault(instance.user, deque()).append(request)
         self._work.set()
+
+    def room(self, instance: Instance, future: Future) -> None:
+        """Resolves the future once the instance may submit."""
+        if self._has_room(instance):
+            future.resolve()
+            return
+
+        def give_up() -> None:
+            waiting = self._waiting.get(instance)
+            if waiting is not None and waiting.pop(future, 0) is None and not waiting:
+                del self._waiting[instance]
+
+        self._waiting.setdefault(instance, {})[future] = None
+        future.on_cancel = give_up
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the database and serves until cancelled.
@@ -119,9 +132,8 @@ class StoreService:
             request.future.fail(result)
             return
         size = weight(result)
-        held = self._held.get(request.instance, 0)
-        if held + size > self.config.waiting_bytes:
-            request.future.fail(ApiError("would-block", self._too_much(held)))
+        if size and not self._has_room(request.instance):
+            request.future.fail(self._too_much(request.instance))
             return
         self._hold(request, size)
         request.future.resolve(result)
@@ -138,11 +150,19 @@ class StoreService:
             self._held[request.instance] = held
         else:
             self._held.pop(request.instance, None)
+        if self._waiting and self._has_room(request.instance):
+            for future in self._waiting.pop(request.instance, ()):
+                future.resolve()
 
-    def _too_much(self, held: int) -> str:
-        return (
-            f"{held} bytes of this instance are on their way to the store, or wait to be taken;"
-            f" {self.config.waiting_bytes} are allowed: wait for some and take them"
+    def _has_room(self, instance: Instance) -> bool:
+        """Whether a value more may be kept; the one that fills the room may go over it."""
+        return self._held.get(instance, 0) < self.config.waiting_bytes
+
+    def _too_much(self, instance: Instance) -> ApiError:
+        return ApiError(
+            "would-block",
+            f"{self._held.get(instance, 0)} bytes of this instance are on their way to the store, or wait"
+            " to be taken; take some, or wait for `store-room`",
         )
 
 

@@ -78,12 +78,14 @@ def subscribe(topic: str) -> Subscription:
 class Subscription:
     """What is broadcast to a topic. Iterate over it, or call `receive`; close it, or use `with`.
 
-    A subscription that nobody reads or closes makes the broadcasters wait once its box is full.
+    One that nobody reads makes the broadcasters wait once its box is full. Dropping the last reference
+    closes it, too.
     """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self._handle: int | None = raw.subscribe(topic)
+        self._handle: int | None = None  # should the next line fail
+        self._handle = raw.subscribe(topic)
 
     async def receive(self) -> str:
         """The next message. Cancelled, it leaves it for the next call.
@@ -110,6 +112,9 @@ class Subscription:
         if self._handle is None:
             raise StopAsyncIteration
         return await self.receive()
+
+    def __del__(self) -> None:
+        self.close()
 
     def __enter__(self) -> Subscription:
         return self

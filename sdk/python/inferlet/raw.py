@@ -495,6 +495,17 @@ def store_list(prefix: str, after: str, limit: int) -> int:
     return answer
 
 
+def store_room() -> int:
+    """A future that is ready when operations are accepted again. Consume it with `take`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_room()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
 def store_commit(
     expected: Iterable[tuple[str, bytes]],
     absent: Iterable[str],

@@ -13,11 +13,14 @@ of the calls.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from inferlet import raw
 from inferlet._loop import blob_of, done, texts_of
 from inferlet.errors import PieError
+
+T = TypeVar("T")
 
 _PAGE = 1000
 
@@ -26,10 +29,10 @@ async def get(key: str) -> bytes | None:
     """A key's value; None if there is no such key.
 
     Raises:
-        PieError: `invalid-argument` (key); `would-block` if too much is read and not yet taken.
+        PieError: `invalid-argument` (key).
     """
     try:
-        return await blob_of(raw.store_get(key))
+        return await _when_room(lambda: blob_of(raw.store_get(key)))
     except PieError as error:
         if error.code != "not-found":
             raise
@@ -42,12 +45,12 @@ async def set(key: str, value: bytes) -> None:  # noqa: A001 - read as `store.se
     Raises:
         PieError: `invalid-argument` (key); `limit-exceeded` (value too large, quota).
     """
-    await done(raw.store_set(key, value))
+    await _when_room(lambda: done(raw.store_set(key, value)))
 
 
 async def delete(key: str) -> None:
     """Removes a key; one that is not there is no error."""
-    await done(raw.store_delete(key))
+    await _when_room(lambda: done(raw.store_delete(key)))
 
 
 async def keys(prefix: str = "") -> AsyncIterator[str]:
@@ -55,14 +58,15 @@ async def keys(prefix: str = "") -> AsyncIterator[str]:
 
     They are read as they are wanted: keys that come or go meanwhile may be among them or not.
     """
-    after = ""
-    while True:
-        page = await texts_of(raw.store_list(prefix, after, _PAGE))
+    page = await _page(prefix, "")
+    while page:
         for key in page:
             yield key
-        if len(page) < _PAGE:
-            return
-        after = page[-1]
+        page = await _page(prefix, page[-1]) if len(page) == _PAGE else []
+
+
+async def _page(prefix: str, after: str) -> list[str]:
+    return await _when_room(lambda: texts_of(raw.store_list(prefix, after, _PAGE)))
 
 
 async def commit(
@@ -81,14 +85,14 @@ async def commit(
         PieError: `invalid-argument` (key), `limit-exceeded` (value too large, too many keys, quota).
     """
     conditions = expect or {}
-    future = raw.store_commit(
+    parts = (
         [(key, value) for key, value in conditions.items() if value is not None],
         [key for key, value in conditions.items() if value is None],
         [(key, value) for key, value in changes.items() if value is not None],
         [key for key, value in changes.items() if value is None],
     )
     try:
-        await done(future)
+        await _when_room(lambda: done(raw.store_commit(*parts)))
     except PieError as error:
         if error.code != "conflict":
             raise
@@ -112,3 +116,14 @@ async def update(key: str, change: Callable[[bytes | None], bytes | None]) -> by
         new = change(old)
         if await commit({key: new}, {key: old}):
             return new
+
+
+async def _when_room(start: Callable[[], Awaitable[T]]) -> T:
+    """Runs an operation, after others of this instance if they have too many bytes under way."""
+    while True:
+        try:
+            return await start()
+        except PieError as error:
+            if error.code != "would-block":
+                raise
+        await done(raw.store_room())

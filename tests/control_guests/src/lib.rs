@@ -24,6 +24,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         ["get", key] => stored::get(key).await,
         ["keys", prefix] => stored::keys(prefix).await,
         ["fill", prefix, count] => stored::fill(prefix, number(count)?).await,
+        ["bulk", count] => stored::bulk(number(count)?).await,
         ["transact"] => stored::transact().await,
         ["echo", ref texts @ ..] => Ok(texts.join(" ")),
         ["fail", text] => Err(Error::other(text)),

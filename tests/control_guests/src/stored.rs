@@ -31,19 +31,31 @@ pub async fn keys(prefix: &str) -> Result<String> {
 }
 
 pub async fn fill(prefix: &str, count: usize) -> Result<String> {
-    let sets = (0..count).map(|n| store::set(&format!("{prefix}{n:05}"), b""));
+    let sets = (0..count).map(|n| async move { store::set(&format!("{prefix}{n:05}"), b"").await });
     join_all(sets).await.into_iter().collect::<Result<Vec<()>>>()?;
     Ok(String::new())
 }
 
+/// More at once than may be under way.
+pub async fn bulk(count: usize) -> Result<String> {
+    let values: Vec<Vec<u8>> = (0..count).map(|n| vec![n as u8; 1 << 20]).collect();
+    let sets = values
+        .iter()
+        .enumerate()
+        .map(|(n, value)| async move { store::set(&format!("bulk/{n}"), value).await });
+    join_all(sets).await.into_iter().collect::<Result<Vec<()>>>()?;
+    let gets = (0..count).map(|n| async move { store::get(&format!("bulk/{n}")).await });
+    let found: Result<Vec<_>> = join_all(gets).await.into_iter().collect();
+    assert!(found?.into_iter().eq(values.into_iter().map(Some)));
+    for n in 0..count {
+        store::delete(&format!("bulk/{n}")).await?;
+    }
+    Ok("as it was".into())
+}
+
 pub async fn transact() -> Result<String> {
     store::delete("t/c").await?;
-    Commit::new()
-        .set("t/a", b"1")
-        .set("t/b", b"\0\xff")
-        .expect("t/c", None)
-        .run()
-        .await?;
+    Commit::new().set("t/a", b"1").set("t/b", b"\0\xff").expect("t/c", None).run().await?;
     for (key, value) in [("t/b", Some(&b"other"[..])), ("t/b", None), ("t/c", Some(b""))] {
         let refused = Commit::new().set("t/a", b"9").expect(key, value).run().await;
         assert_eq!(refused.unwrap_err().code, ErrorCode::Conflict);

@@ -106,6 +106,15 @@ async def fill(prefix: str, number: str) -> str:
     return ""
 
 
+async def bulk(number: str) -> str:
+    """More at once than may be under way."""
+    values = {f"bulk/{n}": bytes([n]) * (1 << 20) for n in range(int(number))}
+    await asyncio.gather(*(store.set(key, value) for key, value in values.items()))
+    assert await asyncio.gather(*map(store.get, values)) == list(values.values())
+    await asyncio.gather(*map(store.delete, values))
+    return "as it was"
+
+
 async def transact() -> str:
     await store.delete("t/c")
     assert await store.commit({"t/a": b"1", "t/b": b"\0\xff"}, {"t/c": None})
@@ -215,7 +224,7 @@ MODES = {
     function.__name__.replace("_", "-"): function
     for function in (
         worker, produce, collect, listen, tell, flood, hold,
-        count, put, get, keys, fill, transact,
+        count, put, get, keys, fill, bulk, transact,
         echo, fail, sleep, run, hello, family, give_up, burst, nest, talk, answer, chatter,
     )
 }  # fmt: skip

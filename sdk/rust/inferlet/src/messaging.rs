@@ -101,9 +101,8 @@ pub async fn broadcast(topic: &str, message: &str) -> Result<u32> {
 
 /// Subscribes to what is broadcast from now on.
 pub fn subscribe(topic: &str) -> Result<Subscription> {
-    let handle = call::<Result<u32>>(|area| unsafe {
-        host::subscribe(topic.as_ptr(), topic.len(), area)
-    })?;
+    let handle =
+        call::<Result<u32>>(|area| unsafe { host::subscribe(topic.as_ptr(), topic.len(), area) })?;
     Ok(Subscription { handle })
 }
 

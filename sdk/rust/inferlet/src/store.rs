@@ -7,7 +7,7 @@
 //! store::update("count", |old| Some(next(old))).await?;
 //! ```
 //!
-//! What has been awaited is on disk. Operations take effect in the order of the calls.
+//! What has been awaited is on disk. Operations take effect in the order in which they are first polled.
 
 use crate::abi::call;
 use crate::error::{ErrorCode, Result};
@@ -40,6 +40,8 @@ mod host {
             limit: u32,
             area: *mut usize,
         );
+        #[link_name = "store-room"]
+        pub fn store_room(area: *mut usize);
         #[link_name = "store-commit"]
         pub fn store_commit(
             expected: *const Pair,
@@ -62,42 +64,54 @@ type Pair = [usize; 4];
 const PAGE: u32 = 1000;
 
 /// A key's value; `None` if there is no such key.
-pub fn get(key: &str) -> HostFuture<Option<Vec<u8>>> {
-    let started = call(|area| unsafe { host::store_get(key.as_ptr(), key.len(), area) });
-    HostFuture::new(started, |future| match runtime::take_blob(future) {
+pub async fn get(key: &str) -> Result<Option<Vec<u8>>> {
+    let start = || {
+        let started = call(|area| unsafe { host::store_get(key.as_ptr(), key.len(), area) });
+        HostFuture::new(started, runtime::take_blob)
+    };
+    match when_room(start).await {
         Err(error) if error.code == ErrorCode::NotFound => Ok(None),
         taken => taken.map(Some),
-    })
+    }
 }
 
 /// Gives a key a value, new or instead of its old one.
-pub fn set(key: &str, value: &[u8]) -> HostFuture<()> {
-    let started = call(|area| unsafe {
-        host::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
-    });
-    HostFuture::new(started, runtime::take)
+pub async fn set(key: &str, value: &[u8]) -> Result {
+    when_room(|| {
+        let started = call(|area| unsafe {
+            host::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
+        });
+        HostFuture::new(started, runtime::take)
+    })
+    .await
 }
 
 /// Removes a key; one that is not there is no error.
-pub fn delete(key: &str) -> HostFuture<()> {
-    let started = call(|area| unsafe { host::store_delete(key.as_ptr(), key.len(), area) });
-    HostFuture::new(started, runtime::take)
+pub async fn delete(key: &str) -> Result {
+    when_room(|| {
+        let started = call(|area| unsafe { host::store_delete(key.as_ptr(), key.len(), area) });
+        HostFuture::new(started, runtime::take)
+    })
+    .await
 }
 
 /// Keys that begin with `prefix` and come after `after`, in the order of their bytes, `limit` (1 to
 /// 1000) at most.
-pub fn list(prefix: &str, after: &str, limit: u32) -> HostFuture<Vec<String>> {
-    let started = call(|area| unsafe {
-        host::store_list(
-            prefix.as_ptr(),
-            prefix.len(),
-            after.as_ptr(),
-            after.len(),
-            limit,
-            area,
-        )
-    });
-    HostFuture::new(started, runtime::take_texts)
+pub async fn list(prefix: &str, after: &str, limit: u32) -> Result<Vec<String>> {
+    when_room(|| {
+        let started = call(|area| unsafe {
+            host::store_list(
+                prefix.as_ptr(),
+                prefix.len(),
+                after.as_ptr(),
+                after.len(),
+                limit,
+                area,
+            )
+        });
+        HostFuture::new(started, runtime::take_texts)
+    })
+    .await
 }
 
 /// All keys that begin with `prefix`, in the order of their bytes.
@@ -151,23 +165,26 @@ impl<'a> Commit<'a> {
     }
 
     /// Does it all. The error is `conflict` if a condition does not hold; nothing has changed then.
-    pub fn run(self) -> HostFuture<()> {
+    pub async fn run(&self) -> Result {
         let (expected, writes) = (pairs(&self.expected), pairs(&self.writes));
         let (absent, deletes) = (texts(&self.absent), texts(&self.deletes));
-        let started = call(|area| unsafe {
-            host::store_commit(
-                expected.as_ptr(),
-                expected.len(),
-                absent.as_ptr(),
-                absent.len(),
-                writes.as_ptr(),
-                writes.len(),
-                deletes.as_ptr(),
-                deletes.len(),
-                area,
-            )
-        });
-        HostFuture::new(started, runtime::take)
+        when_room(|| {
+            let started = call(|area| unsafe {
+                host::store_commit(
+                    expected.as_ptr(),
+                    expected.len(),
+                    absent.as_ptr(),
+                    absent.len(),
+                    writes.as_ptr(),
+                    writes.len(),
+                    deletes.as_ptr(),
+                    deletes.len(),
+                    area,
+                )
+            });
+            HostFuture::new(started, runtime::take)
+        })
+        .await
     }
 }
 
@@ -191,6 +208,21 @@ pub async fn update(
             done => return done.map(|()| new),
         }
     }
+}
+
+/// Runs an operation, after others of this instance if they have too many bytes under way.
+async fn when_room<T>(start: impl Fn() -> HostFuture<T>) -> Result<T> {
+    loop {
+        match start().await {
+            Err(error) if error.code == ErrorCode::WouldBlock => room().await?,
+            done => return done,
+        }
+    }
+}
+
+/// Ready when the store accepts operations again.
+fn room() -> HostFuture<()> {
+    HostFuture::new(call(|area| unsafe { host::store_room(area) }), runtime::take)
 }
 
 fn texts(texts: &[&str]) -> Vec<[usize; 2]> {
