@@ -36,15 +36,15 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(seed: str) -> Tokenizer:
-    """Trains it on samples of the corpus. Deterministic.
+def train_tokenizer(seed: str, samples: int = SAMPLES) -> Tokenizer:
+    """Trains it on so many samples of the corpus. Deterministic.
 
     A word is cut in the same way with and without a space before it: first the merges inside words
     are learnt, and only after them come those that join a space to a word's first token. So a name
     copied from a sentence into a call is copied token by token.
     """
     texts = [
-        piece.text for number in range(SAMPLES) for piece in draw(seed, number, Split()).pieces
+        piece.text for number in range(samples) for piece in draw(seed, number, Split()).pieces
     ]
     inside = Tokenizer(models.BPE())
     space = pre_tokenizers.Split(" ", "isolated")

@@ -48,12 +48,12 @@ class Plan:
     """
 
     tokens: int
-    matrix_rate: float = 0.02
-    other_rate: float = 0.004
+    matrix_rate: float = 0.006
+    other_rate: float = 0.002
     warmup: float = 0.004
     stages: tuple[Stage, ...] = (
         Stage(until=0.06, longest=160, batch=2048, copies=0.5),
-        Stage(until=0.2, longest=224, batch=4096, copies=0.15),
+        Stage(until=0.2, longest=224, batch=4096, copies=0.45),
         Stage(until=0.5, longest=448, batch=4096, copies=0.05),
         Stage(until=1.0, longest=1024, batch=8192, copies=0.02),
     )
@@ -95,7 +95,12 @@ class Trainer:
         self._load()
 
     def run(self, stop: Stop, save_seconds: float = 120) -> bool:
-        """Trains until the plan is done or a stop is asked for; says whether it is done."""
+        """Trains until the plan is done or a stop is asked for; says whether it is done.
+
+        Args:
+            stop: asked after every step.
+            save_seconds: between two checkpoints; one is written at the end in any case.
+        """
         log = (self.folder / "log.jsonl").open("a", encoding="utf-8")
         with _progress() as progress, log:
             bar = progress.add_task(
@@ -156,9 +161,10 @@ class Trainer:
         self.step, self.tokens, self.stage, self.pool, self.position, self.seconds = state["place"]
 
     def _train(self, batch: Batch) -> float:
-        for optimizer in self.optimizers:
+        peaks = (self.plan.matrix_rate, self.plan.other_rate)
+        for optimizer, peak in zip(self.optimizers, peaks, strict=True):
             for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * self.plan.rate(self.tokens)
+                group["lr"] = peak * self.plan.rate(self.tokens)
         ids = batch.ids.to(self.device)
         targets = batch.targets.to(self.device).flatten()
         learned = (targets != IGNORED).nonzero()[:, 0]
@@ -197,9 +203,6 @@ def _optimizers(model: LlamaForCausalLM, plan: Plan) -> list[torch.optim.Optimiz
     adam = torch.optim.AdamW(
         others, lr=plan.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
     )
-    for optimizer, peak in ((muon, plan.matrix_rate), (adam, plan.other_rate)):
-        for group in optimizer.param_groups:
-            group["peak"] = peak
     return [muon, adam]
 
 
@@ -219,14 +222,17 @@ def _progress() -> Progress:
     "--run", "folder", type=click.Path(path_type=Path), required=True, help="Folder of the run."
 )
 @click.option("--tokens", default=60_000_000, help="How many to train on, in all.")
+@click.option("--save-seconds", default=120.0, help="Between two checkpoints.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 @click.option(
     "--compile/--no-compile", "compiled", default=True, help="Half as fast again, after a minute."
 )
-def main(model: str, folder: Path, tokens: int, device: str, compiled: bool) -> None:
+def main(
+    model: str, folder: Path, tokens: int, save_seconds: float, device: str, compiled: bool
+) -> None:
     """Trains a model, or goes on where a run was stopped, and exports it to RUN/model."""
     trainer = Trainer(model, folder, Plan(tokens), torch.device(device), compiled)
-    if not trainer.run(Stop()):
+    if not trainer.run(Stop(), save_seconds):
         raise SystemExit("stopped; run the same command again to go on")
     export(trainer.model, folder / "model")
     save_tokenizer(trainer.tokenizer, folder / "model")

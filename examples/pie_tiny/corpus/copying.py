@@ -18,7 +18,7 @@ def copying(random: Random, split: Split) -> Sample:
     """Words repeated, picked by the word before them, or put into quotes and calls."""
     draw = random.random()
     if draw < 0.35:
-        words = [_word(random, split) for _ in range(random.randint(2, 8))]
+        words = [_word(random, split) for _ in range(random.randint(2, 16))]
         return chat(KIND, "", "Repeat: " + " ".join(words), " ".join(words))
     if draw < 0.55:
         names = [draw_name(random, split) for _ in range(random.randint(1, 4))]

@@ -1,0 +1,84 @@
+"""The tokenizer: any text survives it, names are cut alike everywhere, targets are what is to be learnt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from examples.pie_tiny.corpus.mixture import draw
+from examples.pie_tiny.corpus.sample import SPECIAL_TOKENS, Split
+from examples.pie_tiny.corpus.words import invented
+from examples.pie_tiny.tokenizer import (
+    ENTRIES,
+    IGNORED,
+    SPACE,
+    encode,
+    save_tokenizer,
+    train_tokenizer,
+)
+
+SEEDS = st.integers(0, 2**32)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer("test", samples=3000)
+
+
+def test_training_it_again_gives_the_same(tokenizer: Tokenizer) -> None:
+    assert train_tokenizer("test", samples=3000).to_str() == tokenizer.to_str()
+
+
+def test_size_and_special_tokens(tokenizer: Tokenizer) -> None:
+    assert tokenizer.get_vocab_size() <= ENTRIES <= 4096
+    for number, token in enumerate(SPECIAL_TOKENS):
+        assert tokenizer.encode(token, add_special_tokens=False).ids == [number]
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+
+
+@given(seed=SEEDS, held_out=st.booleans())
+def test_a_name_is_cut_alike_with_and_without_a_space(
+    tokenizer: Tokenizer, seed: int, held_out: bool
+) -> None:
+    name = invented(Random(seed), Split(held_out))
+    alone = tokenizer.encode(name).tokens
+    spaced = tokenizer.encode(" " + name).tokens
+    assert spaced in ([SPACE + alone[0], *alone[1:]], [SPACE, *alone])
+
+
+@given(seed=SEEDS)
+def test_digits_are_single_tokens(tokenizer: Tokenizer, seed: int) -> None:
+    number = str(Random(seed).randrange(10**6))
+    assert tokenizer.encode(number).tokens == list(number)
+
+
+@given(number=st.integers(0, 10_000))
+def test_targets_are_what_the_model_writes(tokenizer: Tokenizer, number: int) -> None:
+    sample = draw("targets", number, Split())
+    [(ids, targets)] = encode(tokenizer, [sample])
+    assert tokenizer.decode(ids, skip_special_tokens=False) == sample.text
+    learned = [token for token in targets if token != IGNORED]
+    written = "".join(piece.text for piece in sample.pieces if piece.learned)
+    assert tokenizer.decode(learned, skip_special_tokens=False) == written
+    assert all(target in (IGNORED, token) for token, target in zip(ids, targets, strict=True))
+
+
+def test_transformers_reads_it_and_its_chat_template(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    save_tokenizer(tokenizer, tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert (theirs.bos_token_id, theirs.eos_token_id) == (0, 1)
+    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    text = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert text == "<|begin|><|system|>\nS<|end|>\n<|user|>\nU<|end|>\n<|assistant|>\n"
+    assert theirs(text)["input_ids"] == tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,0 +1,157 @@
+"""Training: its curriculum, and that a run which is stopped, however rudely, ends as one that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from examples.pie_tiny.data import Batch, Stage, batches
+from examples.pie_tiny.model import SIZES, build, export
+from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
+from examples.pie_tiny.train import SEED, Plan, Stop, Trainer
+
+ROOT = Path(__file__).parents[2]
+NAME = "pie-tiny-draft"
+TOKENS = 24_000
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(train_tokenizer("test", samples=2000), folder)
+    return folder
+
+
+def new_run(folder: Path, tokenizer_folder: Path) -> Path:
+    folder.mkdir()
+    for file in tokenizer_folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(run / "checkpoint.pt", weights_only=True)["model"]
+    assert isinstance(state, dict)
+    return state
+
+
+class Never(Stop):
+    """Nobody asks for a stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+class AfterOne(Stop):
+    """A stop asked for after one step."""
+
+    def __init__(self) -> None:
+        self.looked = 0
+
+    @property
+    def asked(self) -> bool:  # type: ignore[override]
+        self.looked += 1
+        return self.looked > 1
+
+
+def trainer(run: Path) -> Trainer:
+    return Trainer(NAME, run, Plan(TOKENS), torch.device("cpu"), compiled=False)
+
+
+def test_rates_rise_and_fall() -> None:
+    plan = Plan(1_000_000)
+    rates = [plan.rate(tokens) for tokens in range(0, 1_000_001, 1000)]
+    peak = rates.index(max(rates))
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[-1] == pytest.approx(0.02)
+    assert [plan.stage(tokens) for tokens in (0, 1_000_000)] == [0, len(plan.stages) - 1]
+
+
+def test_batches_go_on_from_any_place(tokenizer_folder: Path) -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+    stage = Stage(until=1.0, longest=256, batch=2048, copies=0.1)
+
+    def take(count: int, pool: int, position: int) -> list[Batch]:
+        stream = batches(tokenizer, SEED, stage, pool, position)
+        return [next(stream) for _ in range(count)]
+
+    whole = take(150, 0, 0)
+    for at in (0, 3, 148):
+        again = take(2, whole[at].pool, whole[at].position)
+        expected = (whole + take(2, whole[-1].pool, whole[-1].position))[at + 1 : at + 3]
+        assert all(torch.equal(a.ids, b.ids) for a, b in zip(again, expected, strict=True))
+    for batch in whole:
+        assert batch.ids.shape == batch.targets.shape
+        assert batch.ids.numel() <= stage.batch
+        assert batch.ids.shape[1] <= stage.longest
+        learned = batch.targets[:, :-1] != IGNORED
+        assert torch.equal(batch.targets[:, :-1][learned], batch.ids[:, 1:][learned])
+
+
+def test_a_run_that_is_stopped_ends_as_one_that_is_not(
+    tmp_path: Path, tokenizer_folder: Path
+) -> None:
+    whole, parts = (new_run(tmp_path / name, tokenizer_folder) for name in ("whole", "parts"))
+    assert trainer(whole).run(Never())
+    stopped = 0
+    while not trainer(parts).run(AfterOne()):
+        stopped += 1
+    assert stopped > 2
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(parts)[name]), name
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on(tmp_path: Path, tokenizer_folder: Path) -> None:
+    run = new_run(tmp_path / "run", tokenizer_folder)
+    command = [sys.executable, "-m", "examples.pie_tiny.train", "--model", NAME, "--run", str(run)]
+    command += ["--tokens", "40000", "--no-compile", "--save-seconds", "0", "--device", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = 0
+    for _ in range(3):
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+        before = steps(run)
+        while process.poll() is None and steps(run) < before + 3:
+            time.sleep(0.05)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed
+    assert steps(run) > 3
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    model = AutoModelForCausalLM.from_pretrained(run / "model")
+    assert type(model).__name__ == "LlamaForCausalLM"
+
+
+def steps(run: Path) -> int:
+    file = run / "checkpoint.pt"
+    return int(torch.load(file, weights_only=True)["place"][0]) if file.exists() else 0
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_the_exported_model_is_the_trained_one(name: str, tmp_path: Path) -> None:
+    model = build(name, vocabulary=300, seed=3)
+    export(model, tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    for name_, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name_], tensor.to(torch.bfloat16)), name_
+    assert loaded.config.tie_word_embeddings
+    assert loaded.generation_config.eos_token_id == 1
+
+
+def test_the_drafter_is_a_quarter_at_most() -> None:
+    sizes = [sum(p.numel() for p in build(name, 2304, 0).parameters()) for name in SIZES]
+    assert sizes[1] * 4 <= sizes[0]
+    assert sum(sizes) * 2 < 11_800_000  # bytes in bfloat16; tokenizers take the rest of 12 MB
