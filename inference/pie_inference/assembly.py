@@ -35,13 +35,16 @@ log = structlog.get_logger("pie.worker")
 
 TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample"]
 
+# What a config.json says of the whole model, even if the language model is a part of it.
+WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     """A model that has no pools yet."""
 
     config: ModelConfig
-    checkpoint: Mapping[str, Any]  # its config.json
+    facts: Mapping[str, Any]  # of its language model, from config.json
     folder: Path
     network: Model
     dtype: torch.dtype
@@ -96,11 +99,14 @@ def _load(config: ModelConfig, cache_folder: Path) -> _Loaded:
     folder = checkpoint_folder(config.source, cache_folder)
     checkpoint = read_config(folder)
     architecture = architecture_of(checkpoint)
-    dtype = choose_dtype(config.dtype, checkpoint, device)
-    tensors = load_tensors(folder, architecture.tensors(checkpoint), dtype, device)
+    facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
+    dtype = choose_dtype(config.dtype, facts, device)
+    tensors = load_tensors(
+        folder, architecture.tensors(checkpoint), dtype, device, architecture.rename(checkpoint)
+    )
     with torch.inference_mode():
-        network = architecture.build(checkpoint, tensors, dtype, device)
-    return _Loaded(config, checkpoint, folder, network, dtype, device)
+        network = architecture.build(checkpoint, tensors, dtype, device, folder)
+    return _Loaded(config, facts, folder, network, dtype, device)
 
 
 def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
@@ -120,7 +126,8 @@ def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
         )
         embeds = EmbedPool(sizes.embeds, shape.hidden, dtype, device)
         samplers = SamplerPool(shape.vocab_size, device)
-    bos = loaded.checkpoint.get("bos_token_id")
+    bos = loaded.facts.get("bos_token_id")
+    images = loaded.network.images
     description = ModelDescription(
         name=config.name or Path(config.source).name,
         architecture=shape.architecture,
@@ -133,10 +140,11 @@ def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
         max_position=shape.max_position,
         max_batch_tokens=config.max_batch_tokens,
         max_batch_commands=config.max_batch_commands,
-        stop_tokens=stop_tokens(loaded.folder, loaded.checkpoint),
+        stop_tokens=stop_tokens(loaded.folder, loaded.facts),
         bos_token=bos if isinstance(bos, int) else None,
         dtype=str(dtype).removeprefix("torch."),
-        traits=TRAITS,
+        traits=[*TRAITS, "input-image"] if images else TRAITS,
+        image_embeds=images.embeds if images else None,
         samplers=samplers.size,
         count_rows=samplers.count_rows,
     )

@@ -18,7 +18,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pie_inference.models.registry import architecture_of
+from pie_inference.models.llama import llama
+from pie_inference.models.spec import decoder_tensors
 from pie_py.config import EMBEDDED_MODEL
 
 log = structlog.get_logger("pie.worker.load")
@@ -118,7 +119,7 @@ def _random_tensors(config: dict[str, Any]) -> dict[str, torch.Tensor]:
         name: torch.ones(shape, dtype=torch.bfloat16)
         if len(shape) == 1
         else (torch.randn(shape, generator=generator) * 0.05).to(torch.bfloat16)
-        for name, shape in architecture_of(config).tensors(config).items()
+        for name, shape in decoder_tensors(llama(config)).items()
     }
 
 

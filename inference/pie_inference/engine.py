@@ -19,6 +19,7 @@ from pie_py.wire.plan import (
     Batch,
     BatchResult,
     CopyKv,
+    EmbedImage,
     EmbedSampled,
     EmbedText,
     FeedSampler,
@@ -90,6 +91,8 @@ def _handle(model: ServedModel, batch: Batch) -> BatchResult:
     match batch:
         case EmbedText():
             handlers.embed_text(model, batch)
+        case EmbedImage():
+            return BatchResult(refused=handlers.embed_image(model, batch))
         case Forward():
             handlers.forward(model, batch)
         case CopyKv():

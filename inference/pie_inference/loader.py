@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return _read_json(folder / "config.json")
 
 
+def read_preprocessing(folder: Path) -> dict[str, Any]:
+    """How the images of a model are prepared: its preprocessor_config.json or processor_config.json.
+
+    Raises:
+        LoadError: if both lack, or one is no JSON object.
+    """
+    combined = folder / "processor_config.json"
+    if combined.is_file() and "image_processor" in (found := _read_json(combined)):
+        return found
+    return _read_json(folder / "preprocessor_config.json")
+
+
 def stop_tokens(folder: Path, config: Mapping[str, Any]) -> list[int]:
     """Tokens that end a text, from generation_config.json if it names them, else config.json."""
     found = config.get("eos_token_id")
@@ -109,8 +121,16 @@ def load_tensors(
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
+    rename: Callable[[str], str | None] = str,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes.
+
+    Args:
+        folder: the checkpoint.
+        expected: names and shapes.
+        dtype: of the result.
+        device: of the result.
+        rename: from a name in the checkpoint to an expected one, or None for what is not wanted.
 
     Raises:
         LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
@@ -123,15 +143,18 @@ def load_tensors(
     for file in files:
         try:
             with safe_open(file, framework="pt", device="cpu") as opened:
-                for name in opened.keys():  # noqa: SIM118 - not a mapping
+                for stored in opened.keys():  # noqa: SIM118 - not a mapping
+                    name = rename(stored)
+                    if name is None:
+                        continue
                     shape = expected.get(name)
-                    found = tuple(opened.get_slice(name).get_shape())
+                    found = tuple(opened.get_slice(stored).get_shape())
                     if shape is None:
                         unknown.append(name)
                     elif found != shape:
                         wrong.append(f"{name} is {list(found)}, not {list(shape)}")
                     else:
-                        tensor = opened.get_tensor(name)
+                        tensor = opened.get_tensor(stored)
                         if not tensor.is_floating_point():
                             wrong.append(f"{name} holds {tensor.dtype}, not floating-point numbers")
                         tensors[name] = tensor.to(device=device, dtype=dtype)
@@ -143,7 +166,7 @@ def load_tensors(
     if missing:
         raise LoadError(f"{folder}: the checkpoint lacks tensors: {_few(missing)}")
     # A tied head is sometimes stored a second time.
-    surplus = [n for n in unknown if not _DERIVED.search(n) and n != "lm_head.weight"]
+    surplus = [n for n in unknown if not _DERIVED.search(n) and not n.endswith("lm_head.weight")]
     if surplus:
         raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
     return tensors

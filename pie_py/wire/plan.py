@@ -37,6 +37,17 @@ class EmbedText:
 
 
 @dataclass(slots=True)
+class EmbedImage:
+    """Decodes `n` image files and writes what the model reads of each, and positions, into embeds."""
+
+    kind: ClassVar[str] = "embed_image"
+    lengths: Int32  # [n] bytes of each file
+    files: Uint32  # the files, each padded to whole words
+    positions: Int32  # [n * image_embeds]
+    embeds: Int32  # [n * image_embeds]
+
+
+@dataclass(slots=True)
 class Forward:
     """Runs the transformer over `n` ragged sequences of inputs, `t` inputs in all.
 
@@ -136,6 +147,7 @@ class EmbedSampled:
 
 Batch: TypeAlias = (
     EmbedText
+    | EmbedImage
     | Forward
     | CopyKv
     | MaskKv
@@ -149,6 +161,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
     t.kind: t
     for t in (
         EmbedText,
+        EmbedImage,
         Forward,
         CopyKv,
         MaskKv,
@@ -227,6 +240,7 @@ class ModelDescription:
     bos_token: int | None
     dtype: str
     traits: list[str]
+    image_embeds: int | None = None  # embeds an image takes, None if the model reads text only
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
 

@@ -43,7 +43,8 @@ def runs_of(visible: NDArray[np.bool_]) -> list[int]:
 
 
 def test_every_architecture_is_among_the_families() -> None:
-    names = {name.removesuffix("ForCausalLM").lower() for name in ARCHITECTURES}
+    text = [name for name in ARCHITECTURES if name.endswith("ForCausalLM")]
+    names = {name.removesuffix("ForCausalLM").lower() for name in text}
     assert names == {name.replace("-moe", "moe").partition("-")[0] for name in FAMILIES}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pie_inference.handlers.copy_kv import copy_kv
+from pie_inference.handlers.embed_image import embed_image
 from pie_inference.handlers.embed_sampled import embed_sampled
 from pie_inference.handlers.embed_text import embed_text
 from pie_inference.handlers.forward import forward
@@ -13,6 +14,7 @@ from pie_inference.handlers.samplers import feed_sampler, set_sampler
 
 __all__ = [
     "copy_kv",
+    "embed_image",
     "embed_sampled",
     "embed_text",
     "feed_sampler",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.vision.base import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Model(ABC):
     """A transformer whose KV cache and attention are given from outside."""
 
     shape: ModelShape
+    images: ImageEncoder | None = None  # None if it reads text only
 
     @abstractmethod
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:

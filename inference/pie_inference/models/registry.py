@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -13,6 +15,7 @@ from pie_inference.models.decoder import Decoder
 from pie_inference.models.gemma2 import gemma2
 from pie_inference.models.gemma3 import gemma3
 from pie_inference.models.llama import llama
+from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors, llava_text
 from pie_inference.models.mistral import mistral
 from pie_inference.models.mixtral import mixtral
 from pie_inference.models.qwen2 import qwen2
@@ -27,14 +30,22 @@ class Architecture:
 
     shape: Callable[[Config], ModelShape]
     tensors: Callable[[Config], Shapes]
-    build: Callable[[Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device], Model]
+    build: Callable[
+        [Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device, Path], Model
+    ]
+    # A stored tensor's name to the one above, or None for one that is not used.
+    rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str
+    # The configuration of the language model, if it is a part of the whole.
+    text: Callable[[Config], Config] = lambda config: config
 
 
 def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
     return Architecture(
         shape=lambda config: read(config).shape,
         tensors=lambda config: decoder_tensors(read(config)),
-        build=lambda config, *rest: Decoder(read(config), *rest),
+        build=lambda config, weights, dtype, device, _: Decoder(
+            read(config), weights, dtype, device
+        ),
     )
 
 
@@ -47,6 +58,13 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": _decoder(gemma3),
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
+    "LlavaForConditionalGeneration": Architecture(
+        shape=lambda config: llava(config).decoder.shape,
+        tensors=lambda config: llava_tensors(llava(config)),
+        build=Llava,
+        rename=lambda config: partial(llava_rename, llava(config)),
+        text=llava_text,
+    ),
 }
 
 

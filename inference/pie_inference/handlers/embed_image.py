@@ -1,0 +1,65 @@
+"""Puts images into embeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+
+from pie_inference.checks import require_below, require_lengths
+from pie_inference.errors import BadBatch
+from pie_inference.served_model import ServedModel
+from pie_inference.vision.decoding import BadImage, decode_image
+from pie_py.wire.plan import EmbedImage
+
+
+def embed_image(model: ServedModel, batch: EmbedImage) -> dict[int, str]:
+    """Writes what the model reads of images, and positions.
+
+    Returns:
+        Why, of images that could not be decoded. Their embeds are zeroed: nothing of an earlier owner
+        may show in what follows.
+    """
+    encoder = model.network.images
+    if encoder is None:
+        raise BadBatch("embed_image: the model reads text only")
+    require_lengths("embed_image", batch.positions, batch.embeds)
+    require_below("embed_image: position", batch.positions, model.network.shape.max_position)
+    require_below("embed_image: embed", batch.embeds, model.embeds.size)
+    count = batch.lengths.size
+    if batch.embeds.size != count * encoder.embeds:
+        raise BadBatch(f"embed_image: {batch.embeds.size} embeds for {count} images")
+    images: list[Image.Image] = []
+    decoded: list[int] = []
+    refused: dict[int, str] = {}
+    for i, data in enumerate(_files(batch)):
+        try:
+            images.append(decode_image(data))
+            decoded.append(i)
+        except BadImage as error:
+            refused[i] = str(error)
+    shape = (count, encoder.embeds, model.network.shape.hidden)
+    hidden = model.embeds.hidden.new_zeros(shape)
+    if images:
+        index = torch.tensor(decoded, device=model.device)
+        hidden.index_copy_(0, index, encoder.encode(images))
+    model.embeds.write(batch.embeds, hidden.view(-1, shape[2]), batch.positions)
+    return refused
+
+
+def _files(batch: EmbedImage) -> list[bytes]:
+    """The files, without their padding.
+
+    Raises:
+        BadBatch: if their lengths disagree with what there is.
+    """
+    words = (batch.lengths.astype(np.int64) + 3) // 4
+    if (batch.lengths < 0).any() or int(words.sum()) != batch.files.size:
+        raise BadBatch(f"embed_image: files of {batch.files.size} words, not {int(words.sum())}")
+    ends = np.cumsum(words)
+    return [
+        batch.files[end - size : end].tobytes()[:length]
+        for end, size, length in zip(
+            ends.tolist(), words.tolist(), batch.lengths.tolist(), strict=True
+        )
+    ]

@@ -1,0 +1,212 @@
+"""LLaVA (Liu et al. 2023): a vision tower, a projector, and a decoder that reads what comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from PIL import Image
+
+from pie_inference.errors import LoadError
+from pie_inference.layers.linear import linear
+from pie_inference.loader import read_preprocessing
+from pie_inference.models.decoder import Decoder
+from pie_inference.models.fields import Fields
+from pie_inference.models.llama import llama
+from pie_inference.models.mistral import mistral
+from pie_inference.models.qwen2 import qwen2
+from pie_inference.models.qwen3 import qwen3
+from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.vision.base import ImageEncoder
+from pie_inference.vision.preprocessing import Preprocessing, preprocessing
+from pie_inference.vision.transformer import (
+    VisionSpec,
+    VisionTransformer,
+    vision_spec,
+    vision_tensors,
+)
+
+TEXT, VISION, PROJECTOR = "language_model.", "vision_tower.", "multi_modal_projector."
+DECODERS = {"llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3}
+# What checkpoints leave out of `text_config`, for it is the default.
+TEXT_DEFAULTS: dict[str, Any] = {
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {
+        "intermediate_size": 11008,
+        "vocab_size": 32000,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "mistral": {
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "intermediate_size": 14336,
+        "vocab_size": 32000,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+    },
+    "qwen2": {
+        "intermediate_size": 22016,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+    },
+    "qwen3": {
+        "intermediate_size": 22016,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LlavaSpec:
+    """The parts of a LLaVA."""
+
+    decoder: DecoderSpec
+    vision: VisionSpec
+    drops_first: bool  # the tower's first token, CLIP's class token
+    projector_bias: bool
+
+    @property
+    def embeds(self) -> int:
+        """Embeds an image."""
+        return self.vision.tokens - self.drops_first
+
+
+def llava_text(config: Config) -> Config:
+    """The decoder's configuration, as its family reads it."""
+    fields = Fields(config)
+    text = fields.table("text_config")
+    kind = str(text.get("model_type", "llama"))
+    if kind not in DECODERS:
+        raise LoadError(
+            f"config.json: a LLaVA of {kind!r} is not supported (supported: {', '.join(DECODERS)})"
+        )
+    tied = bool(config.get("tie_word_embeddings")) or bool(text.get("tie_word_embeddings"))
+    return {
+        **TEXT_DEFAULTS,
+        **DEFAULTS[kind],
+        **text,
+        "model_type": kind,
+        "tie_word_embeddings": tied,
+    }
+
+
+def llava(config: Config) -> LlavaSpec:
+    """Reads a LLaVA's config.json."""
+    fields = Fields(config)
+    text = llava_text(config)
+    decoder = DECODERS[text["model_type"]](text)
+    layer = config.get("vision_feature_layer", -2)
+    if not isinstance(layer, int):
+        raise LoadError(f"config.json: vision_feature_layer {layer!r} is not supported (one is)")
+    strategy = fields.text("vision_feature_select_strategy", "default")
+    if strategy not in ("default", "full"):
+        raise LoadError(f"config.json: vision_feature_select_strategy {strategy!r} is not known")
+    if fields.text("projector_hidden_act", "gelu") != "gelu":
+        raise LoadError("config.json: projector_hidden_act other than gelu is not supported")
+    return LlavaSpec(
+        decoder=replace(
+            decoder,
+            shape=replace(decoder.shape, architecture="LlavaForConditionalGeneration"),
+            prefix=f"{TEXT}model.",
+            head=f"{TEXT}lm_head",
+        ),
+        vision=vision_spec(fields.table("vision_config"), layer),
+        drops_first=strategy == "default",
+        projector_bias=fields.flag("multimodal_projector_bias", True),
+    )
+
+
+def llava_tensors(spec: LlavaSpec) -> Shapes:
+    """Names and shapes of the tensors that are used."""
+    hidden = spec.decoder.shape.hidden
+    tensors = decoder_tensors(spec.decoder) | vision_tensors(spec.vision, VISION)
+    tensors[f"{PROJECTOR}linear_1.weight"] = (hidden, spec.vision.hidden)
+    tensors[f"{PROJECTOR}linear_2.weight"] = (hidden, hidden)
+    if spec.projector_bias:
+        tensors[f"{PROJECTOR}linear_1.bias"] = tensors[f"{PROJECTOR}linear_2.bias"] = (hidden,)
+    return tensors
+
+
+def llava_rename(spec: LlavaSpec, name: str) -> str | None:
+    """What a stored tensor is called here, or None for one without use. There were several layouts."""
+    if name.startswith((f"model.{TEXT}", f"model.{VISION}", f"model.{PROJECTOR}")):
+        name = name.removeprefix("model.")
+    if name.startswith("lm_head."):
+        name = TEXT + name
+    elif name.startswith(TEXT) and not name.startswith((f"{TEXT}model.", f"{TEXT}lm_head.")):
+        name = f"{TEXT}model.{name.removeprefix(TEXT)}"
+    elif name.startswith(VISION):
+        name = name.replace(f"{VISION}vision_model.", VISION, 1)
+        unused = re.match(rf"{VISION}(post_layernorm|head|embeddings\.position_ids)\b", name)
+        layer = re.match(rf"{VISION}encoder\.layers\.(\d+)\.", name)
+        if unused or (layer and int(layer[1]) >= spec.vision.layers):
+            return None
+    return name
+
+
+class Llava(Decoder):
+    """The decoder, with an encoder of images beside it."""
+
+    def __init__(
+        self,
+        config: Config,
+        weights: MutableMapping[str, torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        folder: Path,
+    ) -> None:
+        """Builds the model, taking its tensors out of `weights`."""
+        spec = llava(config)
+        prepare = preprocessing(read_preprocessing(folder), spec.vision.image_size)
+        self.images = _Images(spec, weights, prepare, dtype, device)
+        super().__init__(spec.decoder, weights, dtype, device)
+
+
+class _Images(ImageEncoder):
+    def __init__(
+        self,
+        spec: LlavaSpec,
+        weights: MutableMapping[str, torch.Tensor],
+        prepare: Preprocessing,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._spec = spec
+        self._prepare = prepare
+        self._dtype = dtype
+        self._device = device
+        self._tower = VisionTransformer(spec.vision, weights, VISION)
+        self._projector = [
+            linear(
+                weights.pop(f"{PROJECTOR}{name}.weight"),
+                weights.pop(f"{PROJECTOR}{name}.bias", None),
+            )
+            for name in ("linear_1", "linear_2")
+        ]
+
+    @property
+    def embeds(self) -> int:
+        """The tower's tokens that are used."""
+        return self._spec.embeds
+
+    def encode(self, images: list[Image.Image]) -> torch.Tensor:
+        """Hidden states `[images, embeds, hidden]`."""
+        pixels = torch.from_numpy(np.stack([self._prepare(image) for image in images]))
+        seen = self._tower(pixels.to(device=self._device, dtype=self._dtype))
+        if self._spec.drops_first:
+            seen = seen[:, 1:]
+        first, second = self._projector
+        projected = second(F.gelu(first(seen.reshape(-1, seen.shape[-1]))))
+        return projected.view(len(images), self.embeds, -1)

@@ -1,0 +1,1 @@
+"""Images: from the bytes of a file to what a language model reads in the place of tokens."""

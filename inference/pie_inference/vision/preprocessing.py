@@ -1,0 +1,152 @@
+"""What checkpoints do to an image before their vision tower sees it: resize, crop, normalize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pie_inference.errors import LoadError
+from pie_inference.models.fields import Fields
+
+# Means and deviations that checkpoints leave out, by what their processor is called.
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+MAX_SQUARE = 4096  # pixels; a longer image is shrunk before it is padded, for the memory
+PLAIN_MEAN = PLAIN_STD = (0.5, 0.5, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How the images of a checkpoint are prepared, in this order; None is left out."""
+
+    size: int  # the tower's: height and width of what comes out
+    square: tuple[int, int, int] | None  # pad to a square with this colour
+    shortest: int | None  # resize so that the shorter side has this length; both sides if None
+    crop: bool  # to the size, around the centre
+    resample: Image.Resampling
+    factor: float  # of the numbers of a pixel, 0 to 255
+    mean: tuple[float, ...]  # is subtracted
+    std: tuple[float, ...]  # is divided by
+
+    def __call__(self, image: Image.Image) -> NDArray[np.float32]:
+        """Pixels `[3, size, size]` of an RGB image."""
+        if self.square is not None:
+            if max(image.size) > MAX_SQUARE:
+                image.thumbnail((MAX_SQUARE, MAX_SQUARE), self.resample)
+            image = _on_square(image, self.square)
+        image = image.resize(self._resized(*image.size), self.resample)
+        if self.crop:
+            image = _centre(image, self.size)
+        pixels = np.asarray(image, np.float32).transpose(2, 0, 1) * np.float32(self.factor)
+        mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
+        found: NDArray[np.float32] = (pixels - mean) / std
+        return found
+
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        if self.shortest is None:
+            return self.size, self.size
+        shorter, longer = min(width, height), max(width, height)
+        stretched = int(self.shortest * longer / shorter)
+        return (self.shortest, stretched) if width <= height else (stretched, self.shortest)
+
+
+def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
+    """Reads a preprocessor_config.json.
+
+    Args:
+        config: its values; they may lie below `image_processor`, as in a processor_config.json.
+        size: of the images that the vision tower takes.
+
+    Raises:
+        LoadError: for what is not supported.
+    """
+    where = "preprocessor_config.json"
+    table = config.get("image_processor")
+    config = table if isinstance(table, dict) else config
+    fields = Fields(config, where)
+    kind = fields.text("image_processor_type", "CLIPImageProcessor")
+    plain = kind.lower().startswith("siglip")
+    mean = _colour(config, "image_mean", PLAIN_MEAN if plain else CLIP_MEAN)
+    std = _colour(config, "image_std", PLAIN_STD if plain else CLIP_STD)
+    for step in ("do_resize", "do_rescale", "do_normalize"):
+        if not fields.flag(step, True):
+            raise LoadError(f"{where}: {step} false is not supported")
+    pads = fields.flag("do_pad", False)
+    if pads and not kind.lower().startswith("llava"):
+        raise LoadError(f"{where}: do_pad of a {kind} is not supported")
+    shortest = _shortest(config)
+    crop = fields.flag("do_center_crop", not plain)
+    if shortest is None:
+        _require_size(config, "size", size)
+    if crop:
+        _require_size(config, "crop_size", size)
+    elif shortest is not None:
+        raise LoadError(f"{where}: size by the shortest edge without do_center_crop: not one size")
+    return Preprocessing(
+        size=size,
+        square=_as_pixel(mean) if pads else None,
+        shortest=shortest,
+        crop=crop,
+        resample=_resampling(config.get("resample", int(Image.Resampling.BICUBIC))),
+        factor=fields.number("rescale_factor", 1 / 255),
+        mean=mean,
+        std=std,
+    )
+
+
+def _shortest(config: Mapping[str, Any]) -> int | None:
+    """Length of the shorter side after resizing, or None if both sides get one."""
+    size = config.get("size")
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size  # as the first processors wrote it
+    if isinstance(size, dict) and "shortest_edge" in size:
+        return Fields(size, "preprocessor_config.json: size").count("shortest_edge")
+    return None
+
+
+def _require_size(config: Mapping[str, Any], key: str, size: int) -> None:
+    found = config.get(key)
+    if isinstance(found, dict):
+        found = found.get("height") if found.get("height") == found.get("width") else found
+    if found is not None and found != size:
+        raise LoadError(
+            f"preprocessor_config.json: {key} is {found}, but the vision tower takes {size}"
+        )
+
+
+def _colour(config: Mapping[str, Any], key: str, default: tuple[float, ...]) -> tuple[float, ...]:
+    found = config.get(key)
+    if found is None:
+        return default
+    if not isinstance(found, list) or len(found) != 3:
+        raise LoadError(f"preprocessor_config.json: {key!r} is {found!r}, not three numbers")
+    return tuple(float(value) for value in found)
+
+
+def _as_pixel(mean: tuple[float, ...]) -> tuple[int, int, int]:
+    red, green, blue = (int(value * 255) for value in mean)
+    return red, green, blue
+
+
+def _resampling(number: Any) -> Image.Resampling:
+    try:
+        return Image.Resampling(number)
+    except ValueError:
+        raise LoadError(f"preprocessor_config.json: unknown resample {number!r}") from None
+
+
+def _on_square(image: Image.Image, colour: tuple[int, int, int]) -> Image.Image:
+    side = max(image.size)
+    square = Image.new("RGB", (side, side), colour)
+    square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+    return square
+
+
+def _centre(image: Image.Image, size: int) -> Image.Image:
+    """The middle of an image, with black around it if it is smaller."""
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    return image.crop((left, top, left + size, top + size))

@@ -1,0 +1,210 @@
+"""The vision transformers of CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+
+from pie_inference.errors import LoadError
+from pie_inference.layers.linear import Linear, linear
+from pie_inference.models.fields import Fields
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "gelu": F.gelu,
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+# What checkpoints leave out of `vision_config`, for it is the default.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "clip_vision_model": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 32},
+    "siglip_vision_model": {
+        "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6,
+        "patch_size": 16,
+    },
+}
+SIZES = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "image_size": 224,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VisionSpec:
+    """A vision transformer, of which the first layers are used."""
+
+    hidden: int
+    inner: int
+    layers: int  # used
+    heads: int
+    image_size: int  # height and width, pixels
+    patch_size: int
+    epsilon: float  # of the norms
+    activation: str
+    class_token: bool  # CLIP has one, before the patches, and a norm before the layers
+
+    @property
+    def tokens(self) -> int:
+        """Patches, and the class token if there is one."""
+        return (self.image_size // self.patch_size) ** 2 + self.class_token
+
+
+def vision_spec(config: Mapping[str, Any], layer: int) -> VisionSpec:
+    """Reads a `vision_config`.
+
+    Args:
+        config: its values.
+        layer: whose result is wanted: 0 is the embedding, a negative one counts from the last.
+
+    Raises:
+        LoadError: for what is not supported or does not fit.
+    """
+    kind = config.get("model_type")
+    if kind not in DEFAULTS:
+        raise LoadError(
+            f"config.json: vision model {kind!r} is not supported"
+            f" (supported: {', '.join(DEFAULTS)})"
+        )
+    fields = Fields({**SIZES, **DEFAULTS[kind], **config}, "config.json: vision_config")
+    layers = fields.count("num_hidden_layers")
+    used = layer if layer >= 0 else layers + 1 + layer
+    if not 0 <= used <= layers:
+        raise LoadError(f"config.json: the vision tower has {layers} layers, no layer {layer}")
+    hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    activation = fields.text("hidden_act", "")
+    if activation not in ACTIVATIONS or hidden % heads or fields.count("num_channels", 3) != 3:
+        raise LoadError(
+            f"config.json: a vision tower with hidden_act {activation!r}, hidden_size {hidden},"
+            f" {heads} heads is not supported (hidden_act: {', '.join(ACTIVATIONS)}; three channels)"
+        )
+    return VisionSpec(
+        hidden=hidden,
+        inner=fields.count("intermediate_size"),
+        layers=used,
+        heads=heads,
+        image_size=fields.count("image_size"),
+        patch_size=fields.count("patch_size"),
+        epsilon=fields.number("layer_norm_eps", 1e-6),
+        activation=activation,
+        class_token=kind == "clip_vision_model",
+    )
+
+
+def vision_tensors(spec: VisionSpec, prefix: str) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors that are used."""
+    hidden, patch = spec.hidden, spec.patch_size
+    tensors: dict[str, tuple[int, ...]] = {
+        "embeddings.patch_embedding.weight": (hidden, 3, patch, patch),
+        "embeddings.position_embedding.weight": (spec.tokens, hidden),
+    }
+    if spec.class_token:
+        tensors["embeddings.class_embedding"] = (hidden,)
+        tensors |= {f"pre_layrnorm.{part}": (hidden,) for part in ("weight", "bias")}
+    else:
+        tensors["embeddings.patch_embedding.bias"] = (hidden,)
+    sizes = {f"self_attn.{n}_proj": (hidden, hidden) for n in ("q", "k", "v", "out")}
+    sizes |= {"mlp.fc1": (spec.inner, hidden), "mlp.fc2": (hidden, spec.inner)}
+    for i in range(spec.layers):
+        layer = f"encoder.layers.{i}."
+        for name, size in sizes.items():
+            tensors[f"{layer}{name}.weight"] = size
+            tensors[f"{layer}{name}.bias"] = size[:1]
+        for norm in ("layer_norm1", "layer_norm2"):
+            tensors |= {f"{layer}{norm}.{part}": (hidden,) for part in ("weight", "bias")}
+    return {prefix + name: size for name, size in tensors.items()}
+
+
+class VisionTransformer:
+    """Patches of images, each of which sees all of its image."""
+
+    def __init__(
+        self, spec: VisionSpec, weights: MutableMapping[str, torch.Tensor], prefix: str
+    ) -> None:
+        """Builds the tower, taking its tensors out of `weights`."""
+        self._spec = spec
+
+        def take(name: str) -> torch.Tensor:
+            return weights.pop(prefix + name)
+
+        self._patches = take("embeddings.patch_embedding.weight")
+        self._positions = take("embeddings.position_embedding.weight")
+        self._class: torch.Tensor | None = None
+        self._first_norm: _Norm | None = None
+        self._patch_bias: torch.Tensor | None = None
+        if spec.class_token:
+            self._class = take("embeddings.class_embedding")
+            self._first_norm = _take_norm(take, "pre_layrnorm", spec)
+        else:
+            self._patch_bias = take("embeddings.patch_embedding.bias")
+        self._layers = [
+            _Layer(
+                norm1=_take_norm(take, f"encoder.layers.{i}.layer_norm1", spec),
+                query_key_value=_take_linear(
+                    take, *(f"encoder.layers.{i}.self_attn.{n}_proj" for n in "qkv")
+                ),
+                output=_take_linear(take, f"encoder.layers.{i}.self_attn.out_proj"),
+                norm2=_take_norm(take, f"encoder.layers.{i}.layer_norm2", spec),
+                up=_take_linear(take, f"encoder.layers.{i}.mlp.fc1"),
+                down=_take_linear(take, f"encoder.layers.{i}.mlp.fc2"),
+            )
+            for i in range(spec.layers)
+        ]
+        self._activation = ACTIVATIONS[spec.activation]
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Hidden states `[images, tokens, hidden]` of pixels `[images, 3, size, size]`."""
+        spec = self._spec
+        images = pixels.shape[0]
+        x = F.conv2d(pixels, self._patches, self._patch_bias, stride=spec.patch_size)
+        x = x.flatten(2).transpose(1, 2)
+        if self._class is not None:
+            x = torch.cat([self._class.expand(images, 1, -1), x], 1)
+        x = (x + self._positions).view(-1, spec.hidden)
+        if self._first_norm is not None:
+            x = self._first_norm(x)
+        for layer in self._layers:
+            qkv = layer.query_key_value(layer.norm1(x))
+            heads = qkv.view(images, spec.tokens, 3, spec.heads, -1)
+            query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
+            seen = F.scaled_dot_product_attention(query, key, value)
+            x = layer.output.add_to(x, seen.transpose(1, 2).reshape(-1, spec.hidden))
+            x = layer.down.add_to(x, self._activation(layer.up(layer.norm2(x))))
+        return x.view(images, spec.tokens, spec.hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    weight: torch.Tensor
+    bias: torch.Tensor
+    epsilon: float
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalizes `[n, hidden]`."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    norm1: _Norm
+    query_key_value: Linear
+    output: Linear
+    norm2: _Norm
+    up: Linear
+    down: Linear
+
+
+def _take_norm(take: Callable[[str], torch.Tensor], name: str, spec: VisionSpec) -> _Norm:
+    return _Norm(take(f"{name}.weight"), take(f"{name}.bias"), spec.epsilon)
+
+
+def _take_linear(take: Callable[[str], torch.Tensor], *names: str) -> Linear:
+    """One product in the place of several that have the same input."""
+    weights, biases = [take(f"{n}.weight") for n in names], [take(f"{n}.bias") for n in names]
+    return linear(torch.cat(weights), torch.cat(biases))

@@ -1,0 +1,290 @@
+"""Images in the place of tokens equal those of transformers; files that are none are refused."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
+from model_rig import Rig, assert_close, ints, offsets
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import LlavaForConditionalGeneration
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from pie_inference import handlers
+from pie_inference.errors import BadBatch, LoadError
+from pie_inference.loader import read_preprocessing
+from pie_inference.vision.decoding import BadImage, decode_image
+from pie_inference.vision.preprocessing import preprocessing
+from pie_py.images import image_size
+from pie_py.wire.plan import EmbedImage, EmbedText, Forward
+
+PROCESSORS = {
+    "CLIPImageProcessor": CLIPImageProcessorPil,
+    "LlavaImageProcessor": LlavaImageProcessorPil,
+    "SiglipImageProcessor": SiglipImageProcessorPil,
+}
+SHAPES = [(28, 28), (100, 40), (33, 90), (12, 9), (640, 480)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llava(tmp_path_factory.mktemp("model") / request.param, request.param)
+
+
+@functools.cache
+def reference(folder: Path, dtype: torch.dtype = torch.float32) -> LlavaForConditionalGeneration:
+    return LlavaForConditionalGeneration.from_pretrained(folder, dtype=dtype).eval()
+
+
+def pixels_of(folder: Path, image: Image.Image) -> torch.Tensor:
+    """`[1, 3, size, size]`, as transformers prepares an image."""
+    steps = json.loads((folder / "preprocessor_config.json").read_text())
+    processor = PROCESSORS[steps.pop("image_processor_type")](**steps)
+    found: torch.Tensor = processor(images=image, return_tensors="pt")["pixel_values"]
+    return found
+
+
+def batch_of(files: list[bytes], positions: list[int], embeds: list[int]) -> EmbedImage:
+    words = b"".join(file + bytes(-len(file) % 4) for file in files)
+    return EmbedImage(
+        ints([len(file) for file in files]),
+        np.frombuffer(words, np.uint32),
+        ints(positions),
+        ints(embeds),
+    )
+
+
+@pytest.mark.parametrize("size", SHAPES)
+def test_pixels(folder: Path, size: tuple[int, int]) -> None:
+    image = picture(*size)
+    ours = preprocessing(read_preprocessing(folder), 28)(image)
+    torch.testing.assert_close(torch.from_numpy(ours), pixels_of(folder, image)[0])
+
+
+@torch.inference_mode()
+def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1) -> torch.Tensor:
+    """Logits `[tokens, vocab]` of text and images in turn, run in some pieces."""
+    model = rig.model
+    assert model.network.images is not None
+    per_image = model.network.images.embeds
+    at = 0
+    for part in parts:
+        count = len(part) if isinstance(part, list) else per_image
+        where = list(range(at, at + count))
+        if isinstance(part, list):
+            handlers.embed_text(model, EmbedText(ints(part), ints(where), ints(where)))
+        else:
+            assert handlers.embed_image(model, batch_of([part], where, where)) == {}
+        at += count
+    sequence = rig.sequence(at)
+    cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
+    for first, end in itertools.pairwise(cuts):
+        pages, used = sequence.page_list()
+        handlers.forward(
+            model,
+            Forward(
+                input_starts=offsets([end - first]),
+                inputs=ints(range(first, end)),
+                page_starts=offsets([len(pages)]),
+                pages=ints(pages),
+                page_used=ints(used),
+                has_masked=ints([0]),
+                output_slots=ints(sequence.slots(first, end)),
+                output_starts=offsets([end - first]),
+                outputs=ints(range(1024 + first, 1024 + end)),
+                mask_starts=offsets([0]),
+                mask=ints([]),
+            ),
+        )
+        sequence.used = end
+    return model.network.logits(model.embeds.read(ints(range(1024, 1024 + at)))).float()
+
+
+@torch.inference_mode()
+def expected(
+    folder: Path, parts: list[list[int] | Image.Image], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    per_image = KINDS[folder.name][4]
+    tokens = [
+        token
+        for part in parts
+        for token in (part if isinstance(part, list) else [IMAGE_TOKEN] * per_image)
+    ]
+    pixels = torch.cat([pixels_of(folder, p) for p in parts if not isinstance(p, list)])
+    answer = reference(folder, dtype)(
+        input_ids=torch.tensor([tokens]),
+        pixel_values=pixels.to(dtype),
+        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+    )
+    found: torch.Tensor = answer.logits[0].float()
+    return found
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_text_and_images_in_turn(folder: Path, pieces: int) -> None:
+    rig = Rig(folder, page_size=8)
+    assert rig.model.description.image_embeds == KINDS[folder.name][4]
+    assert "input-image" in rig.model.description.traits
+    first, second = picture(60, 40, seed=1), picture(28, 77, seed=2)
+    found = logits_with_images(
+        rig, [[5, 9, 11], as_file(first), [17, 23], as_file(second), [4, 8, 15]], pieces
+    )
+    assert_close(found, expected(folder, [[5, 9, 11], first, [17, 23], second, [4, 8, 15]]))
+
+
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(tmp_path: Path) -> None:
+    for kind in KINDS:
+        folder = make_llava(tmp_path / kind, kind, dtype="bfloat16")
+        image = picture(60, 40)
+        exact = expected(folder, [[5, 9], image, [7, 3, 20]])
+        theirs = expected(folder, [[5, 9], image, [7, 3, 20]], torch.bfloat16)
+        rig = Rig(folder, dtype="bfloat16")
+        ours = logits_with_images(rig, [[5, 9], as_file(image), [7, 3, 20]])
+        assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm(), kind
+
+
+def test_a_bad_image_is_refused_alone(folder: Path) -> None:
+    """Those beside it are embedded, and its embeds hold nothing of an earlier owner."""
+    rig = Rig(folder)
+    per_image = KINDS[folder.name][4]
+    good = as_file(picture(50, 50))
+    embeds = list(range(3 * per_image))
+    with torch.inference_mode():
+        rig.model.embeds.hidden[:] = 7.0
+        alone = batch_of([good], embeds[:per_image], embeds[:per_image])
+        assert handlers.embed_image(rig.model, alone) == {}
+        wanted = rig.model.embeds.read(ints(embeds[:per_image]))
+        files = [good, good[: len(good) // 2], good]
+        refused = handlers.embed_image(rig.model, batch_of(files, embeds, embeds))
+    assert list(refused) == [1]
+    assert "cannot be decoded" in refused[1]
+    found = rig.model.embeds.read(ints(embeds)).split(per_image)
+    assert_close(found[0], wanted)
+    assert_close(found[2], wanted)
+    assert not found[1].any()
+
+
+def test_batches_that_disagree_are_refused(folder: Path) -> None:
+    rig = Rig(folder)
+    per_image = KINDS[folder.name][4]
+    good = as_file(picture(20, 20))
+    places = list(range(per_image))
+    wrong = [
+        batch_of([good], places[:-1], places[:-1]),
+        batch_of([good], places, [*places[:-1], 2048]),
+        batch_of([good], [*places[:-1], 512], places),
+        batch_of([good, good], places, places),
+    ]
+    longer = batch_of([good], places, places)
+    longer.lengths = longer.lengths + 8
+    negative = batch_of([good], places, places)
+    negative.lengths = ints([-4])
+    for batch in (*wrong, longer, negative):
+        with pytest.raises(BadBatch, match="embed_image"):
+            handlers.embed_image(rig.model, batch)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1", "CMYK", "RGBA", "I;16"])
+def test_formats_and_modes(kind: str, mode: str) -> None:
+    image = picture(31, 17).convert("L" if mode == "I;16" else mode)
+    try:
+        file = as_file(image.convert(mode), kind)
+    except (OSError, ValueError):
+        pytest.skip(f"no {kind} is {mode}")
+    size = image_size(file)
+    assert size is not None
+    assert (size.width, size.height) == (31, 17)
+    decoded = decode_image(file)
+    assert (decoded.mode, decoded.size) == ("RGB", (31, 17))
+
+
+def test_a_photograph_taken_sideways_is_turned() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = as_file(picture(40, 20), "JPEG", exif=exif)
+    size = image_size(file)
+    assert size is not None
+    assert (size.width, size.height) == decode_image(file).size == (20, 40)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 16, 40, 100])
+def test_files_that_are_cut_off(cut: int) -> None:
+    for kind in ("PNG", "JPEG", "GIF", "BMP"):
+        file = as_file(picture(50, 50), kind)[:cut]
+        image_size(file)  # never raises
+        with pytest.raises(BadImage):
+            decode_image(file)
+
+
+def test_other_files_are_no_images() -> None:
+    for file in (b"", b"hello", bytes(1000), as_file(picture(9, 9), "TIFF")):
+        assert image_size(file) is None
+        with pytest.raises(BadImage):
+            decode_image(file)
+
+
+def test_layouts_of_checkpoints(tmp_path: Path) -> None:
+    """Names as they were written by transformers 4.40 and 4.52."""
+    folder = make_llava(tmp_path / "clip-llama")
+    tensors = load_file(folder / "model.safetensors")
+    for number, prefixes in enumerate(
+        [
+            {"vision_tower.": "vision_tower.vision_model."},
+            {
+                "language_model.lm_head.": "lm_head.",
+                "language_model.model.": "model.language_model.",
+                "vision_tower.": "model.vision_tower.vision_model.",
+                "multi_modal_projector.": "model.multi_modal_projector.",
+            },
+        ]
+    ):
+        other = tmp_path / f"layout-{number}" / "clip-llama"
+        shutil.copytree(folder, other)
+        renamed = {}
+        for name, tensor in tensors.items():
+            for old, new in prefixes.items():
+                if name.startswith(old):
+                    name = new + name.removeprefix(old)
+                    break
+            renamed[name] = tensor
+        save_file(renamed, other / "model.safetensors")
+        image = picture(60, 40)
+        found = logits_with_images(Rig(other), [[5, 9], as_file(image), [7]])
+        assert_close(found, expected(folder, [[5, 9], image, [7]]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ({"do_normalize": False}, "do_normalize false"),
+        ({"crop_size": {"height": 30, "width": 30}}, "crop_size is 30, but the vision tower takes"),
+        ({"do_center_crop": False}, "not one size"),
+        ({"image_mean": [0.5]}, "not three numbers"),
+        ({"resample": 77}, "unknown resample 77"),
+        ({"do_pad": True}, "do_pad of a CLIPImageProcessor"),
+    ],
+)
+def test_preprocessing_that_is_not_supported_is_refused(
+    steps: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    folder = make_llava(tmp_path / "clip-llama")
+    config = {**read_preprocessing(folder), **steps}
+    with pytest.raises(LoadError, match=reason):
+        preprocessing(config, 28)
+
+
+def test_a_long_image_takes_little_memory(folder: Path) -> None:
+    """Padding it to a square would."""
+    prepare = preprocessing(read_preprocessing(folder), 28)
+    assert prepare(picture(20_000, 100)).shape == (3, 28, 28)
