@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 BUILT = REPOSITORY / "target" / "components"
 CRATES = {
     "guests": REPOSITORY / "tests" / "rust_guests",
+    "outside_guests": REPOSITORY / "tests" / "outside_guests",
     "control_guests": REPOSITORY / "tests" / "control_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
     "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",

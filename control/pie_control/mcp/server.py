@@ -18,12 +18,14 @@ Action: TypeAlias = "Callable[[McpConnection], Awaitable[str]]"
 
 STABLE_SECONDS = 10.0  # a server that lived so long may die without being suspected
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+PAUSE_TO_WAIT_FOR = 1.0  # calls wait so long for the next start
 
 
 class McpServer:
     """Makes the connection when the first call comes, and another when that one is lost.
 
-    A server that fails again and again is left alone for a growing while, in which calls fail at once.
+    One that does not start again and again is left alone for a growing while, in which calls fail at
+    once. One that starts but dies soon is started again after a moment.
     """
 
     def __init__(
@@ -74,26 +76,39 @@ class McpServer:
             connection.drop("it did not answer in time, nor say anything")
 
     async def _connected(self) -> McpConnection:
-        from pie_control.mcp.connection import McpConnection
+        """A connection that is ready; makes one if there is none.
 
+        Raises:
+            ApiError: `remote-failed`.
+        """
         connection = self._connection
-        if connection is None or not connection.usable:
+        while connection is None or not connection.usable:
             pause = self._not_before - trio.current_time()
-            if pause > 0:
+            if pause <= 0:
+                connection = self._connect()
+                break
+            if pause > PAUSE_TO_WAIT_FOR:
                 reason = connection.failure if connection is not None else "it failed"
                 raise ApiError(
                     "remote-failed",
                     f"the MCP server {self.name} keeps failing ({reason}); it is started again"
                     f" in {pause:.0f} s at the earliest",
                 )
-            connection = self._connection = McpConnection(self.name, self.config)
-            self._start(lambda: self._run(connection))
+            await trio.sleep(pause)
+            connection = self._connection  # somebody else may have been faster
         await connection.ready.wait()
         if not connection.connected:
             raise ApiError(
                 "remote-failed",
                 f"the MCP server {self.name} cannot be used: {connection.failure}",
             )
+        return connection
+
+    def _connect(self) -> McpConnection:
+        from pie_control.mcp.connection import McpConnection
+
+        connection = self._connection = McpConnection(self.name, self.config)
+        self._start(lambda: self._run(connection))
         return connection
 
     async def _run(self, connection: McpConnection) -> None:
@@ -105,5 +120,6 @@ class McpServer:
             return
         self._failures += 1
         if self._failures > 1:
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (self._failures - 2))
+            longest = PAUSE_TO_WAIT_FOR if connection.connected else LONGEST_PAUSE
+            pause = min(longest, FIRST_PAUSE * 2.0 ** (self._failures - 2))
             self._not_before = trio.current_time() + pause

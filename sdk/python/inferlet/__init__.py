@@ -15,7 +15,7 @@ Run it with `pie-py run FILE.py`. `Context` and `Generator` cover most programs;
 contract itself. Tasks of asyncio run concurrently, and their commands are batched together.
 """
 
-from inferlet import chat, messaging, raw, runtime, session, store
+from inferlet import chat, http, mcp, messaging, raw, runtime, session, store
 from inferlet._loop import ready
 from inferlet.context import Context
 from inferlet.errors import NotInServerError, PieError
@@ -35,6 +35,8 @@ __all__ = [
     "Sampler",
     "Tokenizer",
     "chat",
+    "http",
+    "mcp",
     "messaging",
     "raw",
     "ready",

@@ -26,7 +26,9 @@ try:
     from wit_world.imports import (
         allocate,
         forward,
+        http,
         input_text,
+        mcp,
         messaging,
         output_text,
         runtime,
@@ -44,7 +46,7 @@ except ImportError:
         value: Any
 
     allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
-    messaging = store = _Absent()
+    http = mcp = messaging = store = _Absent()
     INSIDE = False
 
 __all__ = [
@@ -52,7 +54,9 @@ __all__ = [
     "Err",
     "allocate",
     "forward",
+    "http",
     "input_text",
+    "mcp",
     "messaging",
     "output_text",
     "runtime",

@@ -19,7 +19,9 @@ from typing import Literal, TypeAlias
 from inferlet._bindings import Err
 from inferlet._bindings import allocate as _allocate
 from inferlet._bindings import forward as _forward
+from inferlet._bindings import http as _http
 from inferlet._bindings import input_text as _input_text
+from inferlet._bindings import mcp as _mcp
 from inferlet._bindings import messaging as _messaging
 from inferlet._bindings import output_text as _output_text
 from inferlet._bindings import runtime as _runtime
@@ -65,6 +67,10 @@ def _texts(values: Iterable[str]) -> list[str]:
 
 def _bytes(value: bytes) -> bytes:
     return bytes(memoryview(value))
+
+
+def _headers(values: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(_text(first), _text(second)) for first, second in values]
 
 
 def _pairs(values: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
@@ -522,6 +528,119 @@ def store_commit(
         answer: int = _store.store_commit(
             _pairs(expected), _texts(absent), _pairs(writes), _texts(deletes)
         )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# http
+
+
+def http_get(url: str, headers: list[tuple[str, str]]) -> int:
+    """`http_request` with GET, without a body, with the server's time-out."""
+    try:
+        answer: int = _http.http_get(_text(url), _headers(headers))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def http_post(url: str, headers: list[tuple[str, str]], body: bytes) -> int:
+    """`http_request` with POST and the server's time-out."""
+    try:
+        answer: int = _http.http_post(_text(url), _headers(headers), _bytes(body))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def http_request(
+    method: str, url: str, headers: list[tuple[str, str]], body: bytes, timeout_ms: int
+) -> int:
+    """Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or `https://`
+    URL. The future is ready when the answer's headers are there, whatever its status; consume it
+    with `take_response`. Redirects are followed; to another origin only headers go along that are
+    no secrets. `timeout_ms` bounds all from here to the last byte of the body; 0 is the server's
+    time-out. Unless `headers` have an Accept-Encoding, a gzip body is unpacked on the way.
+    Errors: `invalid-argument`, `permission-denied` (a host that is not allowed), `limit-exceeded`
+    (size, requests under way, requests a second, open bodies).
+    """
+    try:
+        answer: int = _http.http_request(
+            _text(method), _text(url), _headers(headers), _bytes(body), _u32(timeout_ms)
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_response(future: int) -> tuple[int, list[tuple[str, str]], int]:
+    """Consumes a ready future of an answer: status, headers (names in lower case), and a handle of
+    the body, to be read or closed.
+    Errors: `invalid-handle`, `not-ready`; `not-found` (no such host), `permission-denied` (an
+    address or a redirect that is not allowed), `remote-failed` (no connection, or it broke),
+    `timed-out`, `limit-exceeded` (redirects, headers).
+    """
+    try:
+        answer: tuple[int, list[tuple[str, str]], int] = _http.take_response(_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def read_body(body: int, most: int) -> int:
+    """A future of the next bytes of a body, as soon as there are any, at most `most` and at most
+    1 MiB; none at the end. One read at a time. Consume it with `take_blob`, whose errors are
+    `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
+    Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _http.read_body(_u32(body), _u32(most))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def close_body(body: int) -> None:
+    """Ends a body's handle, and the connection if not all has been read.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _http.close_body(_u32(body))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# mcp
+
+
+def mcp_servers() -> list[str]:
+    """Names of the servers that this user may use."""
+    answer: list[str] = _mcp.mcp_servers()
+    return answer
+
+
+def mcp_list_tools(server: str) -> int:
+    """A future of a server's tools, a JSON list of `{"name", "title", "description", "input_schema",
+    "output_schema"}`. Consume it with `take_text`.
+    Errors: `not-found`, `limit-exceeded`; of the future: `remote-failed` (the server did not start,
+    died, or refused), `timed-out`, `limit-exceeded` (the answer is too large).
+    """
+    try:
+        answer: int = _mcp.mcp_list_tools(_text(server))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def mcp_call_tool(server: str, tool: str, arguments: str) -> int:
+    """A future of a tool's answer to `arguments`, a JSON object: a JSON object with `content` (a
+    list of MCP content blocks), `is_error` (the tool's own failure), and `structured` (what the
+    tool's output schema describes, or null). Consume it with `take_text`.
+    Errors: `not-found`, `invalid-argument`, `limit-exceeded`; of the future: as `mcp_list_tools`.
+    """
+    try:
+        answer: int = _mcp.mcp_call_tool(_text(server), _text(tool), _text(arguments))
     except Err as error:
         raise PieError(error.value) from None
     return answer

@@ -7,6 +7,7 @@
 use std::alloc::{alloc, handle_alloc_error, realloc, Layout};
 
 use crate::error::{Error, Result};
+use crate::http::Response;
 use crate::text::Distribution;
 
 /// The largest result is `result<tuple<list<u32>, list<f32>>, string>`.
@@ -92,6 +93,20 @@ impl Lift for Distribution {
             tokens: unsafe { lift_list(words) },
             probabilities: unsafe { lift_list(&words[2..]) },
         }
+    }
+}
+
+impl Lift for Vec<(String, String)> {
+    unsafe fn lift(words: &[usize]) -> Vec<(String, String)> {
+        let pairs: Vec<[usize; 4]> = unsafe { lift_list(words) };
+        pairs.iter().map(|pair| unsafe { (String::lift(pair), String::lift(&pair[2..])) }).collect()
+    }
+}
+
+impl Lift for Response {
+    unsafe fn lift(words: &[usize]) -> Response {
+        let headers = unsafe { Vec::lift(&words[1..]) };
+        Response::from_parts(words[0] as u32, headers, words[3] as u32)
     }
 }
 

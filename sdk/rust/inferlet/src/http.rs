@@ -1,0 +1,250 @@
+//! HTTP requests, made by the server for the inferlet.
+//!
+//! ```ignore
+//! let response = http::get("https://example.com/", &[]).await?;
+//! let text = response.text().await?;
+//! ```
+//!
+//! The server's operator says which hosts may be reached. [`http_request`] and the others of that form
+//! are the contract's own functions.
+
+use std::time::Duration;
+
+use crate::abi::call;
+use crate::error::{Error, ErrorCode, Result};
+use crate::future::HostFuture;
+use crate::json::{self, Value};
+use crate::runtime;
+
+mod host {
+    #[link(wasm_import_module = "pie:inferlet/http@0.1.0")]
+    unsafe extern "C" {
+        #[link_name = "http-get"]
+        pub fn http_get(
+            url: *const u8,
+            length: usize,
+            headers: *const [usize; 4],
+            count: usize,
+            area: *mut usize,
+        );
+        #[link_name = "http-post"]
+        pub fn http_post(
+            url: *const u8,
+            length: usize,
+            headers: *const [usize; 4],
+            count: usize,
+            body: *const u8,
+            size: usize,
+            area: *mut usize,
+        );
+        #[link_name = "http-request"]
+        pub fn http_request(
+            method: *const u8,
+            method_length: usize,
+            url: *const u8,
+            length: usize,
+            headers: *const [usize; 4],
+            count: usize,
+            body: *const u8,
+            size: usize,
+            timeout_ms: u32,
+            area: *mut usize,
+        );
+        #[link_name = "take-response"]
+        pub fn take_response(future: u32, area: *mut usize);
+        #[link_name = "read-body"]
+        pub fn read_body(body: u32, most: u32, area: *mut usize);
+        #[link_name = "close-body"]
+        pub fn close_body(body: u32, area: *mut usize);
+    }
+}
+
+/// Bytes that a [`Response`] asks for at once.
+const CHUNK: u32 = 1 << 16;
+
+/// An answer whose headers are there; its body comes as it is read. Dropped, it closes the body.
+#[derive(Debug)]
+pub struct Response {
+    status: u32,
+    headers: Vec<(String, String)>,
+    body: Option<u32>,
+}
+
+impl Response {
+    /// The status, whatever it is.
+    pub fn status(&self) -> u32 {
+        self.status
+    }
+
+    /// Names in lower case, and values, in order.
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    /// Whether the status is below 400.
+    pub fn is_ok(&self) -> bool {
+        self.status < 400
+    }
+
+    /// The first value of a header, by its name in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The next bytes of the body as they arrive; `None` at its end.
+    pub async fn chunk(&mut self) -> Result<Option<Vec<u8>>> {
+        let Some(body) = self.body else { return Ok(None) };
+        let read = read_body(body, CHUNK).await;
+        match &read {
+            Ok(data) if !data.is_empty() => return read.map(Some),
+            _ => self.close(),
+        }
+        read.map(|_| None)
+    }
+
+    /// What is left of the body.
+    pub async fn bytes(mut self) -> Result<Vec<u8>> {
+        let mut data = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            data.extend(chunk);
+        }
+        Ok(data)
+    }
+
+    /// What is left of the body, as UTF-8; what is none becomes U+FFFD.
+    pub async fn text(self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.bytes().await?).into_owned())
+    }
+
+    /// What is left of the body, read as JSON.
+    pub async fn json(self) -> Result<Value> {
+        json::parse(&self.text().await?)
+    }
+
+    /// Gives the rest of the body up.
+    pub fn close(&mut self) {
+        if let Some(body) = self.body.take() {
+            // It can only fail for a handle that is gone, and gone is what it shall be.
+            let _ = close_body(body);
+        }
+    }
+
+    /// The body's handle, for [`read_body`] and [`close_body`]. It is no longer closed by itself.
+    pub fn into_body(mut self) -> Result<u32> {
+        let gone = || Error::new(ErrorCode::InvalidHandle, "the body is closed");
+        self.body.take().ok_or_else(gone)
+    }
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A GET, with the server's time-out.
+pub fn get(url: &str, headers: &[(&str, &str)]) -> HostFuture<Response> {
+    http_get(url, headers)
+}
+
+/// A POST, with the server's time-out.
+pub fn post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HostFuture<Response> {
+    http_post(url, headers, body)
+}
+
+/// A request of any method. `timeout` bounds all, to the body's last byte.
+pub fn request(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    timeout: Option<Duration>,
+) -> HostFuture<Response> {
+    let milliseconds = timeout.map_or(0, |time| time.as_millis().clamp(1, u32::MAX.into()) as u32);
+    http_request(method, url, headers, body, milliseconds)
+}
+
+/// As the contract's `http-get`.
+pub fn http_get(url: &str, headers: &[(&str, &str)]) -> HostFuture<Response> {
+    let pairs = lower(headers);
+    let started = call(|area| unsafe {
+        host::http_get(url.as_ptr(), url.len(), pairs.as_ptr(), pairs.len(), area)
+    });
+    HostFuture::new(started, take_response)
+}
+
+/// As the contract's `http-post`.
+pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HostFuture<Response> {
+    let pairs = lower(headers);
+    let started = call(|area| unsafe {
+        host::http_post(
+            url.as_ptr(),
+            url.len(),
+            pairs.as_ptr(),
+            pairs.len(),
+            body.as_ptr(),
+            body.len(),
+            area,
+        )
+    });
+    HostFuture::new(started, take_response)
+}
+
+/// As the contract's `http-request`; a time-out of 0 is the server's.
+pub fn http_request(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    timeout_ms: u32,
+) -> HostFuture<Response> {
+    let pairs = lower(headers);
+    let started = call(|area| unsafe {
+        host::http_request(
+            method.as_ptr(),
+            method.len(),
+            url.as_ptr(),
+            url.len(),
+            pairs.as_ptr(),
+            pairs.len(),
+            body.as_ptr(),
+            body.len(),
+            timeout_ms,
+            area,
+        )
+    });
+    HostFuture::new(started, take_response)
+}
+
+/// Consumes a ready future of an answer.
+pub fn take_response(future: u32) -> Result<Response> {
+    call(|area| unsafe { host::take_response(future, area) })
+}
+
+/// The next bytes of a body, as soon as there are any, at most `most`; none at the end.
+pub fn read_body(body: u32, most: u32) -> HostFuture<Vec<u8>> {
+    let started = call(|area| unsafe { host::read_body(body, most, area) });
+    HostFuture::new(started, runtime::take_blob)
+}
+
+/// Ends a body's handle, and the connection if not all has been read.
+pub fn close_body(body: u32) -> Result {
+    call(|area| unsafe { host::close_body(body, area) })
+}
+
+impl Response {
+    pub(crate) fn from_parts(status: u32, headers: Vec<(String, String)>, body: u32) -> Response {
+        Response { status, headers, body: Some(body) }
+    }
+}
+
+/// Pairs of texts as the canonical ABI lays them out. They must outlive the result.
+fn lower(pairs: &[(&str, &str)]) -> Vec<[usize; 4]> {
+    pairs
+        .iter()
+        .map(|(name, value)| {
+            [name.as_ptr() as usize, name.len(), value.as_ptr() as usize, value.len()]
+        })
+        .collect()
+}

@@ -1,0 +1,148 @@
+//! Tools of MCP (Model Context Protocol) servers that the server's operator registered.
+//!
+//! ```ignore
+//! let result = mcp::call_tool("calendar", "find_events", r#"{"day": "2026-11-21"}"#).await?;
+//! session::send(&result.text())?;
+//! ```
+
+use crate::abi::call;
+use crate::error::{Error, ErrorCode, Result};
+use crate::future::HostFuture;
+use crate::json::{self, Value};
+use crate::runtime;
+
+mod host {
+    #[link(wasm_import_module = "pie:inferlet/mcp@0.1.0")]
+    unsafe extern "C" {
+        #[link_name = "mcp-servers"]
+        pub fn mcp_servers(area: *mut usize);
+        #[link_name = "mcp-list-tools"]
+        pub fn mcp_list_tools(server: *const u8, length: usize, area: *mut usize);
+        #[link_name = "mcp-call-tool"]
+        pub fn mcp_call_tool(
+            server: *const u8,
+            server_length: usize,
+            tool: *const u8,
+            tool_length: usize,
+            arguments: *const u8,
+            length: usize,
+            area: *mut usize,
+        );
+    }
+}
+
+/// What a server says of one of its tools.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// How it is called.
+    pub name: String,
+    /// Its name for people.
+    pub title: Option<String>,
+    /// What it does.
+    pub description: Option<String>,
+    /// JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// JSON Schema of its structured answer, or `Value::Null`.
+    pub output_schema: Value,
+}
+
+/// A tool's answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolResult {
+    /// MCP content blocks: objects with a `type`.
+    pub content: Vec<Value>,
+    /// The tool itself says that it failed; the content says why.
+    pub is_error: bool,
+    /// What the tool's output schema describes, or `Value::Null`.
+    pub structured: Value,
+}
+
+impl ToolResult {
+    /// The text blocks, a line end between them.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> =
+            self.content.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+        texts.join("\n")
+    }
+}
+
+/// Names of the servers that this user may use.
+pub fn mcp_servers() -> Vec<String> {
+    call(|area| unsafe { host::mcp_servers(area) })
+}
+
+/// A server's tools, as the contract's JSON.
+pub fn mcp_list_tools(server: &str) -> HostFuture<String> {
+    HostFuture::new(start_list(server), runtime::take_text)
+}
+
+/// A tool's answer, as the contract's JSON.
+pub fn mcp_call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<String> {
+    HostFuture::new(start_call(server, tool, arguments), runtime::take_text)
+}
+
+/// Names of the servers that this user may use.
+pub fn servers() -> Vec<String> {
+    mcp_servers()
+}
+
+/// The tools of a server.
+pub fn list_tools(server: &str) -> HostFuture<Vec<Tool>> {
+    HostFuture::new(start_list(server), take_tools)
+}
+
+/// Calls a tool with arguments, a JSON object. Dropped, the call is cancelled. A tool's own failure is
+/// an answer, with `is_error`.
+pub fn call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<ToolResult> {
+    HostFuture::new(start_call(server, tool, arguments), take_result)
+}
+
+fn start_list(server: &str) -> Result<u32> {
+    call(|area| unsafe { host::mcp_list_tools(server.as_ptr(), server.len(), area) })
+}
+
+fn start_call(server: &str, tool: &str, arguments: &str) -> Result<u32> {
+    call(|area| unsafe {
+        host::mcp_call_tool(
+            server.as_ptr(),
+            server.len(),
+            tool.as_ptr(),
+            tool.len(),
+            arguments.as_ptr(),
+            arguments.len(),
+            area,
+        )
+    })
+}
+
+fn take_tools(future: u32) -> Result<Vec<Tool>> {
+    let value = json::parse(&runtime::take_text(future)?)?;
+    let tools = value.as_list().ok_or_else(|| unexpected("a list of tools"))?;
+    tools.iter().map(tool_of).collect()
+}
+
+fn tool_of(value: &Value) -> Result<Tool> {
+    let text = |key| value.get(key).and_then(Value::as_str).map(String::from);
+    let schema = |key| value.get(key).cloned().unwrap_or(Value::Null);
+    Ok(Tool {
+        name: text("name").ok_or_else(|| unexpected("a tool's name"))?,
+        title: text("title"),
+        description: text("description"),
+        input_schema: schema("input_schema"),
+        output_schema: schema("output_schema"),
+    })
+}
+
+fn take_result(future: u32) -> Result<ToolResult> {
+    let value = json::parse(&runtime::take_text(future)?)?;
+    let content = value.get("content").and_then(Value::as_list);
+    Ok(ToolResult {
+        content: content.ok_or_else(|| unexpected("content"))?.to_vec(),
+        is_error: value.get("is_error").and_then(Value::as_bool).unwrap_or(false),
+        structured: value.get("structured").cloned().unwrap_or(Value::Null),
+    })
+}
+
+fn unexpected(wanted: &str) -> Error {
+    Error::new(ErrorCode::Internal, format!("the server's answer has not {wanted}"))
+}

@@ -1,0 +1,95 @@
+"""HTTP and MCP: what tests launch; the first argument says which. `outside_guests` does it in Rust."""
+
+import asyncio
+import json
+
+from inferlet import http, mcp, raw, ready, session
+
+
+async def get(url):
+    response = await http.get(url, headers={"X-Mine": "ü"})
+    return (
+        f"{response.status} {response.headers.get('Content-Type', 'none')} {await response.text()}"
+    )
+
+
+async def post(url, body):
+    response = await http.post(url, body=body, headers={"Content-Type": "text/x"})
+    return f"{response.status} {await response.text()}"
+
+
+async def read_json(url):
+    return (await (await http.get(url)).json()).get("name", "nameless")
+
+
+async def stream(url):
+    size = 0
+    async with await http.get(url) as response:
+        async for chunk in response.stream():
+            if not size:
+                session.send("begun")
+            size += len(chunk)
+    return str(size)
+
+
+async def many(url, count):
+    async def one(i):
+        return await (await http.get(f"{url}{i}")).text()
+
+    return ",".join(await asyncio.gather(*(one(i) for i in range(int(count)))))
+
+
+async def hurry(url, milliseconds):
+    return await (await http.get(url, timeout=int(milliseconds) / 1000)).text()
+
+
+async def give_up(url):
+    try:
+        return str((await asyncio.wait_for(http.get(url), 0.3)).status)
+    except TimeoutError:
+        return "given up"
+
+
+async def leave(url):
+    future = raw.http_get(url, [])
+    await ready(future)
+    return f"left {raw.take_response(future)[2]}"
+
+
+async def servers():
+    return " ".join(mcp.servers())
+
+
+async def tools(server):
+    return " ".join(tool.name for tool in await mcp.list_tools(server))
+
+
+async def call(server, tool, arguments):
+    result = await mcp.call_tool(server, tool, json.loads(arguments))
+    return f"{'error' if result.is_error else 'ok'} {result.text}"
+
+
+async def cancel(server, tool, arguments):
+    try:
+        call = mcp.call_tool(server, tool, json.loads(arguments))
+        return (await asyncio.wait_for(call, 1.5)).text
+    except TimeoutError:
+        return "given up"
+
+
+async def main(args: list[str]) -> str:
+    guests = {
+        "get": get,
+        "post": post,
+        "json": read_json,
+        "stream": stream,
+        "many": many,
+        "hurry": hurry,
+        "give-up": give_up,
+        "leave": leave,
+        "servers": servers,
+        "tools": tools,
+        "call": call,
+        "cancel": cancel,
+    }
+    return await guests[args[0]](*args[1:])

@@ -1,0 +1,91 @@
+"""Inferlets in both languages make HTTP requests, from a real server to a real site."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from outside_programs import LANGUAGES, Site, run, web_site
+from servers import Server
+
+from pie_py.client.errors import InferletFailed
+from pie_py.client.sync import Client
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with web_site() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def reaching(checkpoint: Path, site: Site) -> Iterator[Server]:
+    """A server whose inferlets may reach the site, and the public internet."""
+    allowed = ["*", site.url.removeprefix("http://")]
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
+        with Server(Path(folder), models=models, http={"allow": allowed}) as running:
+            yield running
+
+
+@pytest.fixture
+def client(reaching: Server) -> Iterator[Client]:
+    with reaching.client() as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_requests_and_answers(client: Client, site: Site, language: str) -> None:
+    assert run(client, language, "get", f"{site.url}/a") == "200 text/plain page /a Ã¼"
+    assert run(client, language, "post", site.url, "größe") == "200 text/x größe"
+    assert run(client, language, "json", f"{site.url}/json") == "Ada"
+    assert run(client, language, "stream", f"{site.url}/large") == "3000000"
+    pages = [f"page /{i} " for i in range(10)]
+    assert run(client, language, "many", f"{site.url}/", "10") == ",".join(pages)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_refused_and_what_fails(client: Client, site: Site, language: str) -> None:
+    for arguments, error in (
+        (("get", f"{site.url}/secret"), r"permission-denied: .*10\.0\.0\.1.*not public"),
+        (("get", "http://169.254.169.254/"), "permission-denied: .*link-local"),
+        (("get", "http://localhost:22/"), "permission-denied: .*port 22"),
+        (("get", "http://localhost/"), "permission-denied: .*loopback"),
+        (("get", "file:///etc/passwd"), "invalid-argument"),
+        (("hurry", f"{site.url}/slow", "300"), "timed-out"),
+    ):
+        with pytest.raises(InferletFailed, match=error):
+            run(client, language, *arguments)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_given_up_or_left_is_closed(
+    client: Client, reaching: Server, site: Site, language: str
+) -> None:
+    site.gone.clear()
+    assert run(client, language, "give-up", f"{site.url}/slow") == "given up"
+    assert site.gone.wait(10)
+    port = site.server_address[1]
+
+    def connections() -> int:
+        found = psutil.Process(reaching.process.pid).net_connections("tcp")
+        return sum(1 for c in found if c.raddr and c.raddr.port == port)
+
+    kept = connections()  # idle ones, for requests to come
+    assert run(client, language, "leave", f"{site.url}/large") == "left 1"
+    deadline = time.monotonic() + 10
+    while connections() > kept:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_server_makes_no_requests_unless_told(server: Server, site: Site) -> None:
+    with (
+        server.client() as connected,
+        pytest.raises(InferletFailed, match=r"permission-denied: .*--allow-http"),
+    ):
+        run(connected, "python", "get", site.url)

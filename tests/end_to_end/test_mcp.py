@@ -1,0 +1,87 @@
+"""Inferlets in both languages call tools of a real MCP server."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from outside_programs import LANGUAGES, run
+from servers import Server
+
+from pie_py.client.errors import InferletFailed
+from pie_py.client.sync import Client
+
+TOOLS = str(Path(__file__).parent.parent / "control_traits" / "mcp_server.py")
+
+
+@pytest.fixture(scope="module")
+def with_tools(checkpoint: Path) -> Iterator[Server]:
+    """A server with an MCP server for everybody and one for somebody else."""
+    stdio = {"command": sys.executable, "args": [TOOLS]}
+    mcp = {"servers": {"tools": stdio, "theirs": {**stdio, "users": ["somebody"]}}}
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
+        with Server(Path(folder), models=models, mcp=mcp) as running:
+            yield running
+
+
+@pytest.fixture
+def client(with_tools: Server) -> Iterator[Client]:
+    with with_tools.client() as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_tools(client: Client, language: str) -> None:
+    assert run(client, language, "servers") == "tools"
+    assert {"add", "weather", "fail"} <= set(run(client, language, "tools", "tools").split())
+    assert run(client, language, "call", "tools", "add", '{"a": 2, "b": 3}') == "ok 5"
+    assert run(client, language, "call", "tools", "fail", "{}").startswith("error ")
+    for arguments, error in (
+        (("call", "theirs", "add", "{}"), "not-found: no MCP server 'theirs'"),
+        (("call", "nothing", "add", "{}"), "not-found"),
+        (("call", "tools", "die", "{}"), "remote-failed"),
+        (("call", "tools", "large", '{"size": 3000000}'), "limit-exceeded"),
+    ):
+        with pytest.raises(InferletFailed, match=error):
+            run(client, language, *arguments)
+    assert run(client, language, "call", "tools", "add", '{"a": 1, "b": 1}') == "ok 2"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_call_that_is_given_up_is_cancelled(
+    client: Client, tmp_path: Path, language: str
+) -> None:
+    run(client, language, "call", "tools", "pid", "{}")  # it is up
+    mark = tmp_path / "mark"
+    arguments = json.dumps({"seconds": 60, "mark": str(mark)})
+    assert run(client, language, "cancel", "tools", "wait", arguments) == "given up"
+    deadline = time.monotonic() + 10
+    while not mark.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_servers_end_with_the_server(checkpoint: Path) -> None:
+    stdio = {"command": sys.executable, "args": [TOOLS]}
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
+        server = Server(Path(folder), models=models, mcp={"servers": {"tools": stdio}})
+        with server, server.client() as connected:
+            answer = run(connected, "python", "call", "tools", "pid", "{}")
+            process = psutil.Process(int(answer.removeprefix("ok ")))
+            assert TOOLS in process.cmdline()
+        process.wait(10)
+
+
+def test_a_secret_that_is_not_there_is_told_at_the_start(short_folder: Path) -> None:
+    servers = {"x": {"url": "http://x/", "headers": {"Authorization": "${NOT_IN_HERE}"}}}
+    server = Server(short_folder, mcp={"servers": servers})
+    assert server.error is not None
+    assert "mcp.servers.x.headers.Authorization refers to ${NOT_IN_HERE}" in server.error
