@@ -57,6 +57,8 @@ class Limits(_Section):
     samplers: PositiveInt = 256  # open at once, of one model
     grammars: PositiveInt = 64  # compiled and held
     matchers: PositiveInt = 256  # open at once
+    image_pixels: PositiveInt = 1 << 25  # of one image: small files may hold very many
+    image_bytes: PositiveInt = 64 << 20  # of image files that are queued
     queues: PositiveInt = 256
     queued_commands: PositiveInt = 4096  # commands sent to queues and not done
     futures: PositiveInt = 4096  # open futures

@@ -25,7 +25,7 @@ def embed_txt(
         raise ApiError("invalid-argument", f"{len(tokens)} tokens for {count} embeds")
     if len(embeds) > 2 and len(set(rows)) != count:
         raise ApiError("invalid-argument", "an embed is in the list more than once")
-    places = _positions(positions, count, facts.max_position)
+    places = positions_of(positions, count, facts.max_position)
     if count == 0:
         return
     if max(tokens) >= facts.vocab_size:
@@ -47,8 +47,8 @@ def embed_txt(
         target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
 
 
-def _positions(spans: list[int], count: int, limit: int) -> list[int]:
-    """Positions `[count]` of spans.
+def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
+    """Positions `[count]` of spans, for as many embeds.
 
     Raises:
         ApiError: `invalid-argument`.
@@ -60,7 +60,7 @@ def _positions(spans: list[int], count: int, limit: int) -> list[int]:
         )
     total = sum(spans[1::2])
     if total != count:
-        raise ApiError("invalid-argument", f"{total} positions for {count} tokens")
+        raise ApiError("invalid-argument", f"{total} positions for {count} embeds")
     places: list[int] = []
     for at in range(0, len(spans), 2):
         first, length = spans[at], spans[at + 1]

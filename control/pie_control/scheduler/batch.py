@@ -12,6 +12,7 @@ import numpy as np
 from pie_control.scheduler.command import (
     Command,
     CopyKvCommand,
+    EmbedImageCommand,
     EmbedSampledCommand,
     EmbedTextCommand,
     FeedSamplerCommand,
@@ -27,6 +28,7 @@ from pie_control.scheduler.command import (
 from pie_py.wire.plan import (
     Batch,
     CopyKv,
+    EmbedImage,
     EmbedSampled,
     EmbedText,
     FeedSampler,
@@ -116,7 +118,7 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
     """The head of the commands that fits into one batch; always at least one."""
     first = commands[0]
     fit = min(len(commands), limits.commands)
-    if isinstance(first, EmbedTextCommand | ForwardCommand):
+    if isinstance(first, EmbedTextCommand | EmbedImageCommand | ForwardCommand):
         total = 0
         for i in range(fit):
             total += commands[i].rows
@@ -138,6 +140,8 @@ def join(commands: list[Command]) -> Batch:
     match commands[0]:
         case EmbedTextCommand():
             return _join_embed_text(cast(list[EmbedTextCommand], commands))
+        case EmbedImageCommand():
+            return _join_embed_image(cast(list[EmbedImageCommand], commands))
         case ForwardCommand():
             return _join_forward(cast(list[ForwardCommand], commands))
         case CopyKvCommand():
@@ -178,6 +182,17 @@ def _join_embed_text(commands: list[EmbedTextCommand]) -> EmbedText:
         positions += command.positions
         embeds += command.embeds
     return EmbedText(_array(tokens), _array(positions), _array(embeds))
+
+
+def _join_embed_image(commands: list[EmbedImageCommand]) -> EmbedImage:
+    files = [command.file for command in commands]
+    words = b"".join(file + bytes(-len(file) % 4) for file in files)
+    return EmbedImage(
+        lengths=_array([len(file) for file in files]),
+        files=np.frombuffer(words, np.uint32),
+        positions=_array([place for command in commands for place in command.positions]),
+        embeds=_array([embed for command in commands for embed in command.embeds]),
+    )
 
 
 def _join_forward(commands: list[ForwardCommand]) -> Forward:

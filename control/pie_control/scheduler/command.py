@@ -61,6 +61,29 @@ class EmbedTextCommand(_Queued):
 
 
 @dataclass(slots=True, eq=False)
+class EmbedImageCommand(_Queued):
+    """Embeds an image."""
+
+    kind: ClassVar[str] = "embed_image"
+    file: bytes
+    positions: Numbers  # [n]
+    embeds: Numbers  # [n]
+
+    @property
+    def rows(self) -> int:
+        """Embeds."""
+        return len(self.embeds)
+
+    def read(self) -> Touched:
+        """Nothing."""
+        return [], []
+
+    def written(self) -> Touched:
+        """The embeds."""
+        return [], self.embeds
+
+
+@dataclass(slots=True, eq=False)
 class ForwardCommand(_Queued):
     """Runs the model over one sequence of inputs."""
 
@@ -257,6 +280,7 @@ class EmbedSampledCommand(_Queued):
 
 Command: TypeAlias = (
     EmbedTextCommand
+    | EmbedImageCommand
     | ForwardCommand
     | CopyKvCommand
     | MaskKvCommand
@@ -268,6 +292,7 @@ Command: TypeAlias = (
 )
 LIGHT_KINDS = (
     "embed_text",
+    "embed_image",
     "copy_kv",
     "mask_kv",
     "next_dist",
@@ -277,6 +302,7 @@ LIGHT_KINDS = (
     "embed_sampled",
 )
 KINDS = (*LIGHT_KINDS, "forward")
+ONCE_A_PLAN = frozenset({"embed_image"})  # not so light that a plan may have several batches
 
 
 class Sync:

@@ -11,7 +11,11 @@ from pie_control.scheduler.command import Command, NextDistCommand, SampleComman
 from pie_py.wire.plan import BatchResult
 
 # Errors of rows that the worker could not carry out though it carried out the others.
-_REFUSED: dict[str, Code] = {"sample": "invalid-argument", "embed_sampled": "failed-dependency"}
+_REFUSED: dict[str, Code] = {
+    "sample": "invalid-argument",
+    "embed_sampled": "failed-dependency",
+    "embed_image": "invalid-argument",
+}
 
 
 def deliver(commands: list[Command], answer: BatchResult) -> None:

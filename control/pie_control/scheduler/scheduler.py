@@ -12,6 +12,7 @@ from pie_control.scheduler.batch import BatchLimits, Dispatched, cut, gather, jo
 from pie_control.scheduler.command import (
     KINDS,
     LIGHT_KINDS,
+    ONCE_A_PLAN,
     Command,
     NextDistCommand,
     Sync,
@@ -166,13 +167,20 @@ class Scheduler:
     def _add_light(self, batches: list[Batch], dispatched: list[Dispatched]) -> None:
         """Adds light batches until no queue has a light command first."""
         for _ in range(LIGHT_BATCHES):
-            for kind in self._oldest_first(LIGHT_KINDS):
+            for kind in self._oldest_first(self._light_kinds(batches)):
                 commands = gather(self._heads[kind], self._limits)
                 if commands:
                     self._send(commands, batches, dispatched)
                     break
             else:
                 return
+
+    def _light_kinds(self, batches: list[Batch]) -> Sequence[str]:
+        """Light kinds that a plan with these batches may have another batch of."""
+        if not any(self._heads[kind] for kind in ONCE_A_PLAN):
+            return LIGHT_KINDS
+        had = {batch.kind for batch in batches} & ONCE_A_PLAN
+        return [kind for kind in LIGHT_KINDS if kind not in had]
 
     def _add_ready(self, batches: list[Batch], dispatched: list[Dispatched], now_ns: int) -> None:
         """Adds one batch of the kind that has waited longest among those the policy lets go."""

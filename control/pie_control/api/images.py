@@ -1,0 +1,130 @@
+"""Trait `input-image`: images into embeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pie_control.api.runtime import queue_of
+from pie_control.api.text import positions_of
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+from pie_control.scheduler.command import EmbedImageCommand
+from pie_control.scheduler.queue import CommandQueue
+from pie_control.wasm import STRING, U8_LIST, U32, U32_LIST, HostFunction, Tuple
+from pie_py.config import Limits
+from pie_py.images import FORMATS, MAX_ASPECT, ImageSize, image_size
+from pie_py.wire.plan import ModelDescription
+
+
+def num_embs_needed(instance: Instance, model: str, width: int, height: int) -> int:
+    """Embeds that an image of a size takes."""
+    count = _embeds(instance.host.service(model).description)
+    _check_size(ImageSize(width, height), instance.limits)
+    return count
+
+
+def size_of(instance: Instance, image: bytes) -> tuple[int, int]:
+    """Width and height of an image file, from its header."""
+    found = _size(image)
+    return found.width, found.height
+
+
+def embed_img(
+    instance: Instance, queue: int, image: bytes, positions: list[int], embeds: list[int]
+) -> None:
+    """Queues the embedding of an image, of which only the header is looked at here."""
+    target = queue_of(instance, queue)
+    pool, facts = target.space.embed_pool, target.service.description
+    wanted = _embeds(facts)
+    _check_size(_size(image), instance.limits)
+    rows = target.space.embeds.find_list(embeds, pool.size)
+    if len(rows) != wanted:
+        raise ApiError("invalid-argument", f"{len(rows)} embeds for an image that takes {wanted}")
+    if len(embeds) > 2 and len(set(rows)) != wanted:
+        raise ApiError("invalid-argument", "an embed is in the list more than once")
+    places = positions_of(positions, wanted, facts.max_position)
+    target.check_room()
+    _check_bytes(target, len(image), instance.limits)
+
+    for row in rows:
+        pool.written[row] = True
+    target.enqueue(EmbedImageCommand(image, places, rows))
+
+
+def _embeds(facts: ModelDescription) -> int:
+    """Embeds an image.
+
+    Raises:
+        ApiError: `unsupported`.
+    """
+    if facts.image_embeds is None:
+        raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `input-image`")
+    return facts.image_embeds
+
+
+def _size(image: bytes) -> ImageSize:
+    """Size of an image file.
+
+    Raises:
+        ApiError: `invalid-argument`.
+    """
+    found = image_size(image)
+    if found is None:
+        raise ApiError(
+            "invalid-argument",
+            f"{len(image)} bytes that are no image ({', '.join(FORMATS)} files are decoded)",
+        )
+    return found
+
+
+def _check_size(size: ImageSize, limits: Limits) -> None:
+    """Refuses sizes that no model sees, and image bombs: small files of very many pixels.
+
+    Raises:
+        ApiError: `invalid-argument`, `limit-exceeded`.
+    """
+    if size.width == 0 or size.height == 0:
+        raise ApiError("invalid-argument", f"an image of {size.width} x {size.height} pixels")
+    if size.width * size.height > limits.image_pixels:
+        raise ApiError(
+            "limit-exceeded",
+            f"an image of {size.width} x {size.height} pixels; {limits.image_pixels} pixels at most:"
+            " make it smaller",
+        )
+    if max(size.width, size.height) > MAX_ASPECT * min(size.width, size.height):
+        raise ApiError(
+            "invalid-argument",
+            f"an image of {size.width} x {size.height} pixels is too long a strip; its sides may"
+            f" differ {MAX_ASPECT}-fold: cut it into parts",
+        )
+
+
+def _check_bytes(target: CommandQueue, size: int, limits: Limits) -> None:
+    """Refuses more bytes of images than an instance may have queued.
+
+    Raises:
+        ApiError: `limit-exceeded`.
+    """
+    queued = sum(
+        len(item.file)
+        for queue in target.account.active
+        for item in queue.pending
+        if isinstance(item, EmbedImageCommand)
+    )
+    if queued + size > limits.image_bytes:
+        raise ApiError(
+            "limit-exceeded",
+            f"{queued} bytes of images are queued and {limits.image_bytes} may be;"
+            " wait for some (synchronize) before queueing more",
+        )
+
+
+def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
+    return HostFunction("input-image", name, params, returns, True, call)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("num-embs-needed", num_embs_needed, STRING, U32, U32, returns=U32),
+    _function("image-size", size_of, U8_LIST, returns=Tuple(U32, U32)),
+    _function("embed-img", embed_img, U32, U8_LIST, U32_LIST, U32_LIST),
+)
