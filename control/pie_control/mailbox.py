@@ -21,7 +21,8 @@ class Mailbox(Generic[Item]):
     """
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
-        self._items: deque[tuple[Item, int]] = deque()
+        self._items: deque[tuple[int, Item, int]] = deque()  # number, item, bytes; by number
+        self._numbers = 0
         self._bytes = 0
         self._max_items = max_items
         self._max_bytes = max_bytes
@@ -47,22 +48,31 @@ class Mailbox(Generic[Item]):
                 "would-block",
                 f"{len(self._items)} messages ({self._bytes} bytes) wait for a reader already",
             )
-        self._items.append((item, size))
+        self._numbers += 1
+        self._items.append((self._numbers, item, size))
         self._bytes += size
         self._fire(self._item_callbacks, lambda: bool(self._items))
 
     def pop(self) -> Item | None:
         """Removes and returns the oldest item, or returns None."""
+        numbered = self.pop_numbered()
+        return None if numbered is None else numbered[1]
+
+    def pop_numbered(self) -> tuple[int, Item] | None:
+        """As `pop`, with the item's number, for `put_back`."""
         if not self._items:
             return None
-        item, size = self._items.popleft()
+        number, item, size = self._items.popleft()
         self._bytes -= size
         self._fire(self._room_callbacks, lambda: self.has_room)
-        return item
+        return number, item
 
-    def put_back(self, item: Item, size: int) -> None:
-        """Makes an item the oldest again: whoever popped it has no use for it."""
-        self._items.appendleft((item, size))
+    def put_back(self, number: int, item: Item, size: int) -> None:
+        """Puts an item into its old place: whoever popped it has no use for it."""
+        place = 0
+        while place < len(self._items) and self._items[place][0] < number:
+            place += 1
+        self._items.insert(place, (number, item, size))
         self._bytes += size
         self._fire(self._item_callbacks, lambda: bool(self._items))
 

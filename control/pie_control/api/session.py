@@ -58,15 +58,19 @@ def receive_blob(instance: Instance) -> int:
 def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) -> int:
     """Futures get the messages in the order they were opened; a cancelled one leaves its message."""
     future = instance.futures.create(kind)
+    taken: tuple[int, Message] | None = None
 
     def deliver() -> None:
-        future.resolve(mailbox.pop())
+        nonlocal taken
+        taken = mailbox.pop_numbered()
+        assert taken is not None, "a mailbox calls back when there is an item"
+        future.resolve(taken[1])
 
     def give_up() -> None:
-        if future.value is None:
+        if taken is None:
             mailbox.forget(deliver)
         else:
-            mailbox.put_back(future.value, message_size(future.value))
+            mailbox.put_back(*taken, message_size(taken[1]))
 
     future.on_cancel = give_up
     mailbox.when_item(deliver)
