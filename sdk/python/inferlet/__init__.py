@@ -18,16 +18,21 @@ contract itself. Tasks of asyncio run concurrently, and their commands are batch
 from inferlet import chat, http, mcp, messaging, raw, runtime, session, store
 from inferlet._loop import ready
 from inferlet.context import Context
+from inferlet.device import DeviceSampler
 from inferlet.errors import NotInServerError, PieError
 from inferlet.generation import Generator, GenStep, Output
+from inferlet.grammar import Grammar, Matcher
 from inferlet.model import Model, Tokenizer
 from inferlet.sample import Distribution, Sampler
 
 __all__ = [
     "Context",
+    "DeviceSampler",
     "Distribution",
     "GenStep",
     "Generator",
+    "Grammar",
+    "Matcher",
     "Model",
     "NotInServerError",
     "Output",

@@ -26,12 +26,14 @@ try:
     from wit_world.imports import (
         allocate,
         forward,
+        grammar,
         http,
         input_text,
         mcp,
         messaging,
         output_text,
         runtime,
+        sample,
         session,
         store,
         tokenize,
@@ -47,6 +49,7 @@ except ImportError:
 
     allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
     http = mcp = messaging = store = _Absent()
+    grammar = sample = _Absent()
     INSIDE = False
 
 __all__ = [
@@ -54,12 +57,14 @@ __all__ = [
     "Err",
     "allocate",
     "forward",
+    "grammar",
     "http",
     "input_text",
     "mcp",
     "messaging",
     "output_text",
     "runtime",
+    "sample",
     "session",
     "store",
     "tokenize",

@@ -19,12 +19,14 @@ from typing import Literal, TypeAlias
 from inferlet._bindings import Err
 from inferlet._bindings import allocate as _allocate
 from inferlet._bindings import forward as _forward
+from inferlet._bindings import grammar as _grammar
 from inferlet._bindings import http as _http
 from inferlet._bindings import input_text as _input_text
 from inferlet._bindings import mcp as _mcp
 from inferlet._bindings import messaging as _messaging
 from inferlet._bindings import output_text as _output_text
 from inferlet._bindings import runtime as _runtime
+from inferlet._bindings import sample as _sample
 from inferlet._bindings import session as _session
 from inferlet._bindings import store as _store
 from inferlet._bindings import tokenize as _tokenize
@@ -747,6 +749,19 @@ def kvpage_used(queue: int, pages: list[int]) -> list[int]:
     return answer
 
 
+def truncate_kvpage(queue: int, pages: list[int], used: list[int]) -> None:
+    """Empties the slots of pages from a number on: page `i` of the list keeps its first `used[i]`
+    slots. What was queued before still reads and writes the slots as they were; what is queued
+    later fills them anew. So steps that were queued ahead in vain are undone.
+    Errors: `invalid-handle`, `invalid-argument` (more than are filled, lengths that disagree, a
+    page twice), `immutable`.
+    """
+    try:
+        _allocate.truncate_kvpage(_u32(queue), _u32s(pages), _u32s(used))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
 def alloc_emb(queue: int, count: int) -> int:
     """Allocates embeds and returns the first address of the range. Errors: as `alloc_kvpage`."""
     try:
@@ -926,6 +941,237 @@ def take_dist(future: int) -> tuple[list[int], list[float]]:
     """
     try:
         answer: tuple[list[int], list[float]] = _output_text.take_dist(_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# sample
+
+
+def create_sampler(queue: int, parameters: str) -> int:
+    """Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
+    `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p` (0),
+    `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias` (token
+    ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; drawn by the server
+    unless told), `logprobs` (0; how many of the most likely tokens `take_sample` tells besides, 256
+    at most).
+
+    Logits go through repetition, presence and frequency penalty, bias, mask, temperature, top-k,
+    top-p (of what top-k has left) and min-p, in this order. The repetition penalty counts tokens
+    given and generated, presence and frequency only those generated.
+    Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
+    `out-of-resources`.
+    """
+    try:
+        answer: int = _sample.create_sampler(_u32(queue), _text(parameters))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def destroy_sampler(queue: int, sampler: int) -> None:
+    """Ends a sampler once the commands queued before have taken effect; its handle ends at once.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _sample.destroy_sampler(_u32(queue), _u32(sampler))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def feed_sampler(queue: int, sampler: int, tokens: list[int], generated: bool) -> None:
+    """Tells a sampler of tokens that it did not choose, for its penalties: `generated` ones, or those
+    of the text that was given. Tokens that it chooses it counts by itself.
+    Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        _sample.feed_sampler(_u32(queue), _u32(sampler), _u32s(tokens), bool(generated))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def sample(queue: int, embed: int, sampler: int) -> int:
+    """A future of a token that follows an output embed; consume it with `take_sample`. The sampler
+    moves on even if the future is cancelled.
+    Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.sample(_u32(queue), _u32(embed), _u32(sampler))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def sample_masked(queue: int, embed: int, sampler: int, mask: list[int]) -> int:
+    """As `sample`, among the tokens that a mask allows: bit `t % 32` of word `t / 32` is token `t`.
+    Errors: as `sample`.
+    """
+    try:
+        answer: int = _sample.sample_masked(_u32(queue), _u32(embed), _u32(sampler), _u32s(mask))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
+    """Consumes a ready future of a token: the token, its log-probability, and the most likely tokens,
+    most likely first, with theirs. Log-probabilities are those of the model's own distribution, as
+    in `take_dist`: before temperature, penalties, biases, masks and filters.
+    Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
+    error of what it stood for.
+    """
+    try:
+        answer: tuple[int, float, list[int], list[float]] = _sample.take_sample(_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def embed_sampled(queue: int, sampler: int, position: int, embed: int) -> None:
+    """Embeds the token that a sampler chooses last among the calls so far, at a position, whether it
+    is known already or not: the next steps can be queued before this one has run. If no token could
+    be chosen, this command fails, and what follows it in its queue with it.
+    Errors: `invalid-handle`, `invalid-argument` (nothing was sampled yet), `limit-exceeded`.
+    """
+    try:
+        _sample.embed_sampled(_u32(queue), _u32(sampler), _u32(position), _u32(embed))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# grammar
+
+
+def compile_grammar(model: str, kind: str, text: str) -> int:
+    """Compiles a grammar for a model's tokens; consume the future with `take_grammar`. `kind` is
+    `json-schema` (white space as Python's `json` writes it, unless the schema's `x-guidance` says
+    otherwise), `regex` (Rust's syntax, over the whole text), or `lark` (EBNF in Lark's syntax, with
+    the rule `start`). The same text is compiled once.
+    Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future: `invalid-argument`
+    (the grammar is wrong), `limit-exceeded` (too large or too slow), `unsupported`.
+    """
+    try:
+        answer: int = _grammar.compile_grammar(_text(model), _text(kind), _text(text))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_grammar(future: int) -> int:
+    """Consumes a ready future of a grammar and returns the grammar's handle.
+    Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of what it stood for.
+    """
+    try:
+        answer: int = _grammar.take_grammar(_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def release_grammar(grammar: int) -> None:
+    """Ends a grammar's handle; its matchers go on. Errors: `invalid-handle`."""
+    try:
+        _grammar.release_grammar(_u32(grammar))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def create_matcher(grammar: int) -> int:
+    """A matcher at a grammar's beginning. Errors: `invalid-handle`, `limit-exceeded`."""
+    try:
+        answer: int = _grammar.create_matcher(_u32(grammar))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def destroy_matcher(matcher: int) -> None:
+    """Ends a matcher. Errors: `invalid-handle`."""
+    try:
+        _grammar.destroy_matcher(_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def advance(matcher: int, tokens: list[int]) -> bool:
+    """Consumes tokens, all or none of them, at most 1024; whether the text may end then.
+    Errors: `invalid-handle`, `invalid-argument` (a token that is not allowed), `busy`,
+    `limit-exceeded` (the grammar is too complex).
+    """
+    try:
+        answer: bool = _grammar.advance(_u32(matcher), _u32s(tokens))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def rollback(matcher: int, count: int) -> None:
+    """Takes the last `count` tokens back. Errors: `invalid-handle`, `invalid-argument`, `busy`."""
+    try:
+        _grammar.rollback(_u32(matcher), _u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def count_allowed(matcher: int, tokens: list[int]) -> int:
+    """How many of the tokens, from the first on, `advance` would consume; nothing changes.
+    Errors: `invalid-handle`, `invalid-argument`, `busy`.
+    """
+    try:
+        answer: int = _grammar.count_allowed(_u32(matcher), _u32s(tokens))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def is_accepting(matcher: int) -> bool:
+    """Whether the text may end here. Errors: `invalid-handle`."""
+    try:
+        answer: bool = _grammar.is_accepting(_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def is_finished(matcher: int) -> bool:
+    """Whether the text must end here, or has ended with a stop token. Errors: `invalid-handle`."""
+    try:
+        answer: bool = _grammar.is_finished(_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def grammar_mask(matcher: int) -> list[int]:
+    """The tokens allowed next: bit `t % 32` of word `t / 32` is token `t`. As `sample_masked` takes it.
+    Errors: `invalid-handle`, `busy`, `limit-exceeded` (the grammar is too complex).
+    """
+    try:
+        answer: list[int] = _grammar.grammar_mask(_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def grammar_forced(matcher: int) -> list[int]:
+    """The tokens that follow whatever is chosen, possibly none; they are not consumed.
+    Errors: `invalid-handle`, `busy`.
+    """
+    try:
+        answer: list[int] = _grammar.grammar_forced(_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def sample_constrained(queue: int, embed: int, sampler: int, matcher: int) -> int:
+    """As `sample.sample`, among the tokens that the matcher allows; the matcher then consumes the one
+    chosen by itself, before the future is ready. Consume the future with `sample.take-sample`.
+    Errors: as `sample.sample`, and `busy`.
+    """
+    try:
+        answer: int = _grammar.sample_constrained(_u32(queue), _u32(embed), _u32(sampler), _u32(matcher))
     except Err as error:
         raise PieError(error.value) from None
     return answer
