@@ -10,8 +10,11 @@ from inferlet import _bindings, raw
 from inferlet._loop import done, ready
 from inferlet._pages import addresses, drop, share, spans
 from inferlet.chat import Conversation
+from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator
+from inferlet.grammar import Grammar
+from inferlet.images import append_image
 from inferlet.model import Model
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
@@ -53,6 +56,7 @@ class Context:
         "_pins",
         "_queue",
         "_released",
+        "_samplers",
         "_tokens",
     )
 
@@ -79,6 +83,7 @@ class Context:
         self._hidden = False  # the embed holds the last token's hidden state
         self._in_flight = False  # commands are queued that nobody has seen the end of
         self._input_spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
+        self._samplers: set[int] = set()  # of generations under way
         self._limit = 0  # tokens that the generation under way may reach
         self._chat = Conversation(model)
 
@@ -137,6 +142,19 @@ class Context:
         self._chat.unanswered = False
         return self
 
+    async def image(self, data: bytes) -> None:
+        """Appends an image file, a PNG, JPEG, GIF or BMP, after what is buffered, which it runs.
+
+        It takes as many places as `images.tokens_of` says, and its tokens are -1. Which text a model
+        wants around it is that model's affair.
+
+        Raises:
+            PieError: `unsupported` if the model reads text only, `invalid-argument` if the file can't
+                be decoded (the context is as it was, flushed), `out-of-resources`.
+        """
+        await append_image(self, data)
+        self._chat.unanswered = False
+
     def system(self, message: str) -> Context:
         """Appends a system message in the model's chat format."""
         return self._message("system", message)
@@ -187,25 +205,34 @@ class Context:
 
     def generate(
         self,
-        sampler: Sampler | None = None,
+        sampler: Sampler | DeviceSampler | None = None,
         *,
         max_tokens: int | None = None,
         stop: Iterable[int | str] | None = None,
         seed: int | None = None,
+        grammar: Grammar | None = None,
+        forced: bool = True,
     ) -> Generator:
         """Continues the context.
 
         Args:
-            sampler: how to choose tokens; greedy unless told.
+            sampler: how to choose tokens; greedy unless told. A `Sampler` chooses in the inferlet, a
+                `DeviceSampler` on the server.
             max_tokens: most tokens to generate; up to the model's longest context unless told.
             stop: token ids and strings that end the generation; the model's stop tokens unless told.
                 They are not part of the output.
             seed: makes the choices repeatable; overrides the sampler's.
+            grammar: what the text has to look like; the server then chooses. Generation ends where
+                the grammar does. With too few `max_tokens` the text is cut short.
+            forced: whether tokens that the grammar leaves no choice of are taken without asking the
+                model; it then runs several at once.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read.
         """
-        return Generator(self, sampler or Sampler.argmax(), max_tokens, stop, seed)
+        return Generator(
+            self, sampler or Sampler.argmax(), max_tokens, stop, seed, grammar, forced=forced
+        )
 
     async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
         """The `k` most likely next tokens after all that is filled in.
@@ -330,6 +357,8 @@ class Context:
             raw.dealloc_kvpage(self._queue, spans(pages))
         if self._embed:
             raw.dealloc_emb(self._queue, self._embed)
+        for sampler in list(self._samplers):
+            self._close_sampler(sampler)
         raw.destroy_queue(self._queue)
         self._pages = []
 
@@ -350,17 +379,25 @@ class Context:
 
     def _next_dist(self, k: int) -> int:
         """Runs at most one pending token and asks for the distribution after it."""
+        return raw.get_next_dist(self._queue, self._run_pending(), k)
+
+    async def _submit_and_ask(self, k: int) -> int:
+        return raw.get_next_dist(self._queue, await self._submit_pending(), k)
+
+    def _run_pending(self) -> int:
+        """Runs at most one pending token; the embed of the hidden state after it."""
         if self._pending:
             tokens = self._pending
             self._pending = []
             self._forward(tokens, True)
-        return raw.get_next_dist(self._queue, self._embed[0], k)
+        return self._embed[0]
 
-    async def _submit_and_ask(self, k: int) -> int:
+    async def _submit_pending(self) -> int:
+        """Runs all pending tokens; the embed of the hidden state after them."""
         await self._submit()
         if not self._hidden:
             raise ValueError("nothing to continue from: fill something into the context first")
-        return raw.get_next_dist(self._queue, self._embed[0], k)
+        return self._embed[0]
 
     async def _submit(self) -> None:
         """Queues the pending tokens, in chunks that the model and the embed pool can take."""
@@ -384,12 +421,17 @@ class Context:
             if not last:
                 await done(raw.synchronize(self._queue))
 
-    def _forward(self, tokens: list[int], output: bool) -> None:
+    def _run_embeds(self, embeds: list[int], output: bool) -> None:
+        """Queues embeds that have been written, a span of them, in the place of tokens."""
+        self._forward([UNKNOWN] * embeds[1], output, embeds)
+
+    def _forward(self, tokens: list[int], output: bool, given: list[int] | None = None) -> None:
         """Queues tokens: embed them, run them, keep their keys and values.
 
         Args:
             tokens: what follows the tokens in the pages.
             output: whether the last one's hidden state is wanted.
+            given: span of embeds that hold them already.
         """
         if self._released:
             raise ValueError("the context is released")
@@ -409,12 +451,13 @@ class Context:
             self._embed = [raw.alloc_emb(queue, 1), 1]
         if self._input_spans[0] != filled:
             self._input_spans = (filled, spans(self._pages[:filled]))
-        embeds = self._embed if count == 1 else [raw.alloc_emb(queue, count), count]
+        embeds = given or (self._embed if count == 1 else [raw.alloc_emb(queue, count), count])
         self._in_flight = True
         self._hidden = False
         # The hot path: without the checks and the calls of `raw`.
         try:
-            _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
+            if given is None:
+                _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
             _bindings.forward.forward(
                 queue,
                 self._input_spans[1],
@@ -425,7 +468,7 @@ class Context:
             )
         except _bindings.Err as error:
             raise PieError(error.value) from None
-        if count > 1:
+        if count > 1 and given is None:
             raw.dealloc_emb(queue, embeds)
         self._length = end
         self._tokens += tokens
@@ -497,6 +540,21 @@ class Context:
     def _expect(self, tokens: int) -> None:
         """Notes how far a generation may go."""
         self._limit = self._length + len(self._pending) + tokens
+
+    def _open_sampler(self, parameters: str) -> int:
+        """Makes a sampler on the server, which ends with the context at the latest."""
+        sampler = raw.create_sampler(self._queue, parameters)
+        self._samplers.add(sampler)
+        return sampler
+
+    def _close_sampler(self, sampler: int) -> None:
+        if sampler in self._samplers:
+            self._samplers.remove(sampler)
+            raw.destroy_sampler(self._queue, sampler)
+
+    def _known_tokens(self) -> list[int]:
+        """All tokens of the context that are known."""
+        return [token for token in self._tokens + self._pending if token != UNKNOWN]
 
     def _before(self) -> list[int]:
         """The known tokens before the next one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import AsyncIterator, Iterable
 from random import Random
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING
 from inferlet import raw
 from inferlet._loop import ready
 from inferlet._stream import StopStrings, TextDecoder
+from inferlet.device import Choice, DeviceRun, DeviceSampler
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 if TYPE_CHECKING:
     from inferlet.context import Context
+    from inferlet.grammar import Grammar
 
 
 class Generator:
@@ -34,9 +37,13 @@ class Generator:
         "_count",
         "_ctx",
         "_decoder",
+        "_device",
         "_done",
+        "_forced",
+        "_grammar",
         "_max_tokens",
         "_random",
+        "_run",
         "_sampler",
         "_size",
         "_started",
@@ -47,18 +54,34 @@ class Generator:
     def __init__(
         self,
         ctx: Context,
-        sampler: Sampler,
+        sampler: Sampler | DeviceSampler,
         max_tokens: int | None,
         stop: Iterable[int | str] | None,
         seed: int | None,
+        grammar: Grammar | None = None,
+        *,
+        forced: bool = True,
     ) -> None:
         if max_tokens is not None and max_tokens < 0:
             raise ValueError(f"max_tokens {max_tokens} is negative")
         self._ctx = ctx
-        self._sampler = sampler
-        self._size = sampler.size
+        if seed is not None:
+            sampler = sampler.seeded(seed)
+        # The server chooses, or the inferlet does, from what the server sends.
+        self._device: DeviceSampler | None = None
+        self._sampler = Sampler.argmax()
+        if isinstance(sampler, DeviceSampler):
+            self._device = sampler
+        elif grammar is not None:
+            self._device = sampler.on_device()
+        else:
+            self._sampler = sampler
+        self._run: DeviceRun | None = None  # of the server's choices, from the first step on
+        self._grammar = grammar
+        self._forced = forced
+        self._size = self._sampler.size
         self._max_tokens = max_tokens
-        self._random = Random(sampler.seed if seed is None else seed)
+        self._random = Random(self._sampler.seed)
         self._count = 0
         self._started = False
         self._done = False
@@ -94,6 +117,13 @@ class Generator:
         """Whether nothing more comes."""
         return self._done
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text so far satisfies the grammar; always true without one."""
+        if self._grammar is None:
+            return True
+        return self._run is not None and self._run.is_complete
+
     # Reading
 
     async def collect_tokens(self) -> list[int]:
@@ -125,6 +155,7 @@ class Generator:
 
     async def __anext__(self) -> GenStep:
         self._start()
+        await self._prepare()
         if self._done:
             raise StopAsyncIteration
         return GenStep(self)
@@ -135,14 +166,40 @@ class Generator:
         """Continues with tokens chosen by the program, as if they had been sampled.
 
         Returns those before a stop token and within `max_tokens`.
+
+        Raises:
+            ValueError: if the grammar does not allow one of them, or before the first step if the
+                server chooses.
         """
         self._start()
+        if self._device is not None:
+            return self._accept_for_device(list(array("I", tokens)))
         accepted = []
         for token in array("I", tokens):
             if not self._take(token):
                 break
             accepted.append(token)
         return accepted
+
+    def _accept_for_device(self, tokens: list[int]) -> list[int]:
+        if self._run is None:
+            raise ValueError("accept tokens in a step: `async for step in generator`")
+        stop = next(
+            (i for i, token in enumerate(tokens) if token in self._stop_tokens), len(tokens)
+        )
+        wanted = tokens[: min(stop, (self._max_tokens or 0) - self._count)]
+        self._run.check(wanted)
+        accepted = [token for token in tokens if self._take(token)]
+        self._run.note(accepted)
+        return accepted
+
+    async def _prepare(self) -> None:
+        """Makes the server's sampler, and compiles the grammar."""
+        if self._device is None or self._run is not None or self._done:
+            return
+        grammar, ctx = self._grammar, self._ctx
+        matcher = None if grammar is None else await grammar.matcher(ctx.model)
+        self._run = DeviceRun(ctx, self._device, matcher, forced=self._forced)
 
     def _start(self) -> None:
         if self._started:
@@ -169,11 +226,26 @@ class Generator:
                 self._decoder = self._make_decoder()
         if self._done:
             return None
-        tokens, probabilities = await self._ask(self._size)
-        token = self._sampler.choose(tokens, probabilities, self._random)
+        if self._device is None:
+            tokens, probabilities = await self._ask(self._size)
+            token = self._sampler.choose(tokens, probabilities, self._random)
+        else:
+            choice = await self._choose_on_device()
+            if choice is None:
+                return None
+            token = choice.token
         if not self._take(token):
             return None
         return token, self._text_of(token)
+
+    async def _choose_on_device(self) -> Choice | None:
+        """The server's choice, or None at the grammar's end."""
+        await self._prepare()
+        assert self._run is not None
+        choice = await self._run.choose()
+        if choice is None:
+            self._done = True
+        return choice
 
     async def _ask(self, k: int) -> tuple[list[int], list[float]]:
         ctx = self._ctx
@@ -223,15 +295,24 @@ class Generator:
 class Output:
     """What a step gave: its tokens (none, if a stop token came) and the text they complete."""
 
-    __slots__ = ("_distribution", "text", "tokens")
+    __slots__ = ("_distribution", "logprob", "text", "tokens")
 
-    def __init__(self, tokens: list[int], text: str, distribution: Distribution) -> None:
+    def __init__(
+        self,
+        tokens: list[int],
+        text: str,
+        distribution: Distribution,
+        logprob: float | None = None,
+    ) -> None:
         self.tokens = tokens
         self.text = text  # empty unless the generator has stop strings
         self._distribution = distribution
+        # The token's log-probability at temperature 1, if the server chose it from a distribution.
+        self.logprob = logprob
 
     def distribution(self) -> Distribution:
-        """The distribution that the token was chosen from, as much of it as the sampler looked at."""
+        """The model's distribution, as much of it as the sampler looked at; on the server, as much as
+        its `logprobs` asked for."""
         return self._distribution
 
 
@@ -246,11 +327,26 @@ class GenStep:
     async def execute(self) -> Output:
         """Runs the model, samples a token, and appends it to the context."""
         generator = self._generator
+        if generator._device is not None:
+            return await self._execute_on_device(generator)
         tokens, probabilities = await generator._ask(generator._size)
         token = generator._sampler.choose(tokens, probabilities, generator._random)
         accepted = generator.accept([token])
         text = generator._text_of(token) if accepted else ""
         return Output(accepted, text, Distribution(tokens, probabilities))
+
+    async def _execute_on_device(self, generator: Generator) -> Output:
+        choice = await generator._choose_on_device()
+        if choice is None:
+            return Output([], "", Distribution([], []))
+        taken = generator._take(choice.token)
+        chances = [math.exp(logprob) for logprob in choice.top_logprobs]
+        return Output(
+            [choice.token] if taken else [],
+            generator._text_of(choice.token) if taken else "",
+            Distribution(choice.top_tokens, chances),
+            choice.logprob,
+        )
 
     async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
         """Runs the model and returns the `k` most likely tokens, without choosing.

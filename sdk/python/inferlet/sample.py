@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import neg
 from random import Random
+from typing import Any
+
+from inferlet.device import DeviceSampler
 
 DISTRIBUTION_SIZE = 256  # most likely tokens that a sampler looks at
 NEGLIGIBLE = 1e-7  # weight, relative to the most likely token's, below which a token is left out
@@ -74,6 +77,21 @@ class Sampler:
     def seeded(self, seed: int | None) -> Sampler:
         """The same sampler with another seed."""
         return replace(self, seed=seed)
+
+    def on_device(self, **more: Any) -> DeviceSampler:
+        """The same choice, made by the server among the whole vocabulary.
+
+        Args:
+            more: other fields of `DeviceSampler`, such as `repetition_penalty` and `logprobs`.
+        """
+        facts = {
+            "temperature": self.temperature,
+            "top_k": self.k or 0,
+            "top_p": self.p,
+            "min_p": self.minimum,
+            "seed": self.seed,
+        }
+        return DeviceSampler(**(facts | more))
 
     @property
     def size(self) -> int:

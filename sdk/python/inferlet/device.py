@@ -1,0 +1,167 @@
+"""Tokens chosen where the model runs: the server sends a token instead of a distribution."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from inferlet import raw
+from inferlet._loop import ready
+from inferlet.errors import PieError
+
+if TYPE_CHECKING:
+    from inferlet.context import Context
+    from inferlet.grammar import Matcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSampler:
+    """How the server chooses a token, among the whole vocabulary.
+
+    The order: penalties, bias, grammar, temperature, top-k, top-p, min-p. The contract's
+    `create-sampler` says what each of them does.
+    """
+
+    temperature: float = 1.0  # 0 takes the most likely token
+    top_k: int = 0  # 0 is all
+    top_p: float = 1.0
+    min_p: float = 0.0  # share of the most likely token's probability that a token must have
+    repetition_penalty: float = 1.0  # of tokens in the prompt and generated
+    presence_penalty: float = 0.0  # of generated tokens, once
+    frequency_penalty: float = 0.0  # of generated tokens, each time
+    logit_bias: Mapping[int, float | None] = field(default_factory=dict)  # None rules a token out
+    logprobs: int = 0  # how many of the most likely tokens each step tells besides
+    seed: int | None = None  # same seed, same tokens; drawn by the server unless told
+
+    def seeded(self, seed: int | None) -> DeviceSampler:
+        """The same sampler with another seed."""
+        return replace(self, seed=seed)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has a penalty, and so has to know which tokens there have been."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+        )
+
+    def to_json(self) -> str:
+        """The parameters as the contract wants them."""
+        return json.dumps(
+            {
+                "temperature": self.temperature,
+                "top_k": self.top_k,
+                "top_p": self.top_p,
+                "min_p": self.min_p,
+                "repetition_penalty": self.repetition_penalty,
+                "presence_penalty": self.presence_penalty,
+                "frequency_penalty": self.frequency_penalty,
+                "logit_bias": {str(token): bias for token, bias in self.logit_bias.items()},
+                "logprobs": self.logprobs,
+                "seed": self.seed,
+            }
+        )
+
+
+class Choice(NamedTuple):
+    """A token that the server chose."""
+
+    token: int
+    logprob: float | None  # in the model's own distribution; None for a forced token
+    top_tokens: list[int]
+    top_logprobs: list[float]
+
+
+class DeviceRun:
+    """A device sampler at work on one context, within a grammar if there is one."""
+
+    __slots__ = ("_counts", "_ctx", "_forced", "_handle", "_matcher", "_waiting")
+
+    def __init__(
+        self, ctx: Context, sampler: DeviceSampler, matcher: Matcher | None, *, forced: bool
+    ) -> None:
+        """Tells a new sampler of the context's tokens.
+
+        Raises:
+            PieError: `invalid-argument` for wrong parameters, `unsupported`, `out-of-resources`.
+        """
+        self._ctx = ctx
+        self._counts = sampler.counts
+        self._matcher = matcher
+        self._forced = forced
+        self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
+        self._handle = ctx._open_sampler(sampler.to_json())
+        if self._counts:
+            raw.feed_sampler(ctx._queue, self._handle, ctx._known_tokens(), False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text may end here: always, without a grammar."""
+        return self._matcher is None or self._matcher.is_accepting
+
+    async def choose(self) -> Choice | None:
+        """The next token, or None if the grammar has come to its end."""
+        matcher = self._matcher
+        if matcher is not None:
+            if self._force(matcher):
+                return Choice(self._waiting.popleft(), None, [], [])
+            if matcher.is_finished:
+                return None
+        ctx = self._ctx
+        embed = ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
+        if matcher is None:
+            future = raw.sample(ctx._queue, embed, self._handle)
+        else:
+            future = raw.sample_constrained(ctx._queue, embed, self._handle, matcher.handle)
+        await ready(future)
+        choice = Choice(*raw.take_sample(future))
+        ctx._completed()
+        return choice
+
+    def _force(self, matcher: Matcher) -> bool:
+        """Whether a forced token waits; asks the grammar for more of them."""
+        if not self._waiting and self._forced:
+            tokens = matcher.forced()
+            if tokens:
+                matcher.advance(tokens)
+                self._feed(tokens)
+                self._waiting.extend(tokens)
+        return bool(self._waiting)
+
+    def check(self, tokens: Sequence[int]) -> None:
+        """Refuses tokens of the program's own that the grammar does not allow.
+
+        Raises:
+            ValueError: if one is not allowed.
+        """
+        if self._matcher is None:
+            return
+        allowed = self._matcher.count_allowed(tokens)
+        if allowed < len(tokens):
+            raise ValueError(f"the grammar does not allow token {tokens[allowed]} here")
+
+    def note(self, tokens: Sequence[int]) -> None:
+        """Takes in tokens of the program's own choice, after `check`."""
+        if self._matcher is not None:
+            self._matcher.advance(tokens)
+        self._feed(tokens)
+
+    def _feed(self, tokens: Sequence[int]) -> None:
+        if self._counts:
+            raw.feed_sampler(self._ctx._queue, self._handle, list(tokens), True)
+
+    def close(self) -> None:
+        """Gives the sampler and the matcher back. A second call does nothing."""
+        self._ctx._close_sampler(self._handle)
+        if self._matcher is not None:
+            self._matcher.close()
+
+    def __del__(self) -> None:
+        # Half made, or gone with its context or its worker.
+        with suppress(AttributeError, PieError):
+            self.close()

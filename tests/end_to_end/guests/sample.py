@@ -1,0 +1,110 @@
+"""Tokens chosen by the server, in several ways; the first argument says which, the second is JSON."""
+
+import json
+
+from inferlet import Context, DeviceSampler, Model, PieError, raw
+from inferlet._pages import spans
+
+
+async def generate(given: dict) -> dict:
+    """Generates with the parameters given, after a prompt filled in two parts."""
+    context = Context(Model.load())
+    tokens = given["tokens"]
+    split = given.get("split", 0)
+    if split:
+        context.append(tokens[:split])
+        await context.flush()
+    context.append(tokens[split:])
+    sampler = DeviceSampler(**given.get("sampler", {}))
+    generator = context.generate(sampler, max_tokens=given["count"], stop=[])
+    out, logprobs, tops = [], [], []
+    async for step in generator:
+        output = await step.execute()
+        out += output.tokens
+        logprobs.append(output.logprob)
+        top = output.distribution()
+        tops.append(list(zip(top.tokens, top.probabilities, strict=True)))
+    return {"tokens": out, "logprobs": logprobs, "tops": tops}
+
+
+async def ahead(given: dict) -> dict:
+    """Queues all steps before the first token is known, and then drops the last ones."""
+    tokens, count, wasted = given["tokens"], given["count"], given["wasted"]
+    model = raw.available_models()[0]
+    size = json.loads(raw.model_info(model))["page_size"]
+    q = raw.create_queue(model)
+    n = len(tokens)
+    need = -(-(n + count) // size)
+    first = raw.alloc_kvpage(q, need)
+    pages = list(range(first, first + need))
+    inputs, embed = raw.alloc_emb(q, n), raw.alloc_emb(q, 1)
+    sampler = raw.create_sampler(q, json.dumps(given["sampler"]))
+    raw.embed_txt(q, tokens, [0, n], [inputs, n])
+    raw.forward(q, [], [inputs, n], spans(pages), [embed, 1], [])
+    futures = [raw.sample(q, embed, sampler)]
+    for i in range(count - 1):
+        raw.embed_sampled(q, sampler, n + i, embed)
+        raw.forward(q, spans(pages), [embed, 1], spans(pages), [embed, 1], [])
+        futures.append(raw.sample(q, embed, sampler))
+    chosen = []
+    for future in futures:
+        raw.wait([future])
+        chosen.append(raw.take_sample(future)[0])
+    # The last token was never run. Drop some more, and run others in their place.
+    kept = n + count - 1 - wasted
+    used = [min(size, max(0, kept - i * size)) for i in range(need)]
+    raw.truncate_kvpage(q, spans(pages), used)
+    assert raw.kvpage_used(q, spans(pages)) == used
+    again = []
+    for position in range(kept, kept + wasted):
+        raw.embed_txt(q, [chosen[position - n]], [position, 1], [embed, 1])
+        raw.forward(q, spans(pages), [embed, 1], spans(pages), [embed, 1], [])
+        future = raw.get_next_dist(q, embed, 1)
+        raw.wait([future])
+        again += raw.take_dist(future)[0]
+    return {"tokens": chosen, "again": again}
+
+
+async def errors(given: dict) -> list:
+    """The errors of wrong calls, by the code and text of each; then a right one."""
+    model = Model.load()
+    context = Context(model)
+    context.append([5, 6, 7])
+    await context.distribution(1)
+    q, embed = context._queue, context._embed[0]
+    spare = raw.alloc_emb(q, 1)
+    texts = []
+    for parameters in given["parameters"]:
+        try:
+            raw.create_sampler(q, parameters)
+            texts.append("accepted")
+        except PieError as error:
+            texts.append(str(error))
+    never = json.dumps({"logit_bias": {str(t): None for t in range(model.vocab_size)}})
+    for sampler in (raw.create_sampler(q, never), raw.create_sampler(q, "")):
+        if len(texts) == len(given["parameters"]):
+            future = raw.sample(q, embed, sampler)
+        else:
+            future = raw.sample_masked(q, embed, sampler, [0] * -(-model.vocab_size // 32))
+        raw.embed_sampled(q, sampler, 3, spare)
+        raw.wait([future])
+        try:
+            raw.take_sample(future)
+        except PieError as error:
+            texts.append(str(error))
+        done = raw.synchronize(q)
+        raw.wait([done])
+        try:
+            raw.take(done)
+        except PieError as error:
+            texts.append(str(error))
+    generator = context.generate(DeviceSampler(temperature=0), max_tokens=3, stop=[])
+    return [*texts, await generator.collect_tokens()]
+
+
+async def main(args: list[str]) -> str:
+    """Runs what the first argument names."""
+    given = json.loads(args[1])
+    return json.dumps(
+        await {"generate": generate, "ahead": ahead, "errors": errors}[args[0]](given)
+    )

@@ -1,0 +1,131 @@
+"""Tokens chosen by the worker: repeatable, ahead of the host, with log-probabilities, and wrong use."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+from servers import Server
+
+pytestmark = pytest.mark.slow
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    return random.Random(seed).choices(range(3, 300), k=length)
+
+
+def run_all(server: Server, guests: Path, mode: str, jobs: list[dict[str, Any]]) -> list[Any]:
+    with server.client() as client:
+        program = client.upload(guests / "sample.py")
+        instances = [client.launch(program, [mode, json.dumps(job)]) for job in jobs]
+        return [json.loads(instance.result()) for instance in instances]
+
+
+def test_greedy_and_its_log_probabilities(server: Server, checkpoint: Path, guests: Path) -> None:
+    tokens = prompt(20, 1)
+    sampler = {"temperature": 0, "logprobs": 4}
+    [answer] = run_all(
+        server, guests, "generate", [{"tokens": tokens, "count": 8, "sampler": sampler}]
+    )
+    assert answer["tokens"] == reference.greedy(checkpoint, tokens, 8)
+    for i, (token, logprob, top) in enumerate(
+        zip(answer["tokens"], answer["logprobs"], answer["tops"], strict=True)
+    ):
+        exact = reference.probabilities(checkpoint, tokens + answer["tokens"][:i])
+        assert math.isclose(logprob, math.log(exact[token]), abs_tol=1e-4)
+        best, order = exact.sort(descending=True)
+        assert [t for t, _ in top] == order[:4].tolist()
+        for (_, ours), theirs in zip(top, best, strict=False):
+            assert math.isclose(ours, float(theirs), rel_tol=1e-3)
+
+
+def test_the_same_seed_gives_the_same_tokens_alone_and_among_others(
+    server: Server, guests: Path
+) -> None:
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 1.3},
+        {"temperature": 0.9, "top_p": 0.9},
+        {"temperature": 1.5, "top_k": 20, "frequency_penalty": 0.4},
+        {"min_p": 0.02, "repetition_penalty": 1.2},
+    ]
+    jobs = [
+        {"tokens": prompt(10 + 7 * i, i), "count": 16, "sampler": {**kind, "seed": 1000 + i}}
+        for i, kind in enumerate(kinds)
+    ]
+    alone = [run_all(server, guests, "generate", [job])[0]["tokens"] for job in jobs]
+    crowd = [
+        {"tokens": prompt(3 + i, 50 + i), "count": 12, "sampler": {"temperature": 2, "top_p": 0.8}}
+        for i in range(12)
+    ]
+    split = [{**job, "split": 1 + 3 * i} for i, job in enumerate(jobs)]
+    answers = run_all(server, guests, "generate", [*crowd, *split])
+    assert [answer["tokens"] for answer in answers[12:]] == alone
+    assert len({tuple(answer["tokens"]) for answer in answers[:12]}) == 12
+
+
+def test_steps_queued_before_their_tokens_are_known(
+    server: Server, checkpoint: Path, guests: Path
+) -> None:
+    jobs = [
+        {"tokens": prompt(4 + 5 * i, i), "count": 20, "wasted": i, "sampler": {"temperature": 0}}
+        for i in range(4)
+    ]
+    for job, answer in zip(jobs, run_all(server, guests, "ahead", jobs), strict=True):
+        expected = reference.greedy(checkpoint, job["tokens"], 20)
+        assert answer["tokens"] == expected
+        assert answer["again"] == expected[20 - job["wasted"] :]
+    # By chance, and counting its own tokens, too, it is as one step at a time.
+    sampler = {"temperature": 1.4, "seed": 7, "presence_penalty": 1.0}
+    job = {"tokens": prompt(9, 9), "count": 24, "wasted": 0, "sampler": sampler}
+    assert (
+        run_all(server, guests, "ahead", [job])[0]["tokens"]
+        == run_all(server, guests, "generate", [job])[0]["tokens"]
+    )
+
+
+def test_penalties_keep_tokens_apart(server: Server, guests: Path) -> None:
+    job = {"tokens": prompt(5, 3), "count": 60}
+    strong = {**job, "sampler": {"temperature": 0, "presence_penalty": 1000}}
+    [answer] = run_all(server, guests, "generate", [strong])
+    assert len(set(answer["tokens"])) == 60
+
+
+def test_wrong_parameters_and_nothing_to_choose(
+    server: Server, checkpoint: Path, guests: Path
+) -> None:
+    wrong = {
+        '{"temperature": NaN}': "temperature",
+        '{"temperature": Infinity}': "temperature",
+        '{"temperature": -1}': "temperature",
+        '{"top_p": 1.5}': "top_p",
+        '{"top_k": -1}': "top_k",
+        '{"top_k": 1.5}': "top_k",
+        '{"min_p": "a"}': "min_p",
+        '{"repetition_penalty": 0}': "repetition_penalty",
+        '{"presence_penalty": 1e300}': "presence_penalty",
+        '{"seed": 18446744073709551616}': "seed",
+        '{"seed": -1}': "seed",
+        '{"logprobs": 257}': "logprobs",
+        '{"logit_bias": {"5": NaN}}': "logit_bias",
+        '{"logit_bias": {"5": Infinity}}': "logit_bias",
+        '{"logit_bias": {"-1": 0}}': "logit_bias",
+        '{"logit_bias": {"999999": 0}}': "outside the vocabulary",
+        '{"temprature": 1}': "temprature",
+        "[]": "object",
+        "{": "JSON",
+    }
+    fine = ["", "{}", '{"top_k": 2147483647, "top_p": 0, "logit_bias": {"5": -Infinity}}']
+    [answer] = run_all(server, guests, "errors", [{"parameters": [*wrong, *fine]}])
+    for text, word in zip(answer, wrong.values(), strict=False):
+        assert text.startswith("invalid-argument: sampler parameters"), text
+        assert word in text
+    assert answer[len(wrong) : -5] == ["accepted"] * len(fine)
+    for sampled, dependant in (answer[-5:-3], answer[-3:-1]):
+        assert sampled.startswith("invalid-argument: every token is ruled out")
+        assert dependant.startswith("failed-dependency: the sampler's last sample failed")
+    assert answer[-1] == reference.greedy(checkpoint, [5, 6, 7], 3)
