@@ -192,6 +192,16 @@ def test_a_disk_that_is_full_fails_the_operations_and_not_the_store(tmp_path: Pa
     database.close()
 
 
+def test_a_key_that_is_no_text_any_more_fails_the_operation_only(tmp_path: Path) -> None:
+    database = Database(tmp_path / "s", StoreConfig())
+    database.run([put("a", b"1")])
+    database._sql.execute("UPDATE entries SET key = x'ff'")
+    database._sql.execute("INSERT INTO entries (user, key, value) VALUES ('ann', x'61ff', x'')")
+    assert told(database.run([ListKeys("ann", "", "", 10)])[0]) == "internal"
+    assert database.run([put("b", b"2"), Get("ann", "b")]) == [None, b"2"]
+    database.close()
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -139,7 +139,7 @@ class Database:
                 if read > READ_BYTES:
                     break
             self._sql.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:  # ValueError: what is no UTF-8 any more
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
             # Nothing of it happened. A full disk or a failing one is the operator's to mend.
