@@ -15,7 +15,7 @@ Run it with `pie-py run FILE.py`. `Context` and `Generator` cover most programs;
 contract itself. Tasks of asyncio run concurrently, and their commands are batched together.
 """
 
-from inferlet import chat, http, mcp, messaging, raw, runtime, session, store
+from inferlet import chat, http, images, mcp, messaging, raw, runtime, session, store
 from inferlet._loop import ready
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
@@ -41,6 +41,7 @@ __all__ = [
     "Tokenizer",
     "chat",
     "http",
+    "images",
     "mcp",
     "messaging",
     "raw",

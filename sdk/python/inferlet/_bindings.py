@@ -28,6 +28,7 @@ try:
         forward,
         grammar,
         http,
+        input_image,
         input_text,
         mcp,
         messaging,
@@ -49,7 +50,7 @@ except ImportError:
 
     allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
     http = mcp = messaging = store = _Absent()
-    grammar = sample = _Absent()
+    grammar = input_image = sample = _Absent()
     INSIDE = False
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "forward",
     "grammar",
     "http",
+    "input_image",
     "input_text",
     "mcp",
     "messaging",

@@ -21,6 +21,7 @@ from inferlet._bindings import allocate as _allocate
 from inferlet._bindings import forward as _forward
 from inferlet._bindings import grammar as _grammar
 from inferlet._bindings import http as _http
+from inferlet._bindings import input_image as _input_image
 from inferlet._bindings import input_text as _input_text
 from inferlet._bindings import mcp as _mcp
 from inferlet._bindings import messaging as _messaging
@@ -858,6 +859,44 @@ def embed_txt(queue: int, tokens: list[int], positions: list[int], embeds: list[
         raise PieError(error.value) from None
 
 
+# input-image
+
+
+def num_embs_needed(model: str, width: int, height: int) -> int:
+    """How many embeds an image of so many pixels takes.
+    Errors: `unknown-model`, `unsupported` (the model reads text only), `invalid-argument` (no
+    pixels, or one side more than 200 times the other), `limit-exceeded` (too many pixels).
+    """
+    try:
+        answer: int = _input_image.num_embs_needed(_text(model), _u32(width), _u32(height))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def image_size(image: bytes) -> tuple[int, int]:
+    """Width and height of an image file, a PNG, JPEG, GIF or BMP, as it is to be looked at.
+    Errors: `invalid-argument` (no image).
+    """
+    try:
+        answer: tuple[int, int] = _input_image.image_size(_bytes(image))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def embed_img(queue: int, image: bytes, positions: list[int], embeds: list[int]) -> None:
+    """Embeds an image file; of an animation, the first frame. There are as many positions (spans, as
+    of `embed_txt`) and embeds as `num_embs_needed` says. What is wrong beyond the file's header
+    fails the command when it runs: `invalid-argument`, of the next `synchronize`.
+    Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        _input_image.embed_img(_u32(queue), _bytes(image), _u32s(positions), _u32s(embeds))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
 # tokenize
 
 
@@ -1171,7 +1210,9 @@ def sample_constrained(queue: int, embed: int, sampler: int, matcher: int) -> in
     Errors: as `sample.sample`, and `busy`.
     """
     try:
-        answer: int = _grammar.sample_constrained(_u32(queue), _u32(embed), _u32(sampler), _u32(matcher))
+        answer: int = _grammar.sample_constrained(
+            _u32(queue), _u32(embed), _u32(sampler), _u32(matcher)
+        )
     except Err as error:
         raise PieError(error.value) from None
     return answer
