@@ -109,6 +109,8 @@ class HttpConfig(_Section):
     allow: tuple[str, ...] = ()
     # Addresses that may be reached though they are not public (private, loopback, ...).
     allow_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    # Addresses that may not be reached though they are public.
+    deny_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     timeout_seconds: PositiveFloat = 60.0  # from the request to the body's end, unless told
     max_timeout_seconds: PositiveFloat = 600.0  # the most that a program may ask for
     connect_seconds: PositiveFloat = 10.0

@@ -32,6 +32,29 @@ def model_options(function: Function) -> Function:
             "--page-size", type=click.Choice(["8", "16", "24", "32"]), help="Tokens a page."
         ),
         click.option(
+            "--mcp",
+            "mcp_servers",
+            multiple=True,
+            metavar="NAME=COMMAND",
+            help="An MCP server whose tools inferlets may call: a command, or a URL. Repeatable.",
+        ),
+        click.option(
+            "--allow-http-network",
+            "http_networks",
+            multiple=True,
+            metavar="NETWORK",
+            help="Addresses that HTTP requests may go to though they are not public, as 10.0.0.0/8."
+            " Repeatable.",
+        ),
+        click.option(
+            "--allow-http",
+            "http_hosts",
+            multiple=True,
+            metavar="HOST[:PORT]",
+            help="A host that inferlets may send HTTP requests to: a name, *.NAME, an address, or *;"
+            " ports 80 and 443, or PORT, or :* for any. None unless told. Repeatable.",
+        ),
+        click.option(
             "--model",
             "models",
             multiple=True,
@@ -57,6 +80,9 @@ def server_config(
     policy: str | None,
     threads: int | None,
     max_instances: int | None,
+    http_hosts: tuple[str, ...] = (),
+    http_networks: tuple[str, ...] = (),
+    mcp_servers: tuple[str, ...] = (),
     **model_fields: Any,
 ) -> Any:
     """Builds a ServerConfig: defaults, then the file, then the environment, then the options.
@@ -95,6 +121,8 @@ def server_config(
             ("worker_threads", threads),
             ("max_instances", max_instances),
             ("scheduler", None if policy is None else {"policy": policy}),
+            ("http", _http_fields(http_hosts, http_networks)),
+            ("mcp", {"servers": dict(map(_mcp_server, mcp_servers))} if mcp_servers else None),
         )
         if value is not None
     }
@@ -118,3 +146,29 @@ def server_config(
     except tomllib.TOMLDecodeError as error:
         raise click.UsageError(f"{file}: {error}") from None
     return config
+
+
+def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, Any] | None:
+    """Fields of `HttpConfig`; None without options."""
+    fields = {"allow": hosts, "allow_networks": networks}
+    return {name: values for name, values in fields.items() if values} or None
+
+
+def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and fields of `McpServerConfig` of NAME=COMMAND or NAME=URL.
+
+    Raises:
+        click.UsageError: if it is neither.
+    """
+    import shlex
+
+    name, _, what = text.partition("=")
+    try:
+        words = shlex.split(what)
+    except ValueError as error:
+        raise click.UsageError(f"--mcp {text!r}: {error}") from None
+    if not name or not words:
+        raise click.UsageError(f"--mcp {text!r} is not NAME=COMMAND or NAME=URL")
+    if what.startswith(("http://", "https://")):
+        return name, {"url": what}
+    return name, {"command": words[0], "args": words[1:]}

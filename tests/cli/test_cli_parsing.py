@@ -183,3 +183,44 @@ def test_keys(tmp_path: Path) -> None:
     assert "has a key already" in again.stderr
     assert invoke("keys", "remove", "ann", *data).exit_code == 0
     assert invoke("keys", "list", *data).stdout == ""
+
+
+def test_options_of_http_and_mcp(tmp_path: Path) -> None:
+    fields: dict[str, object] = {"endpoint": None, "file": None, "models": (), "policy": None}
+    fields |= {"threads": None, "max_instances": None}
+    config = server_config(
+        http_hosts=("example.com", "*.example.org:*"),
+        http_networks=("10.0.0.0/8",),
+        mcp_servers=("files=python 'my server.py' --root /", "far=https://example.com/mcp"),
+        **fields,  # type: ignore[arg-type]
+    )
+    assert config.http.allow == ("example.com", "*.example.org:*")
+    assert [str(network) for network in config.http.allow_networks] == ["10.0.0.0/8"]
+    files, far = config.mcp.servers["files"], config.mcp.servers["far"]
+    assert (files.command, files.args) == ("python", ("my server.py", "--root", "/"))
+    assert far.url == "https://example.com/mcp"
+    file = tmp_path / "pie.toml"
+    file.write_text(
+        "[http]\nallow = ['a.example']\nredirects = 1\n[mcp.servers.x]\ncommand = 'x'\n"
+    )
+    config = server_config(http_hosts=("b.example",), **{**fields, "file": file})  # type: ignore[arg-type]
+    assert config.http.allow == ("b.example",), "options win"
+    assert config.http.redirects == 1
+    assert config.mcp.servers["x"].command == "x"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--allow-http", "http://example.com/"), "a rule is HOST"),
+        (("--allow-http-network", "10.0.0.1/8"), "http.allow_networks"),
+        (("--mcp", "nothing"), "NAME=COMMAND"),
+        (("--mcp", "x="), "NAME=COMMAND"),
+        (("--mcp", "x='"), "No closing quotation"),
+        (("--mcp", "a b=x"), "a name has"),
+    ],
+)
+def test_wrong_options_of_http_and_mcp(args: tuple[str, ...], told: str) -> None:
+    result = invoke("serve", *args)
+    assert result.exit_code == 2
+    assert told in result.output

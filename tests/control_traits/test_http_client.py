@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from web_servers import Asked, Caller, always, browser, echo, packed, reply
 
 from pie_control.errors import ApiError
@@ -470,4 +472,64 @@ def test_certificates_are_verified_for_the_name(
     run(main)
     trusted = True
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    run(main)
+
+
+PIECES = st.sampled_from(
+    [
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 302 Found\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 101 X\r\n\r\n",
+        b"HTTP/1.0 204\r\n",
+        b"Content-Length: 5\r\n",
+        b"Content-Length: -1\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Content-Encoding: gzip\r\n",
+        b"Location: /again\r\n",
+        b"Location: http://[::1/\r\n",
+        b"Connection: close\r\n",
+        b"A: \xff\r\n",
+        b"\r\n",
+        b"5\r\nhello\r\n0\r\n\r\n",
+        b"hello",
+        b"ffffffffffffffffffff\r\n",
+        gzip.compress(b"hello"),
+        b"\0",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(answer=st.lists(PIECES | st.binary(max_size=20), max_size=8))
+def test_any_bytes_are_an_answer_or_an_error(answer: list[bytes]) -> None:
+    async def send(stream: trio.SocketStream, asked: Asked) -> None:
+        for piece in answer:
+            await stream.send_all(piece)
+        await stream.aclose()
+
+    async def main() -> None:
+        async with browser() as b:
+            web, good = await b.web(send), await b.web()
+            try:
+                got = await b.fetch(web.url, timeout_ms=5000)
+            except ApiError as error:
+                assert error.code in ("remote-failed", "limit-exceeded")  # noqa: PT017
+            else:
+                assert 100 <= got.status < 600
+            assert (await b.fetch(good.url)).status == 200
+            await b.until_idle(web)
+
+    run(main)
+
+
+def test_bodies_do_not_stay_in_memory_with_their_handles() -> None:
+    async def main() -> None:
+        async with browser(bodies=10_000) as b:
+            web = await b.web()
+            _, _, body = await b.head(web.url, method="POST", body=b"x" * 1000)
+            await b.rest(body)
+            exchange = b.client._shares[b.caller].bodies[body]  # type: ignore[index]
+            assert not exchange._request.body
+
     run(main)

@@ -68,6 +68,15 @@ def test_an_allowed_range_does_not_allow_what_hides_in_it() -> None:
         policy.check_address("h", 80, ipaddress.ip_address("64:ff9b::a00:1"))
 
 
+def test_denied_ranges_win() -> None:
+    networks = {"deny_networks": ("8.8.0.0/16",), "allow_networks": ("64:ff9b::/96",)}
+    policy = HttpPolicy(HttpConfig(allow=("*", "8.8.8.8"), **networks))  # type: ignore[arg-type]
+    policy.check_address("h", 80, ipaddress.ip_address("8.7.8.8"))
+    for address in ("8.8.8.8", "64:ff9b::808:808"):
+        with pytest.raises(ApiError, match=r"permission-denied: h is 8\.8\.8\.8.*deny_networks"):
+            policy.check_address("h", 80, ipaddress.ip_address(address))
+
+
 @given(st.ip_addresses(v=4))
 def test_transition_forms_never_hide_an_address(address: ipaddress.IPv4Address) -> None:
     number = int(address)

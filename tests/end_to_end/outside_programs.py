@@ -56,6 +56,17 @@ class _Pages(BaseHTTPRequestHandler):
                 self.send_header("Location", "http://10.0.0.1/")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
+            case "/lines":
+                self.answer("one\r\n\ntwo\ngröße".encode())
+            case "/latin":
+                self.answer("größe".encode("latin-1"), "text/plain; charset=ISO-8859-1")
+            case "/missing":
+                self.send_error(404)
+            case "/cookies":
+                self.send_response(204)
+                self.send_header("Set-Cookie", "a=1")
+                self.send_header("Set-Cookie", "b=2")
+                self.end_headers()
             case "/slow":
                 self.rfile.read(1)  # until the client leaves
                 self.server.gone.set()

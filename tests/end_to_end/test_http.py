@@ -48,6 +48,10 @@ def test_requests_and_answers(client: Client, site: Site, language: str) -> None
     assert run(client, language, "many", f"{site.url}/", "10") == ",".join(pages)
 
 
+def test_what_the_python_library_adds(client: Client, site: Site) -> None:
+    assert run(client, "python", "library", site.url) == "größe"
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_is_refused_and_what_fails(client: Client, site: Site, language: str) -> None:
     for arguments, error in (

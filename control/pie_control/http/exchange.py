@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import httpcore2
@@ -111,6 +111,7 @@ class Exchange:
             self._read = None
             future.resolve(b"") if error is None else future.fail(error)
         self._unread = b""
+        self._request = replace(self._request, body=b"")  # its handle may stay for long
         self._client.release(self)
 
     async def _follow(self) -> httpcore2.Response:

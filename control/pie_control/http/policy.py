@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network
 
 from pie_control.errors import ApiError
@@ -17,6 +18,7 @@ class HttpPolicy:
     def __init__(self, config: HttpConfig) -> None:
         self._rules = [HostRule.parse(text) for text in config.allow]
         self._networks = config.allow_networks
+        self._denied = config.deny_networks
 
     @property
     def enabled(self) -> bool:
@@ -57,6 +59,11 @@ class HttpPolicy:
         for rule in self._matching(host, port):
             allowed += rule.networks
         for part in (address, *hidden_addresses(address)):
+            if _is_in(part, self._denied):
+                raise ApiError(
+                    "permission-denied",
+                    f"{host} is {part}, which this server's operator denies (`deny_networks`)",
+                )
             name = special_range(part)
             if name is not None and not _is_in(part, allowed):
                 via = "" if part is address else f" behind {address}"
@@ -71,5 +78,5 @@ class HttpPolicy:
         return [rule for rule in self._rules if rule.matches(host, port)]
 
 
-def _is_in(address: Address, networks: list[IPv4Network | IPv6Network]) -> bool:
+def _is_in(address: Address, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
     return any(address.version == n.version and address in n for n in networks)

@@ -56,6 +56,40 @@ async def leave(url):
     return f"left {raw.take_response(future)[2]}"
 
 
+async def library(url):
+    """What only the Python SDK offers."""
+    asked = await http.get(f"{url}/echo", params={"q": "a b", "n": [1, 2]})
+    assert (await asked.text()).startswith("page /echo?q=a+b&n=1&n=2"), await asked.text()
+    assert await asked.text() == (await asked.read()).decode(), "what was read can be read again"
+    sent = await http.post(url, json={"a": [1, None]})
+    assert await sent.text() == 'application/json {"a": [1, null]}'
+    lines = [line async for line in (await http.get(f"{url}/lines")).lines()]
+    assert lines == ["one", "", "two", "größe"], lines
+    cookies = (await http.get(f"{url}/cookies")).headers
+    assert cookies.get_all("Set-Cookie") == ["a=1", "b=2"]
+    assert cookies["SET-COOKIE"] == "a=1, b=2"
+    assert "absent" not in cookies
+    try:
+        (await http.get(f"{url}/missing")).raise_for_status()
+    except http.HttpError as error:
+        assert error.status == 404  # noqa: PT017
+    else:
+        raise AssertionError("no error")
+    first = await http.get(f"{url}/large")
+    async for chunk in first.stream(100):
+        assert len(chunk) <= 100
+        break
+    del first
+    for wrong in (lambda: http.get(5), lambda: http.post(url, body="a", json=1)):
+        try:
+            await wrong()
+        except TypeError:
+            continue
+        raise AssertionError("no error")
+    latin = await http.get(f"{url}/latin")
+    return await latin.text()
+
+
 async def servers():
     return " ".join(mcp.servers())
 
@@ -87,6 +121,7 @@ async def main(args: list[str]) -> str:
         "hurry": hurry,
         "give-up": give_up,
         "leave": leave,
+        "library": library,
         "servers": servers,
         "tools": tools,
         "call": call,
