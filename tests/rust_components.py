@@ -18,6 +18,7 @@ CRATES = {
     "guests": REPOSITORY / "tests" / "rust_guests",
     "outside_guests": REPOSITORY / "tests" / "outside_guests",
     "control_guests": REPOSITORY / "tests" / "control_guests",
+    "image_guests": REPOSITORY / "tests" / "image_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
     "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",
 }

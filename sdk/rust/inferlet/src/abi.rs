@@ -39,6 +39,12 @@ impl Lift for u32 {
     }
 }
 
+impl Lift for (u32, u32) {
+    unsafe fn lift(words: &[usize]) -> (u32, u32) {
+        (words[0] as u32, words[1] as u32)
+    }
+}
+
 /// A list whose elements need no reading: the host's memory becomes the vector's.
 unsafe fn lift_list<T>(words: &[usize]) -> Vec<T> {
     match words[1] {

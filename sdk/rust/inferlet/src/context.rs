@@ -8,7 +8,10 @@ use crate::generation::Generator;
 use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::text::Distribution;
-use crate::{allocate, forward, runtime, text, HostFuture};
+use crate::{allocate, forward, images, runtime, text, HostFuture};
+
+/// Stands in a context's tokens for each place of an image.
+pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 
 /// A text that grows: prompts are filled in, tokens are generated, forks share what is there.
 ///
@@ -307,9 +310,45 @@ impl Context {
         Ok(())
     }
 
+    /// Appends an image file, a PNG, JPEG, GIF or BMP, after what is buffered, which it runs.
+    ///
+    /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`]. Which text a
+    /// model wants around it is that model's affair.
+    ///
+    /// Errors: `unsupported` if the model reads text only; `invalid-argument` if the file cannot be
+    /// decoded (the context is as it was, flushed); `out-of-resources`.
+    pub async fn image(&mut self, image: &[u8]) -> Result {
+        let count = images::tokens_of(&self.model, image)?;
+        self.flush().await?;
+        let start = allocate::alloc_emb(self.queue, count)?;
+        let run = self.run_image(image, start, count).await;
+        allocate::dealloc_emb(self.queue, &[start, count])?;
+        run?;
+        self.synchronize().await
+    }
+
+    async fn run_image(&mut self, image: &[u8], start: u32, count: u32) -> Result {
+        let first = self.tokens.len() as u32;
+        images::embed_img(self.queue, image, &[first, count], &[start, count])?;
+        // Only now is known whether the file can be decoded: if not, nothing has happened yet.
+        runtime::synchronize(self.queue).await?;
+        let most = self.model.max_batch_tokens();
+        for done in (0..count).step_by(most as usize) {
+            let part = most.min(count - done);
+            let tokens = vec![UNKNOWN_TOKEN; part as usize];
+            self.run(&tokens, done + part == count, Some([start + done, part]))?;
+        }
+        Ok(())
+    }
+
     /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the last
     /// one's hidden state is wanted.
     fn forward(&mut self, tokens: &[u32], output: bool) -> Result {
+        self.run(tokens, output, None)
+    }
+
+    /// As `forward`; the tokens may be in embeds already, a span of them.
+    fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
         let (queue, size) = (self.queue, self.page_size());
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
         if self.borrowed {
@@ -322,9 +361,10 @@ impl Context {
         }
         let count = tokens.len() as u32;
         let decode = self.decode_embed()?;
-        let embeds = match count {
-            1 => decode,
-            _ => [allocate::alloc_emb(queue, count)?, count],
+        let embeds = match (given, count) {
+            (Some(given), _) => given,
+            (None, 1) => decode,
+            (None, _) => [allocate::alloc_emb(queue, count)?, count],
         };
         let single;
         let several;
@@ -341,12 +381,15 @@ impl Context {
         let output_embeds: &[u32] = if output { &decode } else { &[] };
         self.in_flight = true;
         self.has_hidden = false;
-        let queued =
-            text::embed_txt(queue, tokens, &[start as u32, count], &embeds).and_then(|()| {
-                let input_pages = &self.input_spans.1;
-                forward::forward(queue, input_pages, &embeds, output_pages, output_embeds, &[])
-            });
-        if count > 1 {
+        let embedded = match given {
+            Some(_) => Ok(()),
+            None => text::embed_txt(queue, tokens, &[start as u32, count], &embeds),
+        };
+        let queued = embedded.and_then(|()| {
+            let input_pages = &self.input_spans.1;
+            forward::forward(queue, input_pages, &embeds, output_pages, output_embeds, &[])
+        });
+        if count > 1 && given.is_none() {
             allocate::dealloc_emb(queue, &embeds)?;
         }
         queued?;
@@ -410,6 +453,9 @@ impl Context {
     /// Takes the last token back into the buffer, so that the next run gives its hidden state.
     fn rerun_last_token(&mut self) -> Result {
         if let (true, Some(&last)) = (self.pending.is_empty(), self.tokens.last()) {
+            if last == UNKNOWN_TOKEN {
+                return Ok(());
+            }
             self.set_length(self.tokens.len() - 1)?;
             self.pending.push(last);
         }
@@ -469,6 +515,7 @@ impl Context {
     pub(crate) fn tail(&self) -> Vec<u32> {
         let mut tail = self.tokens[self.tokens.len().saturating_sub(8)..].to_vec();
         tail.extend(&self.pending);
+        tail.retain(|&token| token != UNKNOWN_TOKEN);
         tail
     }
 

@@ -35,6 +35,7 @@ pub mod forward;
 mod future;
 mod generation;
 pub mod http;
+pub mod images;
 pub mod json;
 mod log;
 pub mod mcp;
@@ -50,7 +51,7 @@ pub mod task;
 pub mod text;
 
 pub use args::{Args, Keys};
-pub use context::Context;
+pub use context::{Context, UNKNOWN_TOKEN};
 pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;

@@ -1,0 +1,182 @@
+"""Images through the whole system, from inferlets in both languages."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
+from PIL import Image
+from rust_components import rust_component
+from servers import Server
+from transformers import LlavaForConditionalGeneration
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from pie_py.client.sync import Client
+
+LANGUAGES = ("python", "rust")
+BEFORE, AFTER = [5, 9, 11, 200], [17, 4, 8]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llava(tmp_path_factory.mktemp("model") / "clip-llama")
+
+
+@pytest.fixture(scope="module")
+def image_server(folder: Path, checkpoint: Path) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as short:
+        models = [
+            {"source": str(folder), "name": "llava", "page_size": 8, "kv_pages": 256},
+            {"source": str(checkpoint), "name": "text", "kv_pages": 64},
+        ]
+        with Server(Path(short), models=models) as running:
+            yield running
+
+
+@pytest.fixture
+def client(image_server: Server) -> Iterator[Client]:
+    with image_server.client() as connected:
+        yield connected
+        assert connected.instances() == []
+        info = connected.server_info()
+        assert "error" not in info
+
+
+def upload(client: Client, language: str) -> str:
+    if language == "python":
+        return client.upload(Path(__file__).parent / "guests" / "image.py")
+    return client.upload(rust_component("image_guests"), name="image-guests")
+
+
+def ask(client: Client, language: str, image: bytes, *args: str) -> str:
+    instance = client.launch(upload(client, language), list(args))
+    instance.send(image)
+    return instance.result()
+
+
+def text_of(tokens: list[int]) -> str:
+    return " ".join(map(str, tokens))
+
+
+@torch.inference_mode()
+def expected(folder: Path, image: Image.Image, count: int) -> str:
+    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    processor = CLIPImageProcessorPil(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
+    )
+    tokens = [*BEFORE, *[IMAGE_TOKEN] * PATCHES, *AFTER]
+    output = model.generate(
+        input_ids=torch.tensor([tokens]),
+        pixel_values=processor(images=image, return_tensors="pt")["pixel_values"],
+        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+        do_sample=False,
+        max_new_tokens=count,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return text_of(output[0, len(tokens) :].tolist())
+
+
+def huge(width: int, height: int) -> bytes:
+    """A PNG of very many pixels in a few bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        end = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + end
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(999)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_greedy_text_after_an_image(client: Client, language: str, folder: Path) -> None:
+    for size in ((40, 64), (333, 100)):
+        image = picture(*size, seed=size[0])
+        args = "describe", text_of(BEFORE), text_of(AFTER), "20"
+        wanted = expected(folder, image, 20)
+        assert ask(client, language, as_file(image), *args) == f"{wanted}; {wanted}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_bad_images_are_errors_that_leave_the_context_as_it_was(
+    client: Client, language: str
+) -> None:
+    good = as_file(picture(50, 50))
+    plain = ask(client, language, good, "facts")
+    assert plain == f"50 x 50: {PATCHES}"
+    bad = {
+        b"no image": "invalid-argument: 8 bytes that are no image (PNG, JPEG, GIF, BMP files",
+        good[: len(good) // 2]: "invalid-argument: the image cannot be decoded: ",
+        huge(50_000, 50_000): "limit-exceeded: an image of 50000 x 50000 pixels; ",
+        huge(3, 5000): "invalid-argument: an image of 3 x 5000 pixels is too long a strip",
+        huge(300, 500): "invalid-argument: the image cannot be decoded: ",
+    }
+    continued = set()
+    for image, reason in bad.items():
+        error, _, tokens = ask(client, language, image, "try", "5 9 11", "6").rpartition("; ")
+        assert error.startswith(reason), error
+        continued.add(tokens)
+    assert len(continued) == 1
+
+
+@pytest.mark.slow
+def test_contract_errors(client: Client, image_server: Server) -> None:
+    source = """
+from inferlet import PieError, raw
+def error(call, *args):
+    try:
+        return repr(call(*args))
+    except PieError as wrong:
+        return str(wrong)
+async def main(args):
+    from inferlet import session
+    image = await session.receive_blob()
+    q, text = raw.create_queue("llava"), raw.create_queue("text")
+    embeds = raw.alloc_emb(q, 16)
+    other = raw.alloc_emb(text, 16)
+    found = [
+        error(raw.num_embs_needed, "text", 9, 9),
+        error(raw.num_embs_needed, "nobody", 9, 9),
+        error(raw.num_embs_needed, "llava", 0, 9),
+        error(raw.num_embs_needed, "llava", 2**32 - 1, 2**32 - 1),
+        error(raw.embed_img, text, image, [0, 16], [other, 16]),
+        error(raw.embed_img, q, image, [0, 16], [embeds, 15]),
+        error(raw.embed_img, q, image, [0, 15], [embeds, 16]),
+        error(raw.embed_img, q, image, [500, 16], [embeds, 16]),
+        error(raw.embed_img, q, image, [0, 16], [embeds + 9999, 16]),
+        error(raw.embed_img, q, b"", [0, 16], [embeds, 16]),
+        error(raw.embed_img, 99, image, [0, 16], [embeds, 16]),
+        " ".join(raw.available_traits("llava")[-1:]),
+        str("input-image" in raw.available_traits("text")),
+    ]
+    return "\\n".join(found)
+"""
+    instance = client.launch(client.upload(source.encode(), name="errors"))
+    instance.send(as_file(picture(30, 30)))
+    found = instance.result().splitlines()
+    wanted = [
+        "unsupported: model 'text' does not have the trait `input-image`",
+        "unknown-model: ",
+        "invalid-argument: an image of 0 x 9 pixels",
+        "limit-exceeded: an image of 4294967295 x 4294967295 pixels",
+        "unsupported: ",
+        "invalid-argument: 15 embeds for an image that takes 16",
+        "invalid-argument: 15 positions for 16 embeds",
+        "invalid-argument: position 512 is outside the model's context",
+        "invalid-handle: ",
+        "invalid-argument: 0 bytes that are no image",
+        "invalid-handle: ",
+        "input-image",
+        "False",
+    ]
+    assert len(found) == len(wanted)
+    for line, start in zip(found, wanted, strict=True):
+        assert line.startswith(start), line
