@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,17 @@ class TextCodec:
         """Token ids of a text; special tokens in it are recognised, none is added."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+    def plain_encoder(self) -> Callable[[str], list[int]]:
+        """What makes token ids of texts in which special tokens are nothing special."""
+        tokenizer: Any = Tokenizer.from_str(self._tokenizer.to_str())
+        tokenizer.encode_special_tokens = True
+
+        def encode(text: str) -> list[int]:
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+            return ids
+
+        return encode
 
     def decode(self, tokens: list[int]) -> str:
         """Text of token ids, special tokens included."""

@@ -51,6 +51,7 @@ class Matcher:
         self._forced: list[int] | None = None  # tokens that follow, if somebody has asked
         self._asks_forced = False
         self.sampling = False  # a sample is queued whose token decides where this goes on
+        self._failure: ApiError | None = None  # why this goes on no more
         self.ended = False  # a stop token came
         self._note()
 
@@ -60,7 +61,7 @@ class Matcher:
         """Looks at the new state, before a mask's thread takes the matcher."""
         walk = self._walk
         if walk.is_error():
-            raise ApiError("limit-exceeded", f"the grammar: {first_lines(walk.get_error())}")
+            raise self._broken()
         self.accepting: bool = self.ended or walk.is_accepting()
         self.finished: bool = self.ended or walk.is_stopped()
         self._mask = None
@@ -82,7 +83,9 @@ class Matcher:
         return False
 
     def check_free(self) -> None:
-        """Raises `busy` while a token is awaited."""
+        """Raises `busy` while a token is awaited, and why a token that came could not be consumed."""
+        if self._failure is not None:
+            raise ApiError(self._failure.code, self._failure.message)
         if self.sampling:
             raise ApiError(
                 "busy", "a token of this matcher is being sampled: wait for its future first"
@@ -97,19 +100,17 @@ class Matcher:
             ApiError: `invalid-argument` if one of them is not allowed.
         """
         tokens = list(tokens)
-        body, ends = tokens, False
-        if not self.ended and tokens and tokens[-1] in self._vocabulary.stops:
-            body, ends = tokens[:-1], True
-        if self.ended and tokens:
-            raise self._not_allowed(tokens[0], 0)
-        allowed = self._walk.validate_tokens(body) if body else 0
-        if allowed < len(body):
-            raise self._not_allowed(body[allowed], allowed)
+        allowed = self.count_allowed(tokens)
+        if allowed < len(tokens):
+            raise ApiError(
+                "invalid-argument",
+                f"token {tokens[allowed]} (number {allowed} of the list) is not allowed by the"
+                " grammar here",
+            )
+        ends = bool(tokens) and tokens[-1] in self._vocabulary.stops
+        body = tokens[:-1] if ends else tokens
         if body and not self._walk.consume_tokens(body):
-            raise ApiError("limit-exceeded", f"the grammar: {first_lines(self._walk.get_error())}")
-        if ends and not self._walk.is_accepting():
-            self._walk.rollback(len(body))
-            raise self._not_allowed(tokens[-1], len(body))
+            raise self._broken()
         self.ended = self.ended or ends
         self._length += len(tokens)
         self._note()
@@ -129,7 +130,7 @@ class Matcher:
             self.ended = False
             inner -= 1
         if inner and not self._walk.rollback(inner):
-            raise ApiError("internal", f"the grammar: {first_lines(self._walk.get_error())}")
+            raise self._broken()
         self._length -= count
         self._note()
 
@@ -153,7 +154,9 @@ class Matcher:
             return
         try:
             self.advance([token])
-        except ApiError:  # the grammar's limits: the next call says so
+        except ApiError as error:  # the grammar's limits: the next call says so
+            self._failure = error
+            self.accepting = self.finished = False
             return
         if not self.finished and not self._forced:
             self.mask()
@@ -184,11 +187,10 @@ class Matcher:
             self.call(work)
         self._wake()
 
-    def _not_allowed(self, token: int, place: int) -> ApiError:
-        return ApiError(
-            "invalid-argument",
-            f"token {token} (number {place} of the list) is not allowed by the grammar here",
-        )
+    def _broken(self) -> ApiError:
+        """The error of a matcher that has come to llguidance's limits, and goes on no more."""
+        text = first_lines(self._walk.get_error()) or "it is too complex"
+        return ApiError("limit-exceeded", f"the grammar: {text}")
 
 
 def _compute(walk: LLMatcher, vocabulary: Vocabulary, mask: Mask) -> None:

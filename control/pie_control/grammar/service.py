@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import trio
 from llguidance import LLMatcher
@@ -141,9 +140,7 @@ class GrammarService:
         """Runs in a thread."""
         vocabulary = self._vocabularies.get(model.name)
         if vocabulary is None:
-            vocabulary = load_vocabulary(
-                Path(model.folder), model.vocab_size, codec.id_limit, model.stop_tokens
-            )
+            vocabulary = load_vocabulary(codec, model.vocab_size, model.stop_tokens)
             self._vocabularies[model.name] = vocabulary
         root = LLMatcher(vocabulary.tokenizer, KINDS[kind](text), log_level=0)
         if root.is_error():

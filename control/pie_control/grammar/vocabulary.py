@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from llguidance import LLTokenizer
+from llguidance import LLTokenizer, TokenizerWrapper
 
 from pie_control.errors import ApiError
+from pie_control.text_codec import TextCodec
 from pie_py.wire.plan import Uint32
+
+_ANCHOR = "\n"  # before a text, where a tokenizer treats the beginning of texts differently
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +31,73 @@ class Vocabulary:
         return words & self.known
 
 
-def load_vocabulary(folder: Path, size: int, id_limit: int, stops: Sequence[int]) -> Vocabulary:
-    """Reads a model's `tokenizer.json`. Takes tens of milliseconds: call it in a thread.
+def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabulary:
+    """Hands a model's tokens to llguidance. Takes tenths of a second: call it in a thread.
 
     Args:
-        folder: of the model.
+        codec: of the model.
         size: tokens of the model, among them ids that the tokenizer does not use.
-        id_limit: ids of the tokenizer.
         stops: tokens that end a text.
 
     Raises:
-        ApiError: `unsupported` if llguidance cannot use the tokenizer.
+        ApiError: `unsupported` if llguidance cannot use the tokens.
     """
-    ids = max(size, id_limit)
-    # A grammar's end is a token to llguidance. A model without one gets an id that no mask shows.
-    ends = list(stops) or [ids]
+    tokens = codec.vocabulary + [b""] * (size - codec.id_limit)
+    special = [token for _, token in codec.special_tokens]
+    ends = list(stops)
+    if not ends:  # a grammar's end is a token to llguidance: one that no mask of ours shows
+        ends = [len(tokens)]
+        special += ends
+        tokens = [*tokens, b"<end>"]
+    source = _Tokens(codec, tokens, special, ends[0])
     try:
-        tokenizer = LLTokenizer(
-            str(folder / "tokenizer.json"), n_vocab=ids + (not stops), eos_token=ends
+        source.tokenizer = LLTokenizer(
+            TokenizerWrapper(source), n_vocab=len(tokens), eos_token=ends
         )
     except Exception as error:  # whatever it finds wrong, the model has no grammars then
         raise ApiError(
-            "unsupported", f"the model's tokenizer does not work with grammars: {error}"
+            "unsupported", f"the model's tokens do not work with grammars: {error}"
         ) from error
-    return Vocabulary(
-        tokenizer, size, frozenset(stops), _mask(stops, size), _mask(range(size), size)
-    )
+    stop_mask, known = _mask(stops, size), _mask(range(size), size)
+    return Vocabulary(source.tokenizer, size, frozenset(stops), stop_mask, known)
+
+
+class _Tokens:
+    """What llguidance asks of a tokenizer: the bytes of all tokens, and the tokens of a text.
+
+    Its own reader of `tokenizer.json` is not used: that takes special tokens for the text that they are
+    written with, so a grammar could force one.
+    """
+
+    def __init__(self, codec: TextCodec, tokens: list[bytes], special: list[int], end: int) -> None:
+        self.tokens = tokens
+        self.special_token_ids = special
+        self.eos_token_id = end
+        self.bos_token_id = None
+        self.tokenizer: LLTokenizer | None = None
+        self._encode = codec.plain_encoder()
+
+    def __call__(self, text: str) -> list[int]:
+        """The tokens of a forced text, as the model would write it in the middle of another."""
+        if not isinstance(text, str):  # llguidance tries bytes first
+            raise TypeError("a text is wanted")
+        wanted = text.encode()
+        tokens = self._encode(text)
+        if self._bytes(tokens) == wanted:
+            return tokens
+        # Some tokenizers put a space before every text.
+        tokens = self._encode(_ANCHOR + text)
+        for start in range(1, min(4, len(tokens) + 1)):
+            if self._bytes(tokens[start:]) == wanted:
+                return tokens[start:]
+        return [] if self.tokenizer is None else self.tokenizer.greedy_tokenize(text)
+
+    def _bytes(self, tokens: list[int]) -> bytes:
+        return b"".join([self.tokens[token] for token in tokens])
 
 
 def _mask(tokens: Sequence[int], size: int) -> Uint32:
     bits = np.zeros(-(-size // 32) * 32, np.uint8)
-    bits[list(tokens)] = 1
+    bits[[token for token in tokens if token < size]] = 1
     words: Uint32 = np.packbits(bits, bitorder="little").view(np.uint32)
     return words

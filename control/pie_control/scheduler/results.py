@@ -58,7 +58,7 @@ def _deliver_samples(commands: list[SampleCommand], answer: BatchResult) -> None
 def refusal(command: Command, text: str) -> ApiError:
     """The error of a command that the worker refused while it carried out the others of its batch."""
     if isinstance(command, SampleCommand) and command.mask is not None and command.mask.error:
-        text = command.mask.error
+        return ApiError("limit-exceeded", command.mask.error)
     return ApiError(_REFUSED.get(command.kind, "internal"), text)
 
 

@@ -1,0 +1,404 @@
+"""Grammars by themselves: what random walks within them give, limits, and what matchers do."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import re
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import jsonschema
+import numpy as np
+import pytest
+import trio
+from checkpoints import small_tokenizer
+from grammar_strategies import regexes, schemas
+from hypothesis import HealthCheck, assume, given, settings
+
+from pie_control.errors import ApiError
+from pie_control.grammar import Grammar, GrammarService, Matcher
+from pie_control.scheduler.mask import Mask
+from pie_control.text_codec import TextCodec
+from pie_py.config import GrammarConfig
+from pie_py.wire.plan import ModelDescription
+
+STOPS = [1, 3]
+VOCABULARY = 400  # more than the tokenizer has
+
+
+@functools.cache
+def codec() -> TextCodec:
+    folder = Path(tempfile.mkdtemp(prefix="pie-"))
+    small_tokenizer().save_pretrained(folder)
+    return TextCodec(folder)
+
+
+def model(stops: list[int] = STOPS, name: str = "test") -> ModelDescription:
+    return ModelDescription(
+        name=name,
+        architecture="",
+        folder=str(codec()._folder),
+        page_size=8,
+        kv_pages=1,
+        embeds=1,
+        vocab_size=VOCABULARY,
+        hidden_size=1,
+        max_position=1,
+        max_batch_tokens=1,
+        max_batch_commands=1,
+        stop_tokens=stops,
+        bos_token=None,
+        dtype="float32",
+        traits=[],
+    )
+
+
+service = GrammarService(GrammarConfig())
+
+
+def run(test: Callable[[], Awaitable[Any]]) -> Any:
+    """Runs a coroutine function in a trio loop of its own, for a minute at most."""
+
+    async def limited() -> Any:
+        with trio.fail_after(60):
+            return await test()
+
+    return trio.run(limited)
+
+
+async def compiled(kind: str, text: str, stops: list[int] = STOPS) -> Grammar:
+    name = "test" if stops else "endless"
+    return await service.compile(model(stops, name), codec(), kind, text)
+
+
+class Walk:
+    """A matcher, and what waits for its masks."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.turn = trio.Event()
+        self.matcher = grammar.matcher(self._wake)
+
+    def _wake(self) -> None:
+        self.turn.set()
+        self.turn = trio.Event()
+
+    async def idle(self) -> Matcher:
+        """The matcher, once no thread has it."""
+        done = trio.Event()
+        if not self.matcher.call(done.set):
+            await done.wait()
+        return self.matcher
+
+    async def mask(self) -> Mask:
+        mask = (await self.idle()).mask()
+        await self.idle()
+        assert mask.words is not None
+        return mask
+
+    async def allowed(self) -> list[int]:
+        mask = await self.mask()
+        assert mask.words is not None
+        bits = np.unpackbits(mask.words.view(np.uint8), bitorder="little")
+        assert not bits[VOCABULARY:].any()
+        return np.flatnonzero(bits).tolist()
+
+
+async def random_text(grammar: Grammar, seed: int, *, forced: bool, back: bool) -> str:
+    """A text by random tokens within the grammar, as a model with no idea would write it."""
+    walk, generator = Walk(grammar), random.Random(seed)
+    tokens: list[int] = []
+    for _ in range(2000):
+        matcher = await walk.idle()
+        if forced and (sure := matcher.forced()):
+            assert matcher.count_allowed(sure) == len(sure)
+            matcher.advance(sure)
+            tokens += sure
+            continue
+        allowed = await walk.allowed()
+        assert allowed
+        assert bool(set(allowed) & set(STOPS)) == matcher.accepting
+        if matcher.finished:
+            assert set(allowed) == set(STOPS)
+        # The end is chosen more often than by chance: endless texts test little.
+        ends = sorted(set(allowed) & set(STOPS))
+        token = ends[0] if ends and generator.random() < 0.3 else generator.choice(allowed)
+        matcher.advance([token])
+        if token in STOPS:
+            assert matcher.ended
+            assert matcher.accepting
+            return codec().decode(tokens)
+        tokens.append(token)
+        if back and generator.random() < 0.2:
+            count = generator.randint(1, min(3, len(tokens)))
+            matcher.rollback(count)
+            del tokens[-count:]
+    raise AssertionError(f"no end: {codec().decode(tokens)[:200]}")
+
+
+walks = settings(
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
+
+
+@given(schema=schemas, seed=st.integers(0, 2**32), forced=st.booleans(), back=st.booleans())
+@walks
+def test_every_text_within_a_json_schema_parses_and_validates(
+    schema: dict[str, Any], seed: int, forced: bool, back: bool
+) -> None:
+    async def test() -> None:
+        grammar = await compiled("json-schema", json.dumps(schema))
+        text = await random_text(grammar, seed, forced=forced, back=back)
+        jsonschema.validate(json.loads(text), schema)
+
+    run(test)
+
+
+@given(pattern=regexes, seed=st.integers(0, 2**32), forced=st.booleans(), back=st.booleans())
+@walks
+def test_every_text_within_a_regular_expression_matches(
+    pattern: str, seed: int, forced: bool, back: bool
+) -> None:
+    async def test() -> None:
+        grammar = await compiled("regex", pattern)
+        text = await random_text(grammar, seed, forced=forced, back=back)
+        # A byte of a longer character is a token of its own here, and \w has characters of four.
+        assume("�" not in text)
+        assert re.fullmatch(pattern, text), text
+
+    run(test)
+
+
+LARK = """
+start: sum
+sum: term (("+" | "-") term)*
+term: NUMBER | "(" sum ")"
+NUMBER: /[1-9][0-9]{0,2}/
+"""
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_context_free_grammar(forced: bool) -> None:
+    async def test() -> None:
+        grammar = await compiled("lark", LARK)
+        for seed in range(20):
+            text = await random_text(grammar, seed, forced=forced, back=False)
+            assert isinstance(eval(text), int)
+
+    run(test)
+
+
+def test_a_model_without_stop_tokens() -> None:
+    async def test() -> None:
+        walk = Walk(await compiled("regex", "ab?", []))
+        [a], [b] = codec().encode("a"), codec().encode("b")
+        assert a in await walk.allowed()
+        matcher = await walk.idle()
+        matcher.advance([a])
+        assert matcher.accepting
+        assert not matcher.finished
+        assert await walk.allowed() == [b]
+        matcher.advance([b])
+        assert matcher.finished
+        assert await walk.allowed() == []
+
+    run(test)
+
+
+def test_special_tokens_are_no_text() -> None:
+    """`<|user|>` is text to a regular expression, but the special token of that name is not."""
+
+    async def test() -> None:
+        walk = Walk(await compiled("regex", r"<\|user\|>"))
+        [user] = codec().encode("<|user|>")
+        assert user not in await walk.allowed()
+        with pytest.raises(ApiError, match="not allowed"):
+            walk.matcher.advance([user])
+
+    run(test)
+
+
+def test_a_refused_token_changes_nothing() -> None:
+    async def test() -> None:
+        walk = Walk(await compiled("regex", "abc"))
+        a, b, c = (codec().encode(x)[0] for x in "abc")
+        matcher = walk.matcher
+        for wrong, place in (
+            ([b], 0),
+            ([a, c], 1),
+            ([a, STOPS[0]], 1),
+            ([a, b, c, STOPS[0], a], 4),
+        ):
+            with pytest.raises(ApiError, match=f"^invalid-argument: .*number {place} of"):
+                matcher.advance(wrong)
+            assert not matcher.accepting
+        assert matcher.count_allowed([a, b, c, STOPS[1], a]) == 4
+        assert matcher.count_allowed([a, STOPS[1]]) == 1
+        matcher.advance([a, b, c, STOPS[1]])
+        assert matcher.ended
+        assert matcher.count_allowed([a]) == 0
+        with pytest.raises(ApiError, match="not allowed"):
+            matcher.advance([STOPS[0]])
+        with pytest.raises(ApiError, match="5 tokens to take back, and 4 came"):
+            matcher.rollback(5)
+        matcher.rollback(2)
+        assert not matcher.ended
+        matcher.advance([c])
+        matcher.rollback(3)
+        assert matcher.forced() == codec().encode("abc")
+        matcher.advance([])
+
+    run(test)
+
+
+def test_a_sampled_token_moves_the_matcher_and_its_next_mask_is_begun() -> None:
+    async def test() -> None:
+        walk = Walk(await compiled("regex", "[ab]{3}"))
+        a = codec().encode("a")[0]
+        matcher = await walk.idle()
+        matcher.sampling = True
+        with pytest.raises(ApiError, match=r"^busy"):
+            matcher.check_free()
+        matcher.on_token(a)
+        matcher.check_free()
+        first = matcher.mask()
+        await walk.idle()
+        assert first.words is not None
+        assert matcher.mask() is first
+        matcher.sampling = True
+        matcher.on_token(None)  # the sample failed: nothing moved
+        assert matcher.mask() is first
+
+    run(test)
+
+
+def test_the_same_text_is_compiled_once() -> None:
+    async def test() -> None:
+        text = '{"type": "integer", "maximum": 12345}'
+        found: list[Grammar] = []
+
+        async def one() -> None:
+            found.append(await compiled("json-schema", text))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(one)
+        assert all(grammar is found[0] for grammar in found)
+        assert await compiled("json-schema", text) is found[0]
+
+    run(test)
+
+
+def test_the_cache_is_bounded() -> None:
+    async def test() -> None:
+        small = GrammarService(GrammarConfig(kept=3, kept_characters=100))
+        for i in range(10):
+            await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
+        assert len(small) == 3
+        await small.compile(model(), codec(), "regex", "b" * 99)
+        assert len(small) == 1
+        await small.compile(model(), codec(), "regex", "c" * 101)
+        assert len(small) == 0
+
+    run(test)
+
+
+WRONG: list[tuple[str, str, str]] = [
+    ("json-schema", "{", "JSON"),
+    ("json-schema", '{"type": "intteger"}', "intteger"),
+    ("json-schema", '{"type": "string", "contentEncoding": 5, "unevaluatedItems": 3}', ""),
+    ("json-schema", "[]", ""),
+    ("json-schema", '{"enum": []}', ""),
+    ("json-schema", "false", ""),
+    ("regex", "(", "regex"),
+    ("regex", "(?=a)b", "look"),
+    ("regex", r"(a)\1", "backref"),
+    ("lark", "", ""),
+    ("lark", "start: unknown_rule", "unknown"),
+    ("lark", "begin: /a/", "start"),
+    ("lark", 'start: "a', ""),
+    ("json-schema", "[" * 50_000, ""),
+    ("lark", "start: " + "(" * 30_000 + '"a"' + ")" * 30_000, "nested"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "word"), WRONG, ids=lambda v: str(v)[:30])
+def test_a_wrong_grammar_is_an_error_that_says_why(kind: str, text: str, word: str) -> None:
+    async def test() -> None:
+        with pytest.raises(ApiError, match=r"^(invalid-argument|limit-exceeded): ") as caught:
+            await compiled(kind, text)
+        assert word.lower() in str(caught.value).lower()
+        assert len(str(caught.value)) < 700
+
+    run(test)
+
+
+def test_what_is_refused_at_once() -> None:
+    with pytest.raises(ApiError, match=r"^invalid-argument: no kind .*json-schema, regex, lark"):
+        service.check("ebnf", "")
+    with pytest.raises(ApiError, match=r"^limit-exceeded: .*characters"):
+        service.check("regex", "a" * (1 << 20))
+
+
+BOMBS = {
+    "repeated repeats": ("regex", "((((a{1,1000}){1,1000}){1,1000}){1,1000}){1,1000}"),
+    "far back": ("regex", "(.*a.{20}|.*b.{21}|.*c.{22}){10}"),
+    "many choices": ("regex", "(a|b|ab|ba)*" + "(a|b){1000}" * 50),
+    "intersections": ("lark", "start: A\nA: /.*a.{15}/ & /.*b.{17}/ & /.*c.{19}/ & ~/.*d.{20}/\n"),
+    "ambiguity": ("lark", "start: e\ne: e e | e e e | A?\nA: /a/\n"),
+    "wide object": (
+        "json-schema",
+        json.dumps(
+            {
+                "allOf": [
+                    {"properties": {f"p{i}_{j}": {"type": "integer"} for j in range(50)}}
+                    for i in range(100)
+                ]
+            }
+        ),
+    ),
+    "long list": (
+        "json-schema",
+        json.dumps({"type": "array", "minItems": 10**9, "items": {"type": "array"}}),
+    ),
+    "nothing but itself": ("json-schema", json.dumps({"allOf": [{"$ref": "#"}]})),
+    "long string": ("json-schema", json.dumps({"type": "string", "minLength": 10**9})),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_ends_in_an_error_or_in_small_steps(name: str) -> None:
+    """Whatever a grammar is, the control thread is never held up, and every call comes back."""
+    kind, text = BOMBS[name]
+    longest = 0.0
+    codes: list[str] = []
+
+    async def test() -> None:
+        nonlocal longest
+        try:
+            walk = Walk(await compiled(kind, text))
+            generator = random.Random(1)
+            for _ in range(40):
+                allowed = await walk.allowed()
+                mask = await walk.mask()
+                if mask.error is not None or not allowed:
+                    assert mask.error is not None
+                    return
+                matcher = await walk.idle()
+                started = time.thread_time()
+                matcher.forced()
+                matcher.advance([generator.choice(allowed)])
+                longest = max(longest, time.thread_time() - started)
+                if matcher.ended:
+                    return
+        except ApiError as error:
+            codes.append(error.code)
+
+    run(test)
+    assert codes in ([], ["limit-exceeded"], ["invalid-argument"])
+    assert longest < 1  # far over what one step may take, far below a bomb

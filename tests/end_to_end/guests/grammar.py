@@ -1,0 +1,123 @@
+"""Texts within grammars, in several ways; the first argument says which, the second is JSON."""
+
+import asyncio
+import json
+
+from inferlet import Context, DeviceSampler, Grammar, Model, PieError, Sampler, raw
+
+
+def grammar_of(given: dict) -> Grammar:
+    return Grammar(given["kind"], given["text"])
+
+
+async def generate(given: dict) -> list:
+    """Generates within each of some grammars, all at once."""
+    model = Model.load()
+    context = Context(model)
+    context.append(given["tokens"])
+    await context.flush()
+
+    async def one(i: int, grammar: Grammar) -> dict:
+        with context.fork() as fork:
+            sampler = DeviceSampler(temperature=given["temperature"], seed=given["seed"] + i)
+            generator = fork.generate(
+                sampler, max_tokens=given["count"], grammar=grammar, forced=given["forced"]
+            )
+            text = await generator.collect_text()
+            return {"text": text, "complete": generator.is_complete, "tokens": len(fork.tokens)}
+
+    jobs = [one(i, grammar_of(item)) for i, item in enumerate(given["grammars"])]
+    return await asyncio.gather(*jobs)
+
+
+async def own_choice(given: dict) -> dict:
+    """The program samples itself, from the mask that it asks for."""
+    model = Model.load()
+    context = Context(model)
+    context.append(given["tokens"])
+    matcher = await grammar_of(given).matcher(model)
+    generator = context.generate(Sampler.argmax(), max_tokens=given["count"])
+    async for step in generator:
+        if matcher.is_finished:
+            break
+        words = matcher.mask()
+        distribution = await step.distribution(model.vocab_size)
+        allowed = [t for t in distribution.tokens if words[t // 32] >> t % 32 & 1]
+        assert all(matcher.allows(token) for token in allowed[:3])
+        if generator.accept(allowed[:1]):
+            matcher.advance(allowed[:1])
+        else:
+            assert matcher.is_accepting
+    matcher.close()
+    greedy = Context(model)
+    greedy.append(given["tokens"])
+    same = greedy.generate(
+        DeviceSampler(temperature=0),
+        max_tokens=given["count"],
+        grammar=grammar_of(given),
+        forced=False,
+    )
+    tokens = context.tokens[len(given["tokens"]) :]
+    return {"own": tokens, "theirs": await same.collect_tokens()}
+
+
+async def errors(given: dict) -> list:
+    """The errors of wrong calls."""
+    model = Model.load()
+    texts = []
+
+    def attempt(call, *args):
+        try:
+            texts.append(call(*args))
+        except PieError as error:
+            texts.append(str(error))
+
+    async def compile_(kind, text):
+        future = raw.compile_grammar(model.name, kind, text)
+        from inferlet import ready
+
+        await ready(future)
+        return raw.take_grammar(future)
+
+    for kind, text in given["wrong"]:
+        try:
+            texts.append(await compile_(kind, text))
+        except PieError as error:
+            texts.append(str(error))
+    grammar = await compile_("regex", "[ab]{4}")
+    matcher = raw.create_matcher(grammar)
+    raw.release_grammar(grammar)
+    attempt(raw.create_matcher, grammar)
+    attempt(raw.advance, matcher + 7, [1])
+    attempt(raw.advance, matcher, [0])
+    attempt(raw.advance, matcher, [5] * 1025)
+    attempt(raw.rollback, matcher, 1)
+    attempt(raw.compile_grammar, "nothing", "regex", "a")
+    context = Context(model)
+    context.append([5, 6, 7])
+    await context.distribution(1)
+    q, embed = context._queue, context._embed[0]
+    sampler = raw.create_sampler(q, "")
+    future = raw.sample_constrained(q, embed, sampler, matcher)
+    attempt(raw.advance, matcher, [0])
+    attempt(raw.grammar_mask, matcher)
+    attempt(raw.sample_constrained, q, embed, sampler, matcher)
+    raw.wait([future])
+    token = raw.take_sample(future)[0]
+    raw.rollback(matcher, 1)
+    texts.append(raw.advance(matcher, [token]))
+    raw.destroy_matcher(matcher)
+    attempt(raw.is_finished, matcher)
+    held = []
+    try:
+        while True:
+            held.append(raw.create_matcher(await compile_("regex", "c")))
+    except PieError as error:
+        texts.append(str(error))
+    return texts
+
+
+async def main(args: list[str]) -> str:
+    """Runs what the first argument names."""
+    modes = {"generate": generate, "own": own_choice, "errors": errors}
+    return json.dumps(await modes[args[0]](json.loads(args[1])))

@@ -1,0 +1,138 @@
+"""A random model at a high temperature keeps to random grammars, through the whole system."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from grammar_strategies import regexes, schemas
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from servers import Server
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, guests: Path) -> Iterator[Any]:
+    with server.client() as client:
+        program = client.upload(guests / "grammar.py")
+
+        def call(mode: str, **given_values: Any) -> Any:
+            return json.loads(client.launch(program, [mode, json.dumps(given_values)]).result())
+
+        yield call
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    return random.Random(seed).choices(range(3, 300), k=length)
+
+
+@given(
+    wanted=st.lists(schemas, min_size=3, max_size=6),
+    patterns=st.lists(regexes, min_size=2, max_size=4),
+    temperature=st.sampled_from([1.3, 2.0, 10.0]),
+    seed=st.integers(0, 2**32),
+    forced=st.booleans(),
+)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_output_parses_and_validates(
+    run: Any,
+    wanted: list[dict[str, Any]],
+    patterns: list[str],
+    temperature: float,
+    seed: int,
+    forced: bool,
+) -> None:
+    grammars = [{"kind": "json-schema", "text": json.dumps(schema)} for schema in wanted]
+    grammars += [{"kind": "regex", "text": pattern} for pattern in patterns]
+    answers = run(
+        "generate",
+        tokens=prompt(7, seed),
+        grammars=grammars,
+        temperature=temperature,
+        seed=seed,
+        forced=forced,
+        count=500,
+    )
+    for schema, answer in zip(wanted, answers, strict=False):
+        assert answer["complete"], answer
+        jsonschema.validate(json.loads(answer["text"]), schema)
+    for pattern, answer in zip(patterns, answers[len(wanted) :], strict=True):
+        assert answer["complete"], answer
+        assert "\N{REPLACEMENT CHARACTER}" in answer["text"] or re.fullmatch(
+            pattern, answer["text"]
+        )
+
+
+def test_forced_tokens_do_not_change_what_is_left_to_choose(run: Any) -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"capital": {"enum": ["Paris", "Pisa"]}},
+    }
+    schema |= {"required": ["capital"], "additionalProperties": False}
+    texts = [
+        run(
+            "generate",
+            tokens=prompt(9, 4),
+            grammars=[{"kind": "json-schema", "text": json.dumps(schema)}],
+            temperature=0,
+            seed=1,
+            forced=forced,
+            count=100,
+        )[0]["text"]
+        for forced in (True, False)
+    ]
+    for text in texts:
+        assert text in ('{"capital": "Paris"}', '{"capital": "Pisa"}')
+
+
+def test_too_few_tokens_cut_the_text_short_and_say_so(run: Any) -> None:
+    [answer] = run(
+        "generate",
+        tokens=prompt(3, 3),
+        grammars=[{"kind": "regex", "text": "[a-z]{50}"}],
+        temperature=1.5,
+        seed=3,
+        forced=True,
+        count=5,
+    )
+    assert not answer["complete"]
+    assert re.fullmatch("[a-z]{5,49}", answer["text"])
+
+
+def test_a_program_that_samples_from_the_mask_gets_what_the_server_chooses(run: Any) -> None:
+    lark = 'start: (WORD " ")~2..4 "."\nWORD: /[a-z]{1,6}/'
+    answer = run("own", tokens=prompt(8, 8), kind="lark", text=lark, count=60)
+    assert answer["own"] == answer["theirs"]
+    assert answer["own"]
+
+
+def test_wrong_use_is_an_error_of_that_call(run: Any) -> None:
+    wrong = [["regex", "("], ["json-schema", "{"], ["lark", "start: x"], ["yacc", ""]]
+    wrong.append(["regex", "a" * (1 << 19)])
+    texts = run("errors", wrong=wrong)
+    codes = [text.split(":")[0] if isinstance(text, str) else text for text in texts]
+    assert codes == [
+        *["invalid-argument"] * 4,
+        "limit-exceeded",
+        "invalid-handle",  # released
+        "invalid-handle",
+        "invalid-argument",  # a special token
+        "invalid-argument",  # too many
+        "invalid-argument",  # nothing to take back
+        "unknown-model",
+        "busy",
+        "busy",
+        "busy",
+        False,
+        "invalid-handle",
+        "limit-exceeded",
+    ]

@@ -1,0 +1,71 @@
+"""Random JSON schemas and regular expressions whose texts are not too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+
+NAMES = st.sampled_from(["a", "b", "name", "x y", "é", "1", "the"])
+WORDS = st.text('abtheqé "\\\n', max_size=5)
+
+_numbers = st.tuples(st.integers(-200, 200), st.integers(0, 300)).map(
+    lambda pair: {"type": "integer", "minimum": pair[0], "maximum": pair[0] + pair[1]}
+)
+_strings = st.tuples(st.integers(0, 2), st.integers(0, 4)).map(
+    lambda pair: {"type": "string", "minLength": pair[0], "maxLength": pair[0] + pair[1]}
+)
+_constants = st.lists(
+    st.none() | st.booleans() | st.integers(-99, 99) | WORDS, min_size=1, max_size=3
+).map(lambda values: {"enum": values})
+_leaves = (
+    _numbers
+    | _strings
+    | _constants
+    | st.sampled_from(
+        [
+            {"type": "null"},
+            {"type": "boolean"},
+            {"type": "string", "format": "date"},
+            {"type": "string", "pattern": "^[a-c]{1,4}-[0-9]{2}$"},
+            {"const": {"k": [1, "two"]}},
+        ]
+    )
+)
+
+
+def _lists(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(items, st.integers(0, 2), st.integers(0, 2)).map(
+        lambda t: {"type": "array", "items": t[0], "minItems": t[1], "maxItems": t[1] + t[2]}
+    )
+
+
+@st.composite
+def _objects(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> dict[str, Any]:
+    properties = draw(st.dictionaries(NAMES, values, max_size=3))
+    names = sorted(properties)
+    required = [name for name in names if draw(st.booleans())]
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+schemas = st.recursive(
+    _leaves,
+    lambda inner: (
+        _lists(inner)
+        | _objects(inner)
+        | st.lists(inner, min_size=1, max_size=2).map(lambda options: {"anyOf": options})
+    ),
+    max_leaves=5,
+)
+
+_atoms = st.sampled_from(
+    ["a", "the", "é", r"\d", "[a-f]", "[^a-z]", r"\.", "(?:ab|ba)", "[A-Z_é]", "[0-9A-F]", " "]
+)
+_pieces = st.tuples(_atoms, st.sampled_from(["", "?", "{2}", "{1,3}", "{0,2}"])).map("".join)
+_branches = st.lists(_pieces, min_size=1, max_size=4).map("".join)
+regexes = st.lists(_branches, min_size=1, max_size=2).map("|".join)
