@@ -41,6 +41,7 @@ class EmbedImage:
     """Decodes `n` image files and writes what the model reads of each, and positions, into embeds."""
 
     kind: ClassVar[str] = "embed_image"
+    sizes: Int32  # [n, 2] width and height that each file's header tells
     lengths: Int32  # [n] bytes of each file
     files: Uint32  # the files, each padded to whole words
     positions: Int32  # [n * image_embeds]

@@ -36,7 +36,8 @@ def embed_img(
     target = queue_of(instance, queue)
     pool, facts = target.space.embed_pool, target.service.description
     wanted = _embeds(facts)
-    _check_size(_size(image), instance.limits)
+    size = _size(image)
+    _check_size(size, instance.limits)
     rows = target.space.embeds.find_list(embeds, pool.size)
     if len(rows) != wanted:
         raise ApiError("invalid-argument", f"{len(rows)} embeds for an image that takes {wanted}")
@@ -48,7 +49,7 @@ def embed_img(
 
     for row in rows:
         pool.written[row] = True
-    target.enqueue(EmbedImageCommand(image, places, rows))
+    target.enqueue(EmbedImageCommand(size, image, places, rows))
 
 
 def _embeds(facts: ModelDescription) -> int:
@@ -72,7 +73,7 @@ def _size(image: bytes) -> ImageSize:
     if found is None:
         raise ApiError(
             "invalid-argument",
-            f"{len(image)} bytes that are no image ({', '.join(FORMATS)} files are decoded)",
+            f"{len(image)} bytes that are no image ({' and '.join(FORMATS)} files are decoded)",
         )
     return found
 

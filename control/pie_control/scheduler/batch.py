@@ -188,6 +188,7 @@ def _join_embed_image(commands: list[EmbedImageCommand]) -> EmbedImage:
     files = [command.file for command in commands]
     words = b"".join(file + bytes(-len(file) % 4) for file in files)
     return EmbedImage(
+        sizes=np.array([(c.size.width, c.size.height) for c in commands], np.int32),
         lengths=_array([len(file) for file in files]),
         files=np.frombuffer(words, np.uint32),
         positions=_array([place for command in commands for place in command.positions]),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from pie_control.futures import Future
 from pie_control.scheduler.mask import Mask
+from pie_py.images import ImageSize
 from pie_py.wire.plan import Int32, Uint32
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class EmbedImageCommand(_Queued):
     """Embeds an image."""
 
     kind: ClassVar[str] = "embed_image"
+    size: ImageSize
     file: bytes
     positions: Numbers  # [n]
     embeds: Numbers  # [n]

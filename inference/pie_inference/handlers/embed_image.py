@@ -10,6 +10,7 @@ from pie_inference.checks import require_below, require_lengths
 from pie_inference.errors import BadBatch
 from pie_inference.served_model import ServedModel
 from pie_inference.vision.decoding import BadImage, decode_image
+from pie_py.images import ImageSize
 from pie_py.wire.plan import EmbedImage
 
 
@@ -27,14 +28,16 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> dict[int, str]:
     require_below("embed_image: position", batch.positions, model.network.shape.max_position)
     require_below("embed_image: embed", batch.embeds, model.embeds.size)
     count = batch.lengths.size
+    if batch.sizes.shape != (count, 2):
+        raise BadBatch(f"embed_image: sizes of shape {batch.sizes.shape} for {count} images")
     if batch.embeds.size != count * encoder.embeds:
         raise BadBatch(f"embed_image: {batch.embeds.size} embeds for {count} images")
     images: list[Image.Image] = []
     decoded: list[int] = []
     refused: dict[int, str] = {}
-    for i, data in enumerate(_files(batch)):
+    for i, (data, size) in enumerate(zip(_files(batch), batch.sizes.tolist(), strict=True)):
         try:
-            images.append(decode_image(data))
+            images.append(decode_image(data, ImageSize(*size)))
             decoded.append(i)
         except BadImage as error:
             refused[i] = str(error)

@@ -7,27 +7,34 @@ import warnings
 
 from PIL import Image, ImageOps
 
-from pie_py.images import FORMATS, TURNED_FORMATS
+from pie_py.images import FORMATS, ImageSize, upright_size
 
 
 class BadImage(Exception):
     """A file that holds no image that can be decoded; the text says why."""
 
 
-def decode_image(data: bytes) -> Image.Image:
-    """The first frame of an image file, upright, as RGB.
+def decode_image(data: bytes, size: ImageSize) -> Image.Image:
+    """The image of a file, upright, as RGB.
+
+    Args:
+        data: the file.
+        size: that its header tells, which has been checked: a file may name another one later.
 
     Raises:
         BadImage: if it cannot be decoded.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's own, lower limit, and corrupt metadata
+            warnings.simplefilter("ignore")  # about corrupt metadata
             with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+                if upright_size(opened) != size:
+                    raise ValueError("it says two different sizes")
                 opened.load()
-                upright: Image.Image = opened
-                if opened.format in TURNED_FORMATS:
-                    upright = ImageOps.exif_transpose(opened)
+                turned = opened.format != "PNG"
+                upright = ImageOps.exif_transpose(opened) if turned else opened
+                if (upright.width, upright.height) != (size.width, size.height):
+                    raise ValueError("it says two different sizes")
                 return upright.convert("RGB")
     except Exception as error:  # decoders raise all kinds, from struct.error to SyntaxError
         raise BadImage(f"the image cannot be decoded: {error}") from error

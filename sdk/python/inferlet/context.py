@@ -143,7 +143,7 @@ class Context:
         return self
 
     async def image(self, data: bytes) -> None:
-        """Appends an image file, a PNG, JPEG, GIF or BMP, after what is buffered, which it runs.
+        """Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
 
         It takes as many places as `images.tokens_of` says, and its tokens are -1. Which text a model
         wants around it is that model's affair.

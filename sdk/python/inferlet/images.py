@@ -20,7 +20,7 @@ class ImageSize(NamedTuple):
 
 
 def size_of(image: bytes) -> ImageSize:
-    """Size of an image file, a PNG, JPEG, GIF or BMP.
+    """Size of an image file, a PNG or JPEG.
 
     Raises:
         PieError: `invalid-argument` if it is none.

@@ -875,7 +875,7 @@ def num_embs_needed(model: str, width: int, height: int) -> int:
 
 
 def image_size(image: bytes) -> tuple[int, int]:
-    """Width and height of an image file, a PNG, JPEG, GIF or BMP, as it is to be looked at.
+    """Width and height of an image file, a PNG or JPEG, as it is to be looked at.
     Errors: `invalid-argument` (no image).
     """
     try:
@@ -886,7 +886,7 @@ def image_size(image: bytes) -> tuple[int, int]:
 
 
 def embed_img(queue: int, image: bytes, positions: list[int], embeds: list[int]) -> None:
-    """Embeds an image file; of an animation, the first frame. There are as many positions (spans, as
+    """Embeds an image file. There are as many positions (spans, as
     of `embed_txt`) and embeds as `num_embs_needed` says. What is wrong beyond the file's header
     fails the command when it runs: `invalid-argument`, of the next `synchronize`.
     Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.

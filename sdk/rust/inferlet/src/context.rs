@@ -310,7 +310,7 @@ impl Context {
         Ok(())
     }
 
-    /// Appends an image file, a PNG, JPEG, GIF or BMP, after what is buffered, which it runs.
+    /// Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
     ///
     /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`]. Which text a
     /// model wants around it is that model's affair.

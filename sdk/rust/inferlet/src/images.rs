@@ -45,12 +45,12 @@ pub fn num_embs_needed(model: &str, width: u32, height: u32) -> Result<u32> {
     call(|area| unsafe { host::num_embs_needed(model.as_ptr(), model.len(), width, height, area) })
 }
 
-/// Width and height of an image file, a PNG, JPEG, GIF or BMP, as it is to be looked at.
+/// Width and height of an image file, a PNG or JPEG, as it is to be looked at.
 pub fn image_size(image: &[u8]) -> Result<(u32, u32)> {
     call(|area| unsafe { host::image_size(image.as_ptr(), image.len(), area) })
 }
 
-/// Embeds an image file; of an animation, the first frame. Positions and embeds are spans, of as many
+/// Embeds an image file. Positions and embeds are spans, of as many
 /// as [`num_embs_needed`] says. What is wrong beyond the file's header fails the next `synchronize`.
 pub fn embed_img(queue: u32, image: &[u8], positions: &[u32], embeds: &[u32]) -> Result {
     call(|area| unsafe {
