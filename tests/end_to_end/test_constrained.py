@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from servers import Server
 
-
 pytestmark = pytest.mark.slow
 
 
