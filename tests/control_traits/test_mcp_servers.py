@@ -25,6 +25,7 @@ from pie_control.mcp.stdio import LineTooLong, lines
 from pie_py.config import McpConfig
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
+PLAIN = str(Path(__file__).with_name("plain_mcp_server.py"))
 STDIO = {"command": sys.executable, "args": [SERVER]}
 
 
@@ -164,6 +165,7 @@ def test_streamable_http_and_a_server_that_comes_back() -> None:
         run(main)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_is_started_again() -> None:
     async def main() -> None:
         async with tools(test=STDIO) as t:
@@ -171,7 +173,7 @@ def test_a_server_that_dies_is_started_again() -> None:
             waiting = t.start("wait", seconds=60)
             error = await t.failure("die")
             assert error.code == "remote-failed"
-            assert "test is gone" in error.message
+            assert "test is gone: its process has ended with status 3" in error.message
             with pytest.raises(ApiError, match="remote-failed"):
                 await t.caller.result(waiting)
             assert (await t.call("pid"))["structured"]["result"] != first
@@ -245,10 +247,79 @@ def test_servers_that_cannot_start() -> None:
     run(main)
 
 
+GARBLED = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        print(sys.argv[1].replace("ID", json.dumps(message["id"])), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_answers_that_make_no_sense_are_errors() -> None:
+    answers = (
+        "null",
+        "[]",
+        "{}",
+        "[" * 5000,
+        '{"jsonrpc": "2.0", "id": ID}',
+        '{"jsonrpc": "2.0", "id": ID, "result": null}',
+        '{"jsonrpc": "2.0", "id": ID, "result": []}',
+        '{"jsonrpc": "2.0", "id": ID, "result": {"protocolVersion": 5}}',
+        '{"jsonrpc": "2.0", "id": ID, "result": {"protocolVersion": "1066-10-14"}}',
+        '{"jsonrpc": "2.0", "id": ID, "error": "no"}',
+        '{"jsonrpc": "2.0", "id": ID, "error": {"code": "x"}}',
+        '{"jsonrpc": "2.0", "id": "other", "result": {}}',
+        '{"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {}}',
+        '{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}}',
+        "\udcff",
+    )
+
+    async def main() -> None:
+        garbled = {
+            f"s{i}": {
+                "command": sys.executable,
+                "args": ["-S", "-c", GARBLED, answer],
+                "start_seconds": 3.0,
+                "call_seconds": 2.0,
+            }
+            for i, answer in enumerate(answers)
+        }
+        async with tools(test=STDIO, **garbled) as t:
+            errors: dict[str, ApiError] = {}
+
+            async def ask(name: str) -> None:
+                errors[name] = await t.failure("x", server=name)
+
+            async with trio.open_nursery() as nursery:
+                for name in garbled:
+                    nursery.start_soon(ask, name)
+                assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+            for name, error in errors.items():
+                assert error.code == "remote-failed", (name, str(error))
+
+    run(main)
+
+
 def test_what_is_no_message_does_not_matter() -> None:
     async def main() -> None:
         async with tools(test={**STDIO, "args": [SERVER, "noise"]}) as t:
             assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+
+    run(main)
+
+
+def test_a_server_of_the_older_protocol_without_the_sdk() -> None:
+    async def main() -> None:
+        async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
+            assert [tool["name"] for tool in await t.list()] == ["image", "ask", "chatter"]
+            answer = await t.call("image")
+            assert answer["content"] == [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+            answer = await t.call("ask")
+            assert "not supported" in answer["content"][0]["text"]
+            assert (await t.call("chatter", count=2000))["content"][0]["text"] == "done"
+            assert (await t.call("nothing"))["is_error"]
 
     run(main)
 

@@ -15,6 +15,8 @@ from servers import Server
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
@@ -50,6 +52,13 @@ def test_requests_and_answers(client: Client, site: Site, language: str) -> None
 
 def test_what_the_python_library_adds(client: Client, site: Site) -> None:
     assert run(client, "python", "library", site.url) == "größe"
+
+
+def test_the_example(client: Client, site: Site) -> None:
+    instance = client.launch(client.upload(EXAMPLES / "web_page.py"), [site.url])
+    said = "".join(str(message) for message in instance)
+    assert said.startswith(f"{site.url}\npage /\n"), said
+    assert instance.result() == ""
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

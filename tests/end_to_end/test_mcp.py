@@ -17,6 +17,7 @@ from servers import Server
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TOOLS = str(Path(__file__).parent.parent / "control_traits" / "mcp_server.py")
 
 
@@ -52,6 +53,15 @@ def test_tools(client: Client, language: str) -> None:
         with pytest.raises(InferletFailed, match=error):
             run(client, language, *arguments)
     assert run(client, language, "call", "tools", "add", '{"a": 1, "b": 1}') == "ok 2"
+
+
+def test_the_example(client: Client) -> None:
+    program = client.upload(EXAMPLES / "mcp_tools.py")
+    listed = "".join(str(message) for message in client.launch(program))
+    assert "tools add(a, b): Adds two numbers." in listed
+    assert client.launch(program, ["tools", "add", '{"a": 2, "b": 3}']).result() == "5"
+    with pytest.raises(InferletFailed, match="no such luck"):
+        client.launch(program, ["tools", "fail"]).result()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE
@@ -27,6 +28,7 @@ log = structlog.get_logger("pie.mcp")
 
 GRACE_SECONDS = 2.0  # after its input has ended, and again after SIGTERM
 FLUSH_SECONDS = 0.5
+LAST_WORDS, LAST_WORDS_SECONDS = 10, 0.5  # lines; time from the output's end to the process's
 LOG_LINE_BYTES = 2000
 SKIPPED_BYTES = 64 << 20  # of one line
 TOO_LARGE = -32099  # our own error, in place of an answer that is not kept
@@ -70,24 +72,33 @@ async def stdio_transport(
     to_session, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     from_session, to_server = anyio.create_memory_object_stream[SessionMessage](0)
     written = trio.Event()
+    said: deque[str] = deque(maxlen=LAST_WORDS)  # to standard error
 
     async def read() -> None:
+        async with to_session:  # closed after the reason is told: the calls under way look for it
+            on_end(await read_messages())
+
+    async def read_messages() -> str:
+        """Passes messages on until there are no more; returns why."""
         assert process.stdout is not None
-        reason = "its output has ended"
         try:
-            async with to_session:
-                async for line, whole in lines(process.stdout, config.message_bytes):
-                    on_message()
-                    message = _parsed(line) if whole else _too_large(line, config.message_bytes)
-                    if message is not None:
-                        await to_session.send(message)
+            async for line, whole in lines(process.stdout, config.message_bytes):
+                on_message()
+                message = _parsed(line) if whole else _too_large(line, config.message_bytes)
+                if message is not None:
+                    await to_session.send(message)
         except LineTooLong as error:
-            reason = str(error)
+            return str(error)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            reason = f"its output broke: {error}"
+            return f"its output broke: {error}"
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            reason = "the session is over"
-        on_end(reason)
+            return "the session is over"
+        with trio.move_on_after(LAST_WORDS_SECONDS):
+            await process.wait()
+        log.warning("mcp server ended", name=name, status=process.returncode, said=list(said))
+        if process.returncode is None:
+            return "it has closed its output"
+        return f"its process has ended with status {process.returncode}"
 
     async def write() -> None:
         assert process.stdin is not None
@@ -106,7 +117,9 @@ async def stdio_transport(
         assert process.stderr is not None
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, LineTooLong):
             async for line, _ in lines(process.stderr, LOG_LINE_BYTES):
-                log.debug("mcp server says", name=name, text=line.decode(errors="replace"))
+                text = line.decode(errors="replace")
+                said.append(text)
+                log.debug("mcp server says", name=name, text=text)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)

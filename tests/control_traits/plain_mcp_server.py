@@ -1,0 +1,77 @@
+"""An MCP server of the older, stateful protocol without the SDK, with manners that the SDK does not have.
+
+It lists its tools in pages, answers with an image, asks its client for a sample, and chatters.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}}
+PAGES = {None: ("image", "second"), "second": ("ask", "third"), "third": ("chatter", None)}
+
+
+def send(**message: Any) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def receive() -> dict[str, Any]:
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit()
+    message: dict[str, Any] = json.loads(line)
+    return message
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}]}
+
+
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    match name:
+        case "image":
+            return {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
+        case "ask":
+            message = {"role": "user", "content": {"type": "text", "text": "hi"}}
+            params = {"messages": [message], "maxTokens": 5}
+            send(id="mine", method="sampling/createMessage", params=params)
+            while (answer := receive()).get("id") != "mine":
+                pass
+            return text(answer.get("error", {}).get("message", "no error"))
+        case "chatter":
+            for i in range(arguments["count"]):
+                params = {"level": "info", "data": f"{i}"}
+                send(method="notifications/message", params=params)
+            return text("done")
+    return text("no such tool") | {"isError": True}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    match method:
+        case "initialize":
+            return {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "plain", "version": "1"},
+            }
+        case "tools/list":
+            name, following = PAGES[params.get("cursor")]
+            page: dict[str, Any] = {"tools": [{"name": name, "inputSchema": SCHEMA}]}
+            return page | ({"nextCursor": following} if following else {})
+        case "tools/call":
+            return call(params["name"], params.get("arguments", {}))
+    return None
+
+
+while True:
+    request = receive()
+    if "id" not in request or "method" not in request:
+        continue
+    result = answer(request["method"], request.get("params") or {})
+    if result is None:
+        error = {"code": -32601, "message": f"no method {request['method']}"}
+        send(id=request["id"], error=error)
+    else:
+        send(id=request["id"], result=result)
