@@ -83,6 +83,45 @@ FAULTS = {
         edit_config(architectures=["BertModel"]),
         "architecture BertModel is not supported .supported: LlamaForCausalLM, Mistral",
     ),
+    "quantized": (
+        edit_config(quantization_config={"quant_method": "gptq", "bits": 4}),
+        "quantized weights are not supported",
+    ),
+    "too many experts": (
+        edit_config(
+            architectures=["MixtralForCausalLM"], num_local_experts=2, num_experts_per_tok=3
+        ),
+        "3 experts a token, but there are 2",
+    ),
+    "layer types": (
+        edit_config(
+            architectures=["MistralForCausalLM"], sliding_window=9, layer_types=["linear_attention"]
+        ),
+        "'layer_types' is not 2 times",
+    ),
+    "window": (
+        edit_config(architectures=["MistralForCausalLM"], sliding_window=-1),
+        "'sliding_window' is -1, not a positive whole number",
+    ),
+    "tied": (edit_config(tie_word_embeddings="yes"), "'yes', not true or false"),
+    "bidirectional": (
+        edit_config(architectures=["Gemma2ForCausalLM"], use_bidirectional_attention=True),
+        "use_bidirectional_attention is not supported",
+    ),
+    "vision": (
+        edit_config(
+            architectures=["LlavaForConditionalGeneration"],
+            text_config={"model_type": "llama", "vocab_size": 9},
+            vision_config={"model_type": "pixtral"},
+        ),
+        "vision model 'pixtral' is not supported",
+    ),
+    "text of vision": (
+        edit_config(
+            architectures=["LlavaForConditionalGeneration"], text_config={"model_type": "phi"}
+        ),
+        "a LLaVA of 'phi' is not supported",
+    ),
     "no architecture": (edit_config(architectures=None), "unnamed is not supported"),
     "missing tensor": (edit_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
     "surplus tensor": (

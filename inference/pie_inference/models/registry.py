@@ -72,8 +72,13 @@ def architecture_of(config: Config) -> Architecture:
     """The architecture that a config.json names.
 
     Raises:
-        LoadError: if it names none that is supported.
+        LoadError: if it names none that is supported, or the weights are quantized.
     """
+    if config.get("quantization_config"):
+        raise LoadError(
+            "config.json: quantized weights are not supported (quantization_config); take the model's"
+            " checkpoint in bfloat16, float16 or float32"
+        )
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise LoadError(f"config.json: 'architectures' is {names!r}, not a list")

@@ -1,0 +1,136 @@
+"""Images through queues and batches, without a worker: what is sent, and what a refusal does."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from scheduler_fixtures import Guest, Server, refused
+
+from pie_control.api import images, runtime
+from pie_control.errors import ApiError
+from pie_py.wire.plan import BatchResult, EmbedImage, Plan, PlanResult
+
+EMBEDS = 4  # an image
+
+
+def picture(size: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (size, size)).save(file, "PNG")
+    return file.getvalue()
+
+
+def server_of_images() -> Server:
+    return Server(image_embeds=EMBEDS, traits=["sample", "input-image"], max_batch_tokens=24)
+
+
+def embed(guest: Guest, image: bytes, embeds: list[int]) -> None:
+    images.embed_img(guest.instance, guest.queue, image, [0, EMBEDS], embeds)
+
+
+def next_plan(server: Server) -> Plan:
+    plan = server.scheduler.next_plan(1 << 62)
+    assert plan is not None
+    return plan
+
+
+def finish(server: Server, plan: Plan, **answer: object) -> None:
+    results = [BatchResult() for _ in plan.batches]
+    for name, value in answer.items():
+        setattr(results[0], name, value)
+    server.scheduler.complete(PlanResult(plan.id, plan.model, results))
+
+
+def test_images_of_several_instances_go_together() -> None:
+    server = server_of_images()
+    guests = [Guest(server) for _ in range(3)]
+    files = [picture(3 + i) for i in range(3)]
+    for guest, file in zip(guests, files, strict=True):
+        embed(guest, file, guest.embeds(EMBEDS))
+    (batch,) = next_plan(server).batches
+    assert isinstance(batch, EmbedImage)
+    assert batch.sizes.tolist() == [[3, 3], [4, 4], [5, 5]]
+    assert batch.lengths.tolist() == [len(file) for file in files]
+    assert batch.positions.tolist() == [0, 1, 2, 3] * 3
+    assert len(np.unique(batch.embeds)) == 3 * EMBEDS
+    at = 0
+    for file in files:
+        words = -(-len(file) // 4)
+        assert batch.files[at : at + words].tobytes()[: len(file)] == file
+        at += words
+    assert at == batch.files.size
+
+
+def test_a_plan_has_one_batch_of_images() -> None:
+    """They take longer than all else, and others wait for the plan."""
+    server = server_of_images()
+    guest = Guest(server)
+    embeds, token = guest.embeds(EMBEDS), guest.embeds(1)
+    for _ in range(3):  # each overwrites the one before
+        embed(guest, picture(5), embeds)
+        guest.embed([1], 0, token)
+    for _ in range(3):
+        plan = next_plan(server)
+        assert [batch.kind for batch in plan.batches] == ["embed_image", "embed_text"]
+        finish(server, plan)
+    assert server.scheduler.next_plan(1 << 62) is None
+
+
+def test_a_batch_of_images_takes_as_many_embeds_as_a_forward_takes_inputs() -> None:
+    server = server_of_images()
+    guest = Guest(server)
+    for _ in range(8):
+        embed(guest, picture(5), guest.embeds(EMBEDS))
+    sizes = []
+    for _ in range(2):
+        plan = next_plan(server)
+        sizes += [batch.lengths.size for batch in plan.batches]
+        finish(server, plan)
+    assert sum(sizes) == 8
+    assert max(sizes) <= 24 // EMBEDS
+
+
+def test_a_refused_image_fails_its_own_queue_only() -> None:
+    server = server_of_images()
+    good, bad = Guest(server), Guest(server)
+    embed(bad, picture(4), bad.embeds(EMBEDS))
+    token = bad.embeds(1)
+    bad.embed([1], 0, token)
+    future = bad.dist(token[0])
+    embed(good, picture(5), good.embeds(EMBEDS))
+    done = [runtime.synchronize(guest.instance, guest.queue) for guest in (bad, good)]
+    plan = next_plan(server)
+    finish(server, plan, refused={0: "no such image"})
+    while (plan := server.scheduler.next_plan(1 << 62)) is not None:
+        finish(server, plan)
+    runtime.take(good.instance, done[1])
+    with pytest.raises(ApiError, match=r"failed-dependency: .*no such image"):
+        bad.take(future)
+    runtime.take(bad.instance, done[0])  # the future has told it
+    bad.embed([1], 0, token)  # and the queue goes on
+    finish(server, next_plan(server))
+
+
+def test_images_that_are_queued_are_limited() -> None:
+    file = picture(9)
+    server = server_of_images()
+    guest = Guest(server, image_bytes=2 * len(file), image_pixels=100)
+    embeds = guest.embeds(EMBEDS)
+    embed(guest, file, embeds)
+    embed(guest, file, embeds)
+    with refused("limit-exceeded"):
+        embed(guest, file, embeds)
+    finish(server, next_plan(server))
+    embed(guest, file, embeds)  # one of them has been sent
+    with refused("limit-exceeded"):
+        embed(guest, picture(11), embeds)
+
+
+def test_a_model_without_the_trait() -> None:
+    guest = Guest(Server())
+    with refused("unsupported"):
+        embed(guest, picture(5), guest.embeds(EMBEDS))
+    with refused("unsupported"):
+        images.num_embs_needed(guest.instance, "symbolic", 5, 5)
