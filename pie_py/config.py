@@ -40,6 +40,8 @@ class ModelConfig(_Section):
     kv_memory: PositiveInt | None = None  # bytes of KV pool; a share of free memory unless told
     kv_pages: PositiveInt | None = None  # pages of KV pool; overrides kv_memory
     embeds: PositiveInt | None = None  # embeds in the pool
+    host_memory: NonNegativeInt | None = None  # bytes for swapped pages; a share unless told
+    host_pages: NonNegativeInt | None = None  # pages for swapped ones; overrides host_memory
     max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch
     max_batch_commands: PositiveInt = 512  # most commands in one batch
     device: str = "auto"  # "cpu", "cuda", "cuda:1"; a GPU if there is one unless told
@@ -53,6 +55,7 @@ class Limits(_Section):
     cpu_seconds: PositiveFloat = 60.0  # time on the control thread, all slices together
     wall_seconds: PositiveFloat = 3600.0  # life, from launch
     kv_pages: PositiveInt | None = None  # pages held; the pool unless told
+    host_pages: PositiveInt | None = None  # swapped pages held; the pool unless told
     embeds: PositiveInt | None = None  # embeds held; the pool unless told
     samplers: PositiveInt = 256  # open at once, of one model
     grammars: PositiveInt = 64  # compiled and held

@@ -15,6 +15,7 @@ Code: TypeAlias = Literal[
     "out-of-resources",
     "page-full",
     "immutable",
+    "swapped-out",
     "busy",
     "conflict",
     "would-block",

@@ -15,6 +15,7 @@ import torch
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.embeds import EmbedPool
 from pie_inference.errors import LoadError
+from pie_inference.host_pool import HostPool
 from pie_inference.kv_cache import KvCache
 from pie_inference.loader import (
     checkpoint_folder,
@@ -27,13 +28,13 @@ from pie_inference.models.base import Model
 from pie_inference.models.registry import architecture_of
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
-from pie_inference.sizing import Memory, free_memory, pool_sizes
+from pie_inference.sizing import Memory, free_memory, host_pages, pool_sizes
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.worker")
 
-TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample"]
+TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample", "offload"]
 
 # What a config.json says of the whole model, even if the language model is a part of it.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -70,10 +71,12 @@ def load_models(configs: Sequence[ModelConfig], cache_folder: Path) -> list[Serv
         device: Memory(free_memory(device), device.type, models)
         for device, models in sharing.items()
     }
+    cpu = torch.device("cpu")
+    memories.setdefault(cpu, Memory(free_memory(cpu), cpu.type, len(loaded)))
     served = []
     for model in loaded:
         with _named(model.config):
-            served.append(_with_pools(model, memories[model.device]))
+            served.append(_with_pools(model, memories[model.device], memories[cpu]))
     return served
 
 
@@ -109,7 +112,7 @@ def _load(config: ModelConfig, cache_folder: Path) -> _Loaded:
     return _Loaded(config, facts, folder, network, dtype, device)
 
 
-def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
+def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedModel:
     config, shape = loaded.config, loaded.network.shape
     dtype, device = loaded.dtype, loaded.device
     with torch.inference_mode():
@@ -126,6 +129,7 @@ def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
         )
         embeds = EmbedPool(sizes.embeds, shape.hidden, dtype, device)
         samplers = SamplerPool(shape.vocab_size, device)
+        host = HostPool(cache, host_pages(config, shape, dtype, sizes.kv_pages, host_memory))
     bos = loaded.facts.get("bos_token_id")
     images = loaded.network.images
     description = ModelDescription(
@@ -147,6 +151,7 @@ def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
         image_embeds=images.embeds if images else None,
         samplers=samplers.size,
         count_rows=samplers.count_rows,
+        host_pages=host.pages,
     )
     log.info("model loaded", **{k: getattr(description, k) for k in ("name", "dtype", "kv_pages")})
     return ServedModel(
@@ -157,6 +162,7 @@ def _with_pools(loaded: _Loaded, memory: Memory) -> ServedModel:
         TorchAttention(cache, shape.heads, shape.attention),
         device,
         samplers,
+        host,
     )
 
 

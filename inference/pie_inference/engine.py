@@ -6,14 +6,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import structlog
 import torch
 
 from pie_inference import handlers
 from pie_inference.assembly import load_models
+from pie_inference.costs import measure
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.served_model import ServedModel
+from pie_inference.trial import run_trial
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import (
     Batch,
@@ -31,6 +32,8 @@ from pie_py.wire.plan import (
     PlanResult,
     Sample,
     SetSampler,
+    SwapIn,
+    SwapOut,
 )
 
 log = structlog.get_logger("pie.worker")
@@ -52,6 +55,7 @@ class Engine:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
             self._models[name] = model
             _warm_up(model)
+            model.description.kv_costs = measure(model)
 
     @property
     def descriptions(self) -> list[ModelDescription]:
@@ -110,39 +114,16 @@ def _handle(model: ServedModel, batch: Batch) -> BatchResult:
             return BatchResult(samples=samples, refused=refused)
         case EmbedSampled():
             return BatchResult(refused=handlers.embed_sampled(model, batch))
+        case SwapOut():
+            handlers.swap_out(model, batch)
+        case SwapIn():
+            handlers.swap_in(model, batch)
     return BatchResult()
 
 
 def _warm_up(model: ServedModel) -> None:
-    """Runs a small prefill and decode, so that the first plan does not pay for lazy set-up.
-
-    They write to scratch slots and to embeds that no one owns yet.
-    """
+    """Runs a small prefill and decode, so that the first plan does not pay for lazy set-up."""
     prompt, decode = min(32, model.embeds.size), min(8, model.embeds.size)
     with torch.inference_mode():
         for lengths in ([prompt], [1], [1] * decode):
-            count = sum(lengths)
-            ids = np.arange(count, dtype=np.int32)
-            starts = np.cumsum([0, *lengths], dtype=np.int32)
-            none = np.zeros(0, np.int32)
-            nowhere = np.zeros(len(lengths) + 1, np.int32)
-            positions = (ids - np.repeat(starts[:-1], lengths)).astype(np.int32)
-            handlers.embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
-            handlers.forward(
-                model,
-                Forward(
-                    input_starts=starts,
-                    inputs=ids,
-                    page_starts=nowhere,
-                    pages=none,
-                    page_used=none,
-                    has_masked=np.zeros(len(lengths), np.int32),
-                    output_slots=np.full(count, -1, np.int32),
-                    output_starts=starts,
-                    outputs=ids,
-                    mask_starts=nowhere,
-                    mask=none,
-                ),
-            )
-            k = np.full(count, min(256, model.network.shape.vocab_size), np.int32)
-            handlers.next_dist(model, NextDist(ids, k))
+            run_trial(model, lengths)

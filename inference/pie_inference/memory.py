@@ -13,7 +13,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> t
 
     `torch.zeros` would write all of it at once: gigabytes for a pool that may never fill.
     """
-    if device.type != "cpu":
+    if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, dtype=dtype, device=device)
     memory = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
     return torch.from_numpy(memory).view(dtype).view(shape)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.embeds import EmbedPool
+from pie_inference.host_pool import HostPool
 from pie_inference.kv_cache import KvCache
 from pie_inference.models.base import Model
 from pie_inference.sampling.pool import SamplerPool
@@ -27,6 +28,7 @@ class ServedModel:
     attention: AttentionBackend
     device: torch.device
     samplers: SamplerPool
+    host: HostPool
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:
         """An index array as an int64 tensor on the model's device."""

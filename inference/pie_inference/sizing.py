@@ -15,6 +15,7 @@ from pie_py.config import ModelConfig
 
 CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
 CUDA_SHARE = 0.85  # the rest is for activations
+HOST_SHARE = 0.1  # of the free host memory, for swapped pages
 MAX_AUTO_PAGES = 1 << 17  # more is bookkeeping without use, unless it is asked for
 MAX_AUTO_EMBEDS = 1 << 16
 EMBED_SHARE = 1 / 16  # of the pools' memory
@@ -98,3 +99,37 @@ def pool_sizes(
         )
     memory.granted += pages * page + overhead
     return PoolSizes(kv_pages=pages, embeds=embeds)
+
+
+def host_pages(
+    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, kv_pages: int, memory: Memory
+) -> int:
+    """Pages of a model's host pool: what the configuration says, else a share of the free memory.
+
+    Args:
+        config: the model's configuration.
+        shape: of the loaded model.
+        dtype: of the KV pool.
+        kv_pages: of the KV pool; unless told, the host pool is not larger.
+        memory: of the host; the pool is added to what it has granted.
+
+    Raises:
+        LoadError: if there is no room for what the configuration says.
+    """
+    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, dtype)
+    page = config.page_size * slot
+    free = memory.free - memory.granted
+    if config.host_pages is not None:
+        pages = config.host_pages
+    elif config.host_memory is not None:
+        pages = config.host_memory // page
+    else:
+        share = int(memory.free * HOST_SHARE / memory.models)
+        pages = max(0, min(kv_pages, min(share, free) // page))
+    if pages * page > free:
+        raise LoadError(
+            f"no memory for a host pool of {pages:,} pages: {pages * page:,} bytes are needed, {free:,}"
+            " are free; set host_memory or host_pages, or free memory"
+        )
+    memory.granted += pages * page
+    return pages

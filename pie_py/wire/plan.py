@@ -6,7 +6,8 @@ array that the header names, one after the other (a frame for each costs more th
 arrays have elements of 4 bytes. No pickling, no per-element work.
 
 Physical names: a *page* is an index into the KV pool `[pages, page_size, ...]`; a *slot* of the KV
-pool is `page * page_size + offset`; an *embed* is a row of the embed pool `[embeds, hidden]`.
+pool is `page * page_size + offset`; a *host page* is an index into the pool of
+swapped pages; an *embed* is a row of the embed pool `[embeds, hidden]`.
 """
 
 from __future__ import annotations
@@ -146,6 +147,24 @@ class EmbedSampled:
     embeds: Int32  # [n]
 
 
+@dataclass(slots=True)
+class SwapOut:
+    """Copies `n` pages, with positions and masks, to pages of the host pool."""
+
+    kind: ClassVar[str] = "swap_out"
+    pages: Int32  # [n]
+    hosts: Int32  # [n] host pages, all different
+
+
+@dataclass(slots=True)
+class SwapIn:
+    """Copies `n` pages of the host pool, with positions and masks, to pages."""
+
+    kind: ClassVar[str] = "swap_in"
+    hosts: Int32  # [n] host pages
+    pages: Int32  # [n] all different
+
+
 Batch: TypeAlias = (
     EmbedText
     | EmbedImage
@@ -157,6 +176,8 @@ Batch: TypeAlias = (
     | FeedSampler
     | Sample
     | EmbedSampled
+    | SwapOut
+    | SwapIn
 )
 BATCH_TYPES: dict[str, type[Any]] = {
     t.kind: t
@@ -171,6 +192,8 @@ BATCH_TYPES: dict[str, type[Any]] = {
         FeedSampler,
         Sample,
         EmbedSampled,
+        SwapOut,
+        SwapIn,
     )
 }
 
@@ -244,6 +267,8 @@ class ModelDescription:
     image_embeds: int | None = None  # embeds an image takes, None if the model reads text only
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
+    host_pages: int = 0  # pages of the host pool, for swapped ones
+    kv_costs: dict[str, Any] | None = None  # what the worker measured, see `inference/costs.py`
 
 
 @dataclass(slots=True)

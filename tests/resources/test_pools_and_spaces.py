@@ -10,6 +10,7 @@ from hypothesis import given
 from pie_control.errors import ApiError
 from pie_control.resources import space as space_module
 from pie_control.resources.exports import MAX_EXPORTS, Exports
+from pie_control.resources.host import HostPages, HostPool
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Addresses, Space
@@ -129,7 +130,14 @@ def test_a_call_cannot_ask_for_more_than_there_is() -> None:
 def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space_module, "MAX_WINDOW", 70)
     pages, embeds = PagePool(200, 8), EmbedPool(200)
-    space = Space(pages, embeds, None, None, Samplers(SamplerPool(1, 1, 200), 1))
+    space = Space(
+        pages,
+        embeds,
+        None,
+        None,
+        Samplers(SamplerPool(1, 1, 200), 1),
+        HostPages(HostPool(0, 10), None),
+    )
     for allocate in (space.allocate_pages, space.allocate_embeds):
         with pytest.raises(ApiError, match=r"^limit-exceeded"):
             allocate(100, lambda count: False)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from symbolic_worker import SymbolicWorker
 
-from pie_control.api import allocate, forward, runtime, sample, text
+from pie_control.api import allocate, forward, offload, runtime, sample, text
 from pie_control.errors import ApiError
 from pie_control.executor import Executor
 from pie_control.host import Host
@@ -38,6 +38,7 @@ MODEL = ModelDescription(
     bos_token=None,
     dtype="float32",
     traits=["sample"],
+    host_pages=12,
     samplers=8,
     count_rows=5,
 )
@@ -130,6 +131,15 @@ class Guest:
 
     def used(self, pages: list[int]) -> list[int]:
         return list(allocate.kvpage_used(self.instance, self.queue, pages))
+
+    def swap_out(self, pages: list[int]) -> None:
+        offload.swap_out(self.instance, self.queue, pages)
+
+    def swap_in(self, pages: list[int]) -> None:
+        offload.swap_in(self.instance, self.queue, pages)
+
+    def discard(self, pages: list[int]) -> None:
+        offload.discard(self.instance, self.queue, pages)
 
     def dist(self, embed: int, k: int = 3) -> int:
         return text.get_next_dist(self.instance, self.queue, embed, k)

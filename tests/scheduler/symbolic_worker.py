@@ -26,6 +26,8 @@ from pie_py.wire.plan import (
     Sample,
     Samples,
     SetSampler,
+    SwapIn,
+    SwapOut,
     decode,
     encode,
 )
@@ -114,6 +116,7 @@ class SymbolicWorker:
     def __init__(self, description: ModelDescription) -> None:
         self.facts = description
         self.slots = [Slot()] * (description.kv_pages * description.page_size)
+        self.host = [Slot()] * (description.host_pages * description.page_size)
         self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * description.embeds
         self.samplers: dict[int, Sampler] = {}
         self.fail_kinds: set[str] = set()
@@ -202,6 +205,25 @@ class SymbolicWorker:
                     old.value, old.position, bool(mask >> offset & 1)
                 )
         return BatchResult()
+
+    def swap_out(self, batch: SwapOut) -> BatchResult:
+        self._note("swap_out", 1, len(batch.pages))
+        self._swap(batch.pages.tolist(), self.slots, batch.hosts.tolist(), self.host)
+        return BatchResult()
+
+    def swap_in(self, batch: SwapIn) -> BatchResult:
+        self._note("swap_in", 1, len(batch.pages))
+        self._swap(batch.hosts.tolist(), self.host, batch.pages.tolist(), self.slots)
+        return BatchResult()
+
+    def _swap(
+        self, sources: list[int], old: list[Slot], targets: list[int], new: list[Slot]
+    ) -> None:
+        assert len(set(targets)) == len(targets)
+        size = self.facts.page_size
+        for source, target in zip(sources, targets, strict=True):
+            new[target * size : (target + 1) * size] = old[source * size : (source + 1) * size]
+            old[source * size : (source + 1) * size] = [Slot()] * size  # nobody may read it now
 
     def next_dist(self, batch: NextDist) -> BatchResult:
         self._note("next_dist", len(batch.embeds), len(batch.embeds))

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from scheduler_fixtures import Server
 from symbolic_worker import Sampler, Slot, distribution, run_forward
 
-from pie_control.api import allocate, forward, runtime, sample, text
+from pie_control.api import allocate, forward, offload, runtime, sample, text
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 
@@ -31,6 +31,7 @@ class Page:
 
     slots: list[Slot] = field(default_factory=list)
     immutable: bool = False
+    away: bool = False  # swapped out, discarded, or empty when it was swapped out
 
 
 @dataclass(eq=False)
@@ -47,6 +48,11 @@ class Lane:
         default_factory=dict
     )  # token and top by future
     marks: list[int] = field(default_factory=list)
+
+    @property
+    def resident(self) -> list[int]:
+        """Addresses of pages that may be used."""
+        return [address for address, page in self.pages.items() if not page.away]
 
 
 def spans(addresses: list[int]) -> list[int]:
@@ -89,6 +95,7 @@ class Programs(RuleBasedStateMachine):
     def start(self, policy: str, tokens: int, commands: int) -> None:
         self.server = Server(policy, max_batch_tokens=tokens, max_batch_commands=commands)
         self.lanes: list[Lane] = []
+        self.freed: set[Instance] = set()  # instances that have freed something since all ran
         self.exports: dict[tuple[str, str], list[Page]] = {}
         self.launch(0, 2)
         self.launch(1, 1)
@@ -173,10 +180,10 @@ class Programs(RuleBasedStateMachine):
         if lane is None or not written:
             return
         inputs = self._some(data, written, 4)
-        pages = self._some(data, list(lane.pages), 3, least=0)
+        pages = self._some(data, lane.resident, 3, least=0)
         outputs = self._some(data, list(lane.embeds), len(inputs), least=0)
         same = data.draw(st.booleans())
-        receiving = pages if same else self._some(data, list(lane.pages), 3, least=0)
+        receiving = pages if same else self._some(data, lane.resident, 3, least=0)
         columns = [slot for page in pages for slot in lane.pages[page].slots]
         mask: list[int] = []
         if data.draw(st.integers(0, 3)) == 0:
@@ -216,9 +223,9 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), start=st.integers(0, 9), to=st.integers(0, 9))
     def copy(self, data: st.DataObject, start: int, to: int) -> None:
         lane = self._lane(data)
-        if lane is None or len(lane.pages) < 2:
+        if lane is None or len(lane.resident) < 2:
             return
-        a, b = (data.draw(st.sampled_from(sorted(lane.pages))) for _ in range(2))
+        a, b = (data.draw(st.sampled_from(sorted(lane.resident))) for _ in range(2))
         count = data.draw(st.integers(0, PAGE))
         old, new = lane.pages[a], lane.pages[b]
         _, error = outcome(allocate.copy_kvpage, lane.instance, lane.queue, a, start, b, to, count)
@@ -235,9 +242,9 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def mask(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.pages:
+        if lane is None or not lane.resident:
             return
-        pages = self._some(data, list(lane.pages), 3)
+        pages = self._some(data, lane.resident, 3)
         words = [
             data.draw(st.integers(0, (1 << len(lane.pages[page].slots)) - 1)) for page in pages
         ]
@@ -279,9 +286,9 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), used=st.lists(st.integers(0, PAGE), min_size=3, max_size=3))
     def truncate(self, data: st.DataObject, used: list[int]) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.pages:
+        if lane is None or not lane.resident:
             return
-        pages = self._some(data, list(lane.pages), 3)
+        pages = self._some(data, lane.resident, 3)
         counts = np.array(used[: len(pages)], np.uint32)
         _, error = outcome(
             allocate.truncate_kvpage, lane.instance, lane.queue, spans(pages), counts
@@ -295,6 +302,84 @@ class Programs(RuleBasedStateMachine):
             assert error is None
             for u, page in zip(used, kept, strict=False):
                 del page.slots[u:]
+
+    # Offload
+
+    @rule(data=st.data())
+    def swap_out(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.pages:
+            return
+        pages = self._some(data, list(lane.pages), 4)
+        kept = [lane.pages[page] for page in pages]
+        here = [page for page in kept if not page.away]
+        free = self.server.service.host_pages.free
+        _, error = outcome(offload.swap_out, lane.instance, lane.queue, spans(pages))
+        shared = any(self._holders(page) > 1 for page in here)
+        if error == "busy":  # perhaps of a page that has been freed, but not all sent that names it
+            assert shared or self.freed
+        elif sum(bool(page.slots) for page in here) > free:
+            assert error == "out-of-resources"
+        else:
+            assert error is None
+            assert not shared
+            for page in here:
+                page.away = True
+                page.immutable &= bool(page.slots)
+
+    @rule(data=st.data())
+    def swap_in(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.pages:
+            return
+        pages = self._some(data, list(lane.pages), 4)
+        _, error = outcome(offload.swap_in, lane.instance, lane.queue, spans(pages))
+        self._forget_ended()
+        if error is None:
+            for page in pages:
+                lane.pages[page].away = False
+        else:
+            assert error == "out-of-resources"
+
+    @rule(data=st.data())
+    def discard(self, data: st.DataObject) -> None:
+        lane = self._lane(data)
+        if lane is None or not lane.pages:
+            return
+        pages = self._some(data, list(lane.pages), 2)
+        offload.discard(lane.instance, lane.queue, spans(pages))
+        self.freed.add(lane.instance)
+        for page in pages:
+            lane.pages[page] = Page(away=True)  # others who hold it keep it
+
+    @rule(data=st.data(), call=st.integers(0, 4))
+    def use_what_is_away(self, data: st.DataObject, call: int) -> None:
+        lane = self._lane(data)
+        away = [a for a, page in lane.pages.items() if page.away] if lane else []
+        if lane is None or not away:
+            return
+        page = data.draw(st.sampled_from(away))
+        where = (lane.instance, lane.queue)
+        none = np.zeros(1, np.uint32)
+        calls: list[Any] = [
+            lambda: forward.mask_kvpage(*where, [page, 1], none),
+            lambda: allocate.truncate_kvpage(*where, [page, 1], none),
+            lambda: allocate.export_kvpage(*where, [page, 1], "away", False),
+            lambda: allocate.copy_kvpage(*where, page, 0, page, 0, 1),
+        ]
+        inputs = [e for e, value in lane.embeds.items() if value]
+        if call == len(calls):
+            if not inputs:
+                return
+            one = spans(inputs[:1])
+            calls.append(lambda: forward.forward(*where, [page, 1], one, [], [], []))
+        assert outcome(calls[call])[1] == "swapped-out"
+
+    def _holders(self, page: Page) -> int:
+        """How many addresses and exports stand for a page."""
+        spaces = {id(lane.pages): lane.pages for lane in self.lanes}
+        held = sum(page is other for pages in spaces.values() for other in pages.values())
+        return held + sum(page is other for pages in self.exports.values() for other in pages)
 
     # Samplers
 
@@ -423,6 +508,7 @@ class Programs(RuleBasedStateMachine):
         gone = self._some(data, list(held), 2)
         call = allocate.dealloc_kvpage if what == "page" else allocate.dealloc_emb
         call(lane.instance, lane.queue, spans(gone))
+        self.freed.add(lane.instance)
         for address in gone:
             del held[address]
         assert outcome(call, lane.instance, lane.queue, spans(gone))[1] == "invalid-handle"
@@ -430,9 +516,9 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), name=st.sampled_from("xyz"), shared=st.booleans())
     def export(self, data: st.DataObject, name: str, shared: bool) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.pages:
+        if lane is None or not lane.resident:
             return
-        pages = self._some(data, list(lane.pages), 2)
+        pages = self._some(data, lane.resident, 2)
         kept = [lane.pages[page] for page in pages]
         _, error = outcome(
             allocate.export_kvpage, lane.instance, lane.queue, spans(pages), name, shared
@@ -490,6 +576,7 @@ class Programs(RuleBasedStateMachine):
         """Runs all there is, and looks at everything."""
         self.server.drain()
         facts, service = self.server.facts, self.server.service
+        self.freed.clear()
         for lane in self.lanes:
             for future, expected in lane.expected.items():
                 tokens, probabilities = text.take_dist(lane.instance, future)
@@ -505,9 +592,17 @@ class Programs(RuleBasedStateMachine):
                 runtime.take(lane.instance, mark)
             lane.marks.clear()
             assert lane.instance.queued_commands == 0
-        held = {id(page) for lane in self.lanes for page in lane.pages.values()}
-        held |= {id(page) for pages in self.exports.values() for page in pages}
-        assert service.pages.free == facts.kv_pages - len(held)
+        everything = {id(page): page for lane in self.lanes for page in lane.pages.values()}
+        everything |= {id(page): page for pages in self.exports.values() for page in pages}
+        here = sum(not page.away for page in everything.values())
+        assert service.pages.free == facts.kv_pages - here
+        swapped = sum(page.away and bool(page.slots) for page in everything.values())
+        assert service.host_pages.free == facts.host_pages - swapped
+        spaces = {lane.instance: lane.pages for lane in self.lanes}
+        for instance, pages in spaces.items():
+            space = instance.spaces["symbolic"]
+            assert space.pages.resident == sum(not page.away for page in pages.values())
+            assert space.pages_held == space.pages.resident
         samplers = {lane.instance: len(lane.samplers) for lane in self.lanes}
         assert service.samplers.slots.free == facts.samplers - sum(samplers.values())
         embeds = {lane.instance: len(lane.embeds) for lane in self.lanes}
@@ -536,6 +631,7 @@ class Programs(RuleBasedStateMachine):
         stats = self.server.service.stats()
         assert stats["exports"] == stats["exported_pages"] == stats["queues"] == 0
         assert stats["kv_pages_free"] == self.server.facts.kv_pages
+        assert stats["host_pages_free"] == self.server.facts.host_pages
         assert stats["embeds_free"] == self.server.facts.embeds
         assert stats["samplers_free"] == self.server.facts.samplers
         assert self.server.service.samplers.rows.free == self.server.facts.count_rows

@@ -332,8 +332,11 @@ def test_pool_stats(server: Server, guest: Guest) -> None:
     assert json.loads(allocate.pool_stats(guest.instance, guest.queue)) == {
         "kv_pages": 48,
         "kv_pages_free": 40,
+        "host_pages": 12,
+        "host_pages_free": 12,
         "embeds": 96,
         "embeds_free": 92,
         "kv_pages_mine": 3,
         "embeds_mine": 4,
+        "host_pages_mine": 0,
     }

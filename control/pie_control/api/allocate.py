@@ -11,6 +11,7 @@ import numpy as np
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
+from pie_control.resources.offload import filled_slots
 from pie_control.scheduler.command import CopyKvCommand
 from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
@@ -116,8 +117,7 @@ def _slots(page: int, first: int, count: int, page_size: int) -> Int32:
 
 def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
     """Filled slots of each page, as if every queued command had run."""
-    space = queue_of(instance, queue).space
-    return space.page_pool.used[space.pages.find(pages, space.page_pool.size)].view(np.uint32)
+    return filled_slots(queue_of(instance, queue), pages).view(np.uint32)
 
 
 def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint32) -> None:
@@ -171,7 +171,10 @@ def pool_stats(instance: Instance, queue: int) -> str:
             "kv_pages_free": space.page_pool.free,
             "embeds": space.embed_pool.size,
             "embeds_free": space.embed_pool.free,
-            "kv_pages_mine": space.pages.live,
+            "host_pages": space.host.pool.size,
+            "host_pages_free": space.host.pool.free,
+            "kv_pages_mine": space.pages.resident,
+            "host_pages_mine": space.host.held,
             "embeds_mine": space.embeds.live,
         }
     )

@@ -74,6 +74,10 @@ class PagePool:
         self.immutable[freed] = False
         self._free.give(freed)
 
+    def shared(self, pages: Int32) -> NDArray[np.bool_]:
+        """Which of the pages have several references."""
+        return self._references[pages] > 1
+
     def set_masks(self, pages: Int32, masks: Uint32) -> None:
         """Sets the mask words of distinct pages."""
         self.masked += int(np.count_nonzero(masks)) - int(np.count_nonzero(self.masks[pages]))

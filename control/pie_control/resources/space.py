@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from numpy.typing import NDArray
+
 from pie_control.errors import ApiError
+from pie_control.resources.host import HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32
@@ -16,10 +19,26 @@ MAX_ADDRESS = (1 << 32) - 1
 NOTHING: Int32 = np.empty(0, np.int32)
 
 _FREED = -1
+# Addresses of pages that are not in the pool: one whose content waits in the host pool has an entry of
+# `_ON_HOST` less the host page; one that was given up, or was empty, has `EMPTY`.
+EMPTY = -2
+_ON_HOST = -3
+
+
+def is_on_host(entries: Int32) -> NDArray[np.bool_]:
+    """Which entries of `find_entries` are swapped out to the host pool."""
+    return entries <= _ON_HOST
+
+
+def host_page(entries: Int32) -> Int32:
+    """From entries that are on the host to host pages, and back."""
+    return _ON_HOST - entries
 
 
 class Addresses:
     """A table from addresses to physical ids. Addresses grow and are never used twice.
+
+    An address may be *away*: it is valid, but nothing in the pool is behind it for the time being.
 
     The table covers a window that starts at the oldest live address or before it, so its size does not
     grow with the age of an instance that frees what it allocates.
@@ -31,6 +50,12 @@ class Addresses:
         self._base = 1  # the address of the table's first entry
         self._length = 0  # entries in use
         self.live = 0  # addresses that are valid
+        self.away = 0  # of these, addresses with nothing in the pool
+
+    @property
+    def resident(self) -> int:
+        """Addresses with something in the pool behind them."""
+        return self.live - self.away
 
     def map(self, physical: Int32) -> int:
         """Gives ids `[n]` the next `n` addresses and returns the first.
@@ -62,6 +87,29 @@ class Addresses:
             if count > most:
                 raise self._too_many(count, most)
             return self._range(first, count).copy()
+        return self._gather(spans, most, self._range)
+
+    def find_entries(self, spans: list[int], most: int) -> Int32:
+        """As `find`, but of addresses that may be away: those have negative entries.
+
+        Raises:
+            ApiError: as `find`, and `invalid-handle` for an address that is in the list twice.
+        """
+        entries = self._gather(spans, most, self._entries)
+        self._check_apart(spans)
+        return entries
+
+    def replace(self, spans: list[int], entries: Int32) -> None:
+        """Sets what is behind addresses that `find_entries` has found."""
+        at = 0
+        for first, count in zip(spans[::2], spans[1::2], strict=True):
+            part = self._entries(first, count)
+            new = entries[at : at + count]
+            self.away += int(np.count_nonzero(new < 0)) - int(np.count_nonzero(part < 0))
+            part[:] = new
+            at += count
+
+    def _gather(self, spans: list[int], most: int, find: Callable[[int, int], Int32]) -> Int32:
         if not spans:
             return NOTHING
         if len(spans) % 2:
@@ -72,10 +120,9 @@ class Addresses:
         total = sum(spans[1::2])
         if total > most or len(spans) > 2 * most:
             raise self._too_many(max(total, len(spans) // 2), most)
-        parts = [
-            self._range(first, count) for first, count in zip(spans[::2], spans[1::2], strict=True)
-        ]
-        return np.concatenate(parts)
+        return np.concatenate(
+            [find(first, count) for first, count in zip(spans[::2], spans[1::2], strict=True)]
+        )
 
     def find_list(self, spans: list[int], most: int) -> list[int]:
         """As `find`, as a list of Python numbers: for a handful, arrays cost more than they save."""
@@ -93,40 +140,50 @@ class Addresses:
         index = address - self._base
         if 0 <= index < self._length:
             physical = self._table.item(index)
-            if physical != _FREED:
+            if physical >= 0:
                 return int(physical)
+            if physical != _FREED:
+                raise self._is_away(address)
         raise self._unknown(address)
 
     def unmap(self, spans: list[int]) -> Int32:
-        """Ends addresses and returns their ids `[n]`.
+        """Ends addresses and returns their entries `[n]`: ids, or negative ones if they are away.
 
         Raises:
             ApiError: `invalid-handle`; nothing has changed then.
         """
-        physical = self.find(spans, MAX_WINDOW)
-        if len(spans) > 2:
-            self._check_apart(spans)
+        entries = self.find_entries(spans, MAX_WINDOW)
         for first, count in zip(spans[::2], spans[1::2], strict=True):
             index = first - self._base
             self._table[index : index + count] = _FREED
-        self.live -= len(physical)
-        return physical
+        self.live -= len(entries)
+        if self.away:
+            self.away -= int(np.count_nonzero(entries < 0))
+        return entries
 
     def unmap_all(self) -> Int32:
-        """Ends every address and returns their ids."""
+        """Ends every address and returns their entries, as `unmap`."""
         table = self._table[: self._length]
         physical: Int32 = table[table != _FREED]
         self._base += self._length
         self._length = 0
-        self.live = 0
+        self.live = self.away = 0
         return physical
 
     def _range(self, first: int, count: int) -> Int32:
+        """Ids behind consecutive addresses, a view of the table."""
+        part = self._entries(first, count)
+        if self.away and count and part.min() < 0:
+            raise self._is_away(first + int(np.argmax(part < 0)))
+        return part
+
+    def _entries(self, first: int, count: int) -> Int32:
+        """Entries of consecutive addresses, a view of the table."""
         index = first - self._base
         if index < 0 or index + count > self._length:
             raise self._unknown(first if index < 0 else max(first, self._base + self._length))
         part: Int32 = self._table[index : index + count]
-        if self.live != self._length and count and part.min() == _FREED:
+        if self.live != self._length and count and (part == _FREED).any():
             raise self._unknown(first + int(np.argmax(part == _FREED)))
         return part
 
@@ -151,6 +208,8 @@ class Addresses:
         self._length -= lead
 
     def _check_apart(self, spans: list[int]) -> None:
+        if len(spans) <= 2:
+            return
         end = 0
         for first, count in sorted(zip(spans[::2], spans[1::2], strict=True)):
             if count and first < end:
@@ -164,12 +223,21 @@ class Addresses:
             "invalid-handle", f"{address} is no {self._what} of this instance (freed already?)"
         )
 
+    def _is_away(self, address: int) -> ApiError:
+        return ApiError(
+            "swapped-out",
+            f"{self._what} {address} was swapped out or discarded; swap it in before it is used",
+        )
+
     def _too_many(self, count: int, most: int) -> ApiError:
         return ApiError("invalid-argument", f"{count} {self._what}s in one list; {most} at most")
 
 
 class Space:
-    """The pages, embeds and samplers that one instance holds of one model."""
+    """The pages, embeds and samplers that one instance holds of one model.
+
+    `offload.py` moves pages out of the pool and back; their addresses stay.
+    """
 
     def __init__(
         self,
@@ -178,10 +246,12 @@ class Space:
         max_pages: int | None,
         max_embeds: int | None,
         samplers: Samplers,
+        host: HostPages,
     ) -> None:
         self.page_pool = page_pool
         self.embed_pool = embed_pool
         self.samplers = samplers
+        self.host = host
         self.pages = Addresses("page")
         self.embeds = Addresses("embed")
         self._max_pages = max_pages
@@ -192,7 +262,7 @@ class Space:
     @property
     def pages_held(self) -> int:
         """Pages that come back, unless others hold them too, when the instance ends."""
-        return self.pages.live + self._pages_leaving
+        return self.pages.resident + self._pages_leaving
 
     @property
     def embeds_held(self) -> int:
@@ -209,15 +279,18 @@ class Space:
         Raises:
             ApiError: `invalid-argument`, `limit-exceeded`, `out-of-resources`.
         """
-        pool = self.page_pool
-        self.check_page_limit(count)
-        _ensure(pool, "page", count, reclaim)
-        pages = pool.allocate(count)
+        pages = self.take_pages(count, reclaim)
         try:
             return self.pages.map(pages)
         except ApiError:
-            pool.release(pages)
+            self.page_pool.release(pages)
             raise
+
+    def take_pages(self, count: int, reclaim: Callable[[int], bool]) -> Int32:
+        """Takes empty pages that have no addresses yet. As `allocate_pages`."""
+        self.check_page_limit(count)
+        _ensure(self.page_pool, "page", count, reclaim)
+        return self.page_pool.allocate(count)
 
     def allocate_embeds(self, count: int, reclaim: Callable[[int], bool]) -> int:
         """Allocates embeds and returns the first address. As `allocate_pages`."""
@@ -237,13 +310,19 @@ class Space:
         Raises:
             ApiError: `invalid-handle`.
         """
-        pages = self.pages.unmap(spans)
+        self.release_later(self.pages.unmap(spans), defer)
+
+    def release_later(self, entries: Int32, defer: Callable[[Callable[[], None]], None]) -> None:
+        """Gives back what was behind addresses, in the pool and on the host, when `defer` calls back."""
+        pages = entries[entries >= 0]
+        on_host = host_page(entries[is_on_host(entries)]) if len(pages) < len(entries) else NOTHING
 
         def release() -> None:
             self._pages_leaving -= len(pages)
             self.page_pool.release(pages)
+            self.host.release(on_host)
 
-        if len(pages):
+        if len(pages) or len(on_host):
             self._pages_leaving += len(pages)
             defer(release)
 
@@ -280,16 +359,18 @@ class Space:
 
     def close(self) -> None:
         """Gives everything back. Idempotent."""
-        self.page_pool.release(self.pages.unmap_all())
+        entries = self.pages.unmap_all()
+        self.page_pool.release(entries[entries >= 0])
+        self.host.release(host_page(entries[is_on_host(entries)]))
         self.embed_pool.release(self.embeds.unmap_all())
         self.samplers.close()
 
 
 def _check_limit(held: Addresses, what: str, count: int, limit: int | None) -> None:
-    if limit is not None and held.live + count > limit:
+    if limit is not None and held.resident + count > limit:
         raise ApiError(
             "limit-exceeded",
-            f"{held.live} {what}s held and {count} more asked for; an instance may hold {limit}",
+            f"{held.resident} {what}s held and {count} more asked for; an instance may hold {limit}",
         )
 
 

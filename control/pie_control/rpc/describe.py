@@ -39,7 +39,7 @@ def describe_instance(instance: Instance) -> dict[str, Any]:
         "created_ns": instance.created_ns,
         "ended_ns": instance.ended_ns,
         "cpu_ms": (guest.cpu_ns if guest is not None else instance.cpu_ns) / 1e6,
-        "pages": sum(space.pages.live for space in instance.spaces.values()),
+        "pages": sum(space.pages.resident for space in instance.spaces.values()),
         "attached": instance.attached > 0,
     }
 

@@ -22,6 +22,8 @@ from pie_control.scheduler.command import (
     Numbers,
     SampleCommand,
     SetSamplerCommand,
+    SwapInCommand,
+    SwapOutCommand,
     Sync,
     Touched,
 )
@@ -38,12 +40,16 @@ from pie_py.wire.plan import (
     NextDist,
     Sample,
     SetSampler,
+    SwapIn,
+    SwapOut,
     Uint32,
 )
 
 if TYPE_CHECKING:
     from pie_control.scheduler.queue import CommandQueue
 
+# Pages that one batch swaps, and thus one command: a forward of somebody else waits for no more.
+MAX_SWAP_PAGES = 256
 MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
 
 
@@ -125,6 +131,13 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
             if total > limits.tokens:
                 fit = max(i, 1)
                 break
+    elif isinstance(first, SwapOutCommand | SwapInCommand):
+        pages = 0
+        for i in range(fit):
+            pages += commands[i].rows
+            if pages > MAX_SWAP_PAGES:
+                fit = max(i, 1)
+                break
     elif isinstance(first, NextDistCommand):
         widest = 0
         for i in range(fit):
@@ -171,6 +184,12 @@ def join(commands: list[Command]) -> Batch:
                 _array([c.position for c in sampled]),
                 _array([c.embed for c in sampled]),
             )
+        case SwapOutCommand():
+            gone = cast(list[SwapOutCommand], commands)
+            return SwapOut(_chain([c.pages for c in gone]), _chain([c.hosts for c in gone]))
+        case SwapInCommand():
+            back = cast(list[SwapInCommand], commands)
+            return SwapIn(_chain([c.hosts for c in back]), _chain([c.pages for c in back]))
 
 
 def _join_embed_text(commands: list[EmbedTextCommand]) -> EmbedText:

@@ -34,7 +34,7 @@ Numbers: TypeAlias = list[int]
 
 # `read` and `written` name what a command touches, as pages `[p]` and embeds `[e]`: the scheduler
 # orders commands by them, within a batch and across the queues of an instance. Samplers have names
-# among those of the embeds, after the last one.
+# among those of the embeds, after the last one; host pages have theirs among those of the pages.
 Touched: TypeAlias = tuple[Numbers, Numbers]
 
 
@@ -280,6 +280,52 @@ class EmbedSampledCommand(_Queued):
         return [], [self.embed]
 
 
+@dataclass(slots=True, eq=False)
+class SwapOutCommand(_Queued):
+    """Copies pages to host pages."""
+
+    kind: ClassVar[str] = "swap_out"
+    pages: Int32  # [n]
+    hosts: Int32  # [n] host pages
+    first_name: int  # of host pages
+
+    @property
+    def rows(self) -> int:
+        """Pages."""
+        return len(self.pages)
+
+    def read(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+    def written(self) -> Touched:
+        """The host pages."""
+        return (self.hosts + self.first_name).tolist(), []
+
+
+@dataclass(slots=True, eq=False)
+class SwapInCommand(_Queued):
+    """Copies host pages to pages."""
+
+    kind: ClassVar[str] = "swap_in"
+    hosts: Int32  # [n] host pages
+    pages: Int32  # [n]
+    first_name: int  # of host pages
+
+    @property
+    def rows(self) -> int:
+        """Pages."""
+        return len(self.pages)
+
+    def read(self) -> Touched:
+        """The host pages."""
+        return (self.hosts + self.first_name).tolist(), []
+
+    def written(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+
 Command: TypeAlias = (
     EmbedTextCommand
     | EmbedImageCommand
@@ -291,6 +337,8 @@ Command: TypeAlias = (
     | FeedSamplerCommand
     | SampleCommand
     | EmbedSampledCommand
+    | SwapOutCommand
+    | SwapInCommand
 )
 LIGHT_KINDS = (
     "embed_text",
@@ -302,6 +350,8 @@ LIGHT_KINDS = (
     "feed_sampler",
     "sample",
     "embed_sampled",
+    "swap_out",
+    "swap_in",
 )
 KINDS = (*LIGHT_KINDS, "forward")
 ONCE_A_PLAN = frozenset({"embed_image"})  # not so light that a plan may have several batches

@@ -52,7 +52,7 @@ class Scheduler:
         self._policy = policy
         self._clock = clock
         self._accounts: dict[Owner, Account] = {}
-        self._order = CallOrder(model.kv_pages, model.embeds + model.samplers)
+        self._order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)

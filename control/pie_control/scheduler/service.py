@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_control.resources.exports import Exports
+from pie_control.resources.host import HostPages, HostPool
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
@@ -30,6 +31,7 @@ class ModelService:
         self.samplers = SamplerPool(
             description.samplers, description.count_rows, first_name=description.embeds
         )
+        self.host_pages = HostPool(description.host_pages, first_name=description.kv_pages)
         self.exports = Exports(self.pages)
         self._policy = config.policy
         self.scheduler = Scheduler(
@@ -45,7 +47,10 @@ class ModelService:
         if space is None:
             limits = instance.limits
             samplers = Samplers(self.samplers, limits.samplers)
-            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers)
+            host = HostPages(self.host_pages, limits.host_pages)
+            space = Space(
+                self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host
+            )
             instance.spaces[self.description.name] = self._spaces[instance] = space
         return space
 
@@ -105,6 +110,8 @@ class ModelService:
             "policy": self._policy,
             "kv_pages": self.pages.size,
             "kv_pages_free": self.pages.free,
+            "host_pages": self.host_pages.size,
+            "host_pages_free": self.host_pages.free,
             "embeds": self.embeds.size,
             "embeds_free": self.embeds.free,
             "samplers": self.samplers.size,

@@ -11,6 +11,7 @@ from pie_inference.handlers.mask_kv import mask_kv
 from pie_inference.handlers.next_dist import next_dist
 from pie_inference.handlers.sample import sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
+from pie_inference.handlers.swap import swap_in, swap_out
 
 __all__ = [
     "copy_kv",
@@ -23,4 +24,6 @@ __all__ = [
     "next_dist",
     "sample",
     "set_sampler",
+    "swap_in",
+    "swap_out",
 ]

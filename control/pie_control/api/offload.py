@@ -1,0 +1,49 @@
+"""Trait `offload`: KV pages out of the pool and back, and what that costs."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from pie_control.api.runtime import queue_of
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+from pie_control.resources import offload
+from pie_control.wasm import STRING, U32, U32_LIST, HostFunction
+
+
+def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
+    """Moves pages to the host pool."""
+    offload.swap_out(queue_of(instance, queue), pages)
+
+
+def swap_in(instance: Instance, queue: int, pages: list[int]) -> None:
+    """Brings pages back; if none are free, younger instances make way."""
+    target = queue_of(instance, queue)
+    offload.swap_in(target, pages, partial(target.service.reclaim_pages, instance))
+
+
+def discard(instance: Instance, queue: int, pages: list[int]) -> None:
+    """Gives up the content of pages."""
+    offload.discard(queue_of(instance, queue), pages)
+
+
+def kv_costs(instance: Instance, model: str) -> str:
+    """What moving, recomputing and holding pages costs, as JSON."""
+    costs = instance.host.service(model).description.kv_costs
+    if costs is None:
+        raise ApiError("unsupported", f"the worker of model {model!r} has not measured its costs")
+    return json.dumps(costs)
+
+
+def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
+    return HostFunction("offload", name, params, returns, True, call)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("swap-out", swap_out, U32, U32_LIST),
+    _function("swap-in", swap_in, U32, U32_LIST),
+    _function("discard", discard, U32, U32_LIST),
+    _function("kv-costs", kv_costs, STRING, returns=STRING),
+)

@@ -1,0 +1,75 @@
+"""Pages of the host pool: memory beside the device's, where swapped pages wait."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.errors import ApiError
+from pie_control.resources.pools import FreeList
+from pie_py.wire.plan import Int32, Uint32
+
+
+class HostPool:
+    """The host pages of one model, each held by one space.
+
+    `used`, `masks` and `immutable` are those of the page whose content a host page keeps. Commands name
+    host pages after those of the KV pool, so that the scheduler orders them alike.
+    """
+
+    def __init__(self, size: int, first_name: int) -> None:
+        self.size = size
+        self.first_name = first_name
+        self._free = FreeList(size)
+        self.used: Int32 = np.zeros(size, np.int32)
+        self.masks: Uint32 = np.zeros(size, np.uint32)
+        self.immutable: NDArray[np.bool_] = np.zeros(size, np.bool_)
+
+    @property
+    def free(self) -> int:
+        """Host pages that nobody holds."""
+        return self._free.free
+
+    def allocate(self, count: int) -> Int32:
+        """Takes `count` host pages, at most `free`."""
+        return self._free.take(count)
+
+    def release(self, pages: Int32) -> None:
+        """Gives host pages back."""
+        self._free.give(pages)
+
+
+class HostPages:
+    """The host pages of one instance."""
+
+    def __init__(self, pool: HostPool, limit: int | None) -> None:
+        self.pool = pool
+        self._limit = limit
+        self.held = 0  # those too that commands name which are not sent
+
+    def allocate(self, count: int) -> Int32:
+        """Takes host pages.
+
+        Raises:
+            ApiError: `limit-exceeded`, `out-of-resources`.
+        """
+        pool = self.pool
+        if self._limit is not None and self.held + count > self._limit:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self.held} host pages held and {count} more wanted; an instance may hold"
+                f" {self._limit}: swap some in, or discard them",
+            )
+        if count > pool.free:
+            raise ApiError(
+                "out-of-resources",
+                f"{count} host pages wanted, and {pool.free} of {pool.size} are free;"
+                " discard pages instead, or try again later",
+            )
+        self.held += count
+        return pool.allocate(count)
+
+    def release(self, pages: Int32) -> None:
+        """Gives host pages back."""
+        self.held -= len(pages)
+        self.pool.release(pages)

@@ -1,0 +1,128 @@
+"""Pages out of the pool and back, while their addresses stay.
+
+Guests do this through the trait `offload`; a policy may do it to an instance that waits, through one of
+its queues, so long as it brings back what it took before the instance's next command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pie_control.errors import ApiError
+from pie_control.resources.space import EMPTY, host_page, is_on_host
+from pie_control.scheduler.batch import MAX_SWAP_PAGES
+from pie_control.scheduler.command import SwapInCommand, SwapOutCommand
+from pie_py.wire.plan import Int32
+
+if TYPE_CHECKING:
+    from pie_control.scheduler.queue import CommandQueue
+
+
+def swap_out(queue: CommandQueue, spans: list[int]) -> None:
+    """Queues the move of pages to the host pool; they go to others once that has been sent.
+
+    Pages that are away already stay so. Empty ones take no room on the host.
+
+    Raises:
+        ApiError: `invalid-handle`, `busy` (a page that others hold, too), `limit-exceeded`,
+            `out-of-resources`; nothing has changed then.
+    """
+    space = queue.space
+    pool, host = space.page_pool, space.host
+    entries = space.pages.find_entries(spans, pool.size + host.pool.size)
+    at = np.flatnonzero(entries >= 0)
+    pages = entries[at]
+    if pool.shared(pages).any():
+        raise ApiError(
+            "busy",
+            "an export, another instance or another address of yours holds one of the pages, too;"
+            " only pages that nobody else needs can leave the pool",
+        )
+    filled = pool.used[pages] > 0
+    sources = pages[filled]
+    queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
+    targets = host.allocate(len(sources))
+    host.pool.used[targets] = pool.used[sources]
+    host.pool.masks[targets] = pool.masks[sources]
+    host.pool.immutable[targets] = pool.immutable[sources]
+    moved = entries.copy()
+    moved[at] = EMPTY
+    moved[at[filled]] = host_page(targets)
+    space.pages.replace(spans, moved)
+    for part in _parts(len(sources)):
+        queue.enqueue(SwapOutCommand(sources[part], targets[part], host.pool.first_name))
+    space.release_later(pages, queue.defer)
+
+
+def swap_in(queue: CommandQueue, spans: list[int], reclaim: Callable[[int], bool]) -> None:
+    """Queues the move of pages back into the pool; those that were empty or given up come back empty.
+
+    Pages that are in the pool stay there.
+
+    Args:
+        queue: of the instance.
+        spans: addresses.
+        reclaim: as `Space.allocate_pages` has it.
+
+    Raises:
+        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`; nothing has changed then.
+    """
+    space = queue.space
+    pool, host = space.page_pool, space.host.pool
+    entries = space.pages.find_entries(spans, pool.size + host.size)
+    at = np.flatnonzero(entries < 0)
+    if not len(at):
+        return
+    queue.check_room(-(-len(at) // MAX_SWAP_PAGES))
+    pages = space.take_pages(len(at), reclaim)
+    away = entries[at]
+    full = is_on_host(away)
+    sources, targets = host_page(away[full]), pages[full]
+    pool.used[targets] = host.used[sources]
+    pool.set_masks(targets, host.masks[sources])
+    pool.immutable[targets] = host.immutable[sources]
+    moved = entries.copy()
+    moved[at] = pages
+    space.pages.replace(spans, moved)
+    for part in _parts(len(sources)):
+        queue.enqueue(SwapInCommand(sources[part], targets[part], host.first_name))
+    space.release_later(away, queue.defer)
+
+
+def discard(queue: CommandQueue, spans: list[int]) -> None:
+    """Gives up the content of pages, in the pool or on the host, and the memory that it takes.
+
+    Raises:
+        ApiError: `invalid-handle`; nothing has changed then.
+    """
+    space = queue.space
+    entries = space.pages.find_entries(spans, space.page_pool.size + space.host.pool.size)
+    space.pages.replace(spans, np.full(len(entries), EMPTY, np.int32))
+    space.release_later(entries, queue.defer)
+
+
+def filled_slots(queue: CommandQueue, spans: list[int]) -> Int32:
+    """Filled slots of pages `[n]`, wherever they are; 0 of those that were given up.
+
+    Raises:
+        ApiError: `invalid-handle`.
+    """
+    space = queue.space
+    most = space.page_pool.size + space.host.pool.size
+    if not space.pages.away:
+        return space.page_pool.used[space.pages.find(spans, most)]
+    entries = space.pages.find_entries(spans, most)
+    counts = np.zeros(len(entries), np.int32)
+    resident, on_host = entries >= 0, is_on_host(entries)
+    counts[resident] = space.page_pool.used[entries[resident]]
+    counts[on_host] = space.host.pool.used[host_page(entries[on_host])]
+    return counts
+
+
+def _parts(count: int) -> Iterator[slice]:
+    """Parts of a list of pages that one command may have."""
+    for first in range(0, count, MAX_SWAP_PAGES):
+        yield slice(first, first + MAX_SWAP_PAGES)

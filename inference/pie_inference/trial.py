@@ -1,0 +1,43 @@
+"""Steps that are run for their own sake, before anybody owns anything: to warm up, and to measure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pie_inference import handlers
+from pie_inference.served_model import ServedModel
+from pie_py.wire.plan import EmbedText, Forward, NextDist
+
+
+def run_trial(model: ServedModel, lengths: list[int]) -> None:
+    """Runs sequences of these lengths and asks for what follows the last input of each.
+
+    They write to scratch slots, and to embeds that no one owns yet; all together they are at most
+    `max_batch_tokens` inputs, and as many as there are embeds.
+    """
+    count = sum(lengths)
+    ids = np.arange(count, dtype=np.int32)
+    starts = np.cumsum([0, *lengths], dtype=np.int32)
+    lasts = starts[1:] - 1
+    none = np.zeros(0, np.int32)
+    nowhere = np.zeros(len(lengths) + 1, np.int32)
+    positions = (ids - np.repeat(starts[:-1], lengths)).astype(np.int32)
+    handlers.embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
+    handlers.forward(
+        model,
+        Forward(
+            input_starts=starts,
+            inputs=ids,
+            page_starts=nowhere,
+            pages=none,
+            page_used=none,
+            has_masked=np.zeros(len(lengths), np.int32),
+            output_slots=np.full(count, -1, np.int32),
+            output_starts=np.arange(len(lengths) + 1, dtype=np.int32),
+            outputs=lasts,
+            mask_starts=nowhere,
+            mask=none,
+        ),
+    )
+    k = np.full(len(lengths), min(256, model.network.shape.vocab_size), np.int32)
+    handlers.next_dist(model, NextDist(lasts, k))

@@ -1,0 +1,270 @@
+"""Pages out of the pool and back: contexts that come and go, and one situation at a time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from scheduler_fixtures import Guest, Server, refused
+from symbolic_worker import Slot, distribution, run_forward
+
+from pie_control.api import allocate, offload, runtime
+
+PAGE = 8
+
+
+@dataclass(eq=False)
+class Text:
+    """A guest with one text in one page after the other, and the contract's idea of it."""
+
+    guest: Guest
+    pages: list[int]
+    inputs: list[int]
+    slots: list[Slot] = field(default_factory=list)
+    away: bool = False
+    asked: list[tuple[int, list[int]]] = field(default_factory=list)  # futures, what they will say
+
+    def grow(self, tokens: list[int]) -> None:
+        first = len(self.slots)
+        embeds = [self.inputs[0], len(tokens)]
+        self.guest.embed(tokens, first, embeds)
+        self.guest.forward(self.pages, embeds, self.pages, [self.inputs[0], 1])
+        values = [(hash(("t", token)), first + i) for i, token in enumerate(tokens)]
+        hidden = run_forward(values, self.slots, [])
+        self.slots += [Slot(h, first + i) for i, h in enumerate(hidden)]
+        vocab = self.guest.server.facts.vocab_size
+        self.asked.append((self.guest.dist(self.inputs[0]), distribution(hidden[-1], 3, vocab)))
+
+    def check(self) -> None:
+        for future, wanted in self.asked:
+            assert self.guest.take(future) == wanted
+        self.asked.clear()
+
+
+STEPS = st.tuples(
+    st.sampled_from(["grow"] * 4 + ["turn"] * 4 + ["send", "settle", "discard", "start", "kill"]),
+    st.integers(0, 5),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS, min_size=20, max_size=60), st.sampled_from(["adaptive", "eager"]))
+def test_texts_are_the_same_however_often_their_pages_move(
+    steps: list[tuple[str, int, int]], policy: str
+) -> None:
+    server = Server(policy, kv_pages=4, host_pages=8)
+    pools = server.service
+    texts: list[Text] = []
+    for what, which, count in [("start", 0, 1), ("start", 0, 1), *steps]:
+        if what == "start":
+            if pools.pages.free >= 2 and len(texts) < 5:
+                guest = Guest(server)
+                texts.append(Text(guest, guest.pages(2), guest.embeds(3)))
+        elif texts:
+            text = texts[which % len(texts)]
+            if what == "grow" and not text.away and len(text.slots) + count <= 2 * PAGE:
+                text.grow(list(range(which, which + count)))
+            elif what == "turn" and text.away and pools.pages.free >= 2:
+                text.guest.swap_in(text.pages)
+                text.away = False
+            elif what == "turn" and not text.away and pools.host_pages.free >= 2:
+                text.guest.swap_out(text.pages)
+                text.away = True
+            elif what == "discard":
+                text.guest.discard(text.pages)
+                text.away = True
+                text.slots.clear()
+            elif what == "kill":
+                server.lifecycle.kill(text.guest.instance, "test")
+                texts.remove(text)
+        if what == "send" and len(server.results) < 2:
+            server.send()
+        elif what == "settle":
+            server.drain()
+            for each in texts:
+                each.check()
+        for each in texts:
+            assert sum(each.guest.used(each.pages)) == len(each.slots)
+    server.drain()
+    for each in texts:
+        each.check()
+    here = sum(not t.away for t in texts)
+    assert server.service.pages.free == 4 - 2 * here
+    swapped = sum(-(-len(t.slots) // PAGE) for t in texts if t.away)
+    assert server.service.host_pages.free == 8 - swapped
+    server.lifecycle.end_all("the test is over")
+    assert server.service.pages.free == 4
+    assert server.service.host_pages.free == 8
+
+
+def test_content_positions_and_masks_come_back() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages = guest.filled(11)
+    guest.mask([pages[0], 1], 0b1010)
+    out, embed = guest.embeds(1), guest.embeds(1)
+    guest.embed([7], 11, embed)
+    guest.forward(pages, embed, [], out)
+    before = guest.dist(out[0])
+    guest.swap_out(pages)
+    assert guest.used(pages) == [8, 3]
+    other = Guest(server)
+    server.drain()
+    other.filled(24)  # takes the pages
+    guest.swap_in(pages)
+    guest.forward(pages, embed, [], out)
+    after = guest.dist(out[0])
+    server.drain()
+    assert guest.take(before) == guest.take(after)
+    assert server.service.pages.masked == 1
+    guest.discard(pages)
+    server.drain()
+    assert server.service.pages.masked == 0
+
+
+def test_pages_go_to_others_only_after_the_swap_was_sent() -> None:
+    server = Server(kv_pages=2)
+    guest, other = Guest(server), Guest(server)
+    pages = guest.filled(9)
+    guest.swap_out(pages)
+    assert server.service.pages.free == 0
+    with refused("out-of-resources"):
+        other.pages(1)
+    server.drain()
+    assert server.service.pages.free == 2
+    theirs = other.filled(16)
+    server.drain()
+    assert other.used(theirs) == [8, 8]
+    guest.swap_in(pages)  # an older instance: the younger one makes way
+    assert other.instance.ended is not None
+    assert guest.used(pages) == [8, 1]
+
+
+def test_what_is_away_counts_no_page_of_the_instance() -> None:
+    server = Server()
+    guest = Guest(server, kv_pages=3, host_pages=2)
+    pages = guest.filled(17)
+    with refused("limit-exceeded"):
+        guest.pages(1)
+    with refused("limit-exceeded"):
+        guest.swap_out(pages)
+    guest.swap_out([pages[0], 2])
+    server.drain()
+    stats = json.loads(allocate.pool_stats(guest.instance, guest.queue))
+    assert (stats["kv_pages_mine"], stats["host_pages_mine"]) == (1, 2)
+    assert stats["host_pages_free"] == stats["host_pages"] - 2
+    guest.pages(2)
+    with refused("limit-exceeded"):
+        guest.swap_in([pages[0], 1])
+    assert guest.used(pages) == [8, 8, 1]
+
+
+def test_pages_that_others_hold_stay() -> None:
+    server = Server()
+    guest, other = Guest(server), Guest(server)
+    pages = guest.filled(9)
+    server.drain()
+    allocate.export_kvpage(guest.instance, guest.queue, [pages[0], 1], "x", False)
+    with refused("busy"):
+        guest.swap_out(pages)
+    first, _ = allocate.import_kvpage(other.instance, other.queue, "x")
+    guest.discard(pages)  # gives up what is its own
+    allocate.release_export(guest.instance, guest.queue, "x")
+    assert other.used([first, 1]) == [8]
+    other.swap_out([first, 1])
+    other.swap_in([first, 1])
+    with refused("immutable"):
+        other.mask([first, 1], 1)
+    server.drain()
+    assert server.service.pages.free == server.facts.kv_pages - 1
+
+
+def test_moving_what_is_there_already_and_wrong_lists() -> None:
+    server = Server(host_pages=1)
+    guest = Guest(server)
+    pages = guest.filled(16)
+    guest.swap_in(pages)
+    with refused("invalid-handle"):
+        guest.swap_out([pages[0], 2, pages[0], 1])
+    with refused("invalid-handle"):
+        guest.swap_out([pages[0] + 7, 1])
+    with refused("out-of-resources"):
+        guest.swap_out(pages)
+    assert guest.used(pages) == [8, 8]
+    guest.swap_out([pages[0], 1])
+    guest.swap_out([pages[0], 1])
+    guest.discard([pages[0], 1])
+    guest.discard([pages[0], 1])
+    assert guest.used(pages) == [0, 8]
+    allocate.dealloc_kvpage(guest.instance, guest.queue, pages)
+    server.drain()
+    assert server.service.host_pages.free == 1
+    assert server.service.pages.free == server.facts.kv_pages
+    with refused("invalid-handle"):
+        guest.swap_in(pages)
+
+
+def test_queues_of_an_instance_keep_the_order_of_swaps() -> None:
+    server = Server()
+    guest = Guest(server)
+    second = Guest(server, guest.instance)
+    pages, embed, out = guest.pages(1), guest.embeds(1), guest.embeds(1)
+    guest.embed([5], 0, embed)
+    guest.forward([], embed, pages, embed)
+    second.swap_out(pages)
+    guest.swap_in(pages)
+    second.forward(pages, embed, [], out)
+    future = second.dist(out[0])
+    server.drain()
+    inner = run_forward([(hash(("t", 5)), 0)], [], [])[0]
+    (value,) = run_forward([(inner, 0)], [Slot(inner, 0)], [])
+    assert second.take(future) == distribution(value, 3, server.facts.vocab_size)
+
+
+def test_many_pages_move_in_several_commands() -> None:
+    server = Server(
+        kv_pages=600,
+        host_pages=600,
+        embeds=5000,
+        max_batch_tokens=5000,
+        max_position=5000,
+        vocab_size=5000,
+    )
+    guest = Guest(server)
+    pages = guest.filled(8 * 520)
+    guest.swap_out(pages)
+    server.drain()
+    guest.swap_in(pages)
+    server.drain()
+    moved = [(kind, rows) for kind, _, rows in server.worker.sizes if kind.startswith("swap")]
+    assert moved == [(kind, n) for kind in ("swap_out", "swap_in") for n in (256, 256, 8)]
+    done = guest.sync()
+    runtime.take(guest.instance, done)
+
+
+def test_costs_that_were_not_measured() -> None:
+    with refused("unsupported"):
+        offload.kv_costs(Guest(Server()).instance, "symbolic")
+    costs = {"page_bytes": 1}
+    guest = Guest(Server(kv_costs=costs))
+    assert json.loads(offload.kv_costs(guest.instance, "symbolic")) == costs
+    with refused("unknown-model"):
+        offload.kv_costs(guest.instance, "none")
+
+
+@pytest.mark.parametrize("call", ["swap_out", "swap_in", "discard"])
+def test_a_lost_worker_or_a_kill_leaves_nothing_behind(call: str) -> None:
+    server = Server()
+    guest = Guest(server)
+    pages = guest.filled(12)
+    if call == "swap_in":
+        guest.swap_out(pages)
+        server.drain()
+    getattr(guest, call)(pages)
+    server.lifecycle.kill(guest.instance, "test")
+    assert server.service.pages.free == server.facts.kv_pages
+    assert server.service.host_pages.free == server.facts.host_pages
