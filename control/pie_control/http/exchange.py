@@ -146,7 +146,7 @@ class Exchange:
                 extensions={"timeout": {"connect": self._client.config.connect_seconds}},
             )
         )
-        size = sum(len(name) + len(value) for name, value in response.headers)
+        size = sum(len(name) + len(value) + 4 for name, value in response.headers)
         if size > self._client.config.header_bytes:
             await response.aclose()
             raise ApiError(

@@ -83,7 +83,7 @@ def check_request(
     """
     if method not in _METHODS:
         raise ApiError("invalid-argument", f"method {method!r}; there are {', '.join(_METHODS)}")
-    size = sum(len(name) + len(value) for name, value in headers) + len(url)
+    size = sum(len(name) + len(value) + 4 for name, value in headers) + len(url)
     if size > config.header_bytes:
         raise ApiError(
             "limit-exceeded",

@@ -206,7 +206,8 @@ def take(future: int) -> None:
 
 
 def take_text(future: int) -> str:
-    """Consumes a ready future that carries text (`receive`, `launch`, `next_message`, `pull`).
+    """Consumes a ready future that carries text (`receive`, `launch`, `next_message`, `pull`,
+    `mcp_list_tools`, `mcp_call_tool`).
     Errors: as `take`.
     """
     try:
@@ -228,7 +229,7 @@ def take_texts(future: int) -> list[str]:
 
 
 def take_blob(future: int) -> bytes:
-    """Consumes a ready future that carries bytes (`receive_blob`, `store_get`).
+    """Consumes a ready future that carries bytes (`receive_blob`, `store_get`, `read_body`).
     Errors: as `take`.
     """
     try:
