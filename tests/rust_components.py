@@ -19,6 +19,7 @@ CRATES = {
     "outside_guests": REPOSITORY / "tests" / "outside_guests",
     "control_guests": REPOSITORY / "tests" / "control_guests",
     "image_guests": REPOSITORY / "tests" / "image_guests",
+    "sample_guests": REPOSITORY / "tests" / "sample_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
     "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",
 }

@@ -14,18 +14,25 @@ import pytest
 from grammar_strategies import regexes, schemas
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rust_components import rust_component
 from servers import Server
 
 pytestmark = pytest.mark.slow
 
 
+LANGUAGES = ("python", "rust")
+
+
 @pytest.fixture(scope="module")
 def run(server: Server, guests: Path) -> Iterator[Any]:
     with server.client() as client:
-        program = client.upload(guests / "grammar.py")
 
-        def call(mode: str, **given_values: Any) -> Any:
-            return json.loads(client.launch(program, [mode, json.dumps(given_values)]).result())
+        def call(mode: str, language: str = "python", **given_values: Any) -> Any:
+            rust = language == "rust"
+            program = rust_component("sample_guests") if rust else guests / "grammar.py"
+            mode = {"generate": "grammars"}.get(mode, mode) if rust else mode
+            instance = client.launch(client.upload(program), [mode, json.dumps(given_values)])
+            return json.loads(instance.result())
 
         yield call
 
@@ -38,10 +45,11 @@ def prompt(length: int, seed: int) -> list[int]:
     wanted=st.lists(schemas, min_size=3, max_size=6),
     patterns=st.lists(regexes, min_size=2, max_size=4),
     temperature=st.sampled_from([1.3, 2.0, 10.0]),
-    seed=st.integers(0, 2**32),
+    seed=st.integers(0, 2**31),
     forced=st.booleans(),
+    language=st.sampled_from(LANGUAGES),
 )
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_output_parses_and_validates(
     run: Any,
     wanted: list[dict[str, Any]],
@@ -49,11 +57,13 @@ def test_every_output_parses_and_validates(
     temperature: float,
     seed: int,
     forced: bool,
+    language: str,
 ) -> None:
     grammars = [{"kind": "json-schema", "text": json.dumps(schema)} for schema in wanted]
     grammars += [{"kind": "regex", "text": pattern} for pattern in patterns]
     answers = run(
         "generate",
+        language,
         tokens=prompt(7, seed),
         grammars=grammars,
         temperature=temperature,
@@ -107,9 +117,12 @@ def test_too_few_tokens_cut_the_text_short_and_say_so(run: Any) -> None:
     assert re.fullmatch("[a-z]{5,49}", answer["text"])
 
 
-def test_a_program_that_samples_from_the_mask_gets_what_the_server_chooses(run: Any) -> None:
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_program_that_samples_from_the_mask_gets_what_the_server_chooses(
+    run: Any, language: str
+) -> None:
     lark = 'start: (WORD " ")~2..4 "."\nWORD: /[a-z]{1,6}/'
-    answer = run("own", tokens=prompt(8, 8), kind="lark", text=lark, count=60)
+    answer = run("own", language, tokens=prompt(8, 8), kind="lark", text=lark, count=60)
     assert answer["own"] == answer["theirs"]
     assert answer["own"]
 

@@ -8,29 +8,39 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import reference
+from rust_components import rust_component
+from sampling_reference import chi_square_passes, probabilities
 from servers import Server
 
 pytestmark = pytest.mark.slow
+languages = pytest.mark.parametrize("language", ["python", "rust"])
 
 
 def prompt(length: int, seed: int) -> list[int]:
     return random.Random(seed).choices(range(3, 300), k=length)
 
 
-def run_all(server: Server, guests: Path, mode: str, jobs: list[dict[str, Any]]) -> list[Any]:
+def run_all(
+    server: Server, guests: Path, mode: str, jobs: list[dict[str, Any]], language: str = "python"
+) -> list[Any]:
+    rust = language == "rust"
     with server.client() as client:
-        program = client.upload(guests / "sample.py")
+        program = client.upload(rust_component("sample_guests") if rust else guests / "sample.py")
         instances = [client.launch(program, [mode, json.dumps(job)]) for job in jobs]
         return [json.loads(instance.result()) for instance in instances]
 
 
-def test_greedy_and_its_log_probabilities(server: Server, checkpoint: Path, guests: Path) -> None:
+@languages
+def test_greedy_and_its_log_probabilities(
+    server: Server, checkpoint: Path, guests: Path, language: str
+) -> None:
     tokens = prompt(20, 1)
     sampler = {"temperature": 0, "logprobs": 4}
     [answer] = run_all(
-        server, guests, "generate", [{"tokens": tokens, "count": 8, "sampler": sampler}]
+        server, guests, "generate", [{"tokens": tokens, "count": 8, "sampler": sampler}], language
     )
     assert answer["tokens"] == reference.greedy(checkpoint, tokens, 8)
     for i, (token, logprob, top) in enumerate(
@@ -65,17 +75,21 @@ def test_the_same_seed_gives_the_same_tokens_alone_and_among_others(
     split = [{**job, "split": 1 + 3 * i} for i, job in enumerate(jobs)]
     answers = run_all(server, guests, "generate", [*crowd, *split])
     assert [answer["tokens"] for answer in answers[12:]] == alone
+    others = run_all(server, guests, "generate", jobs, "rust")
+    assert [answer["tokens"] for answer in others] == alone
     assert len({tuple(answer["tokens"]) for answer in answers[:12]}) == 12
 
 
+@languages
 def test_steps_queued_before_their_tokens_are_known(
-    server: Server, checkpoint: Path, guests: Path
+    server: Server, checkpoint: Path, guests: Path, language: str
 ) -> None:
     jobs = [
         {"tokens": prompt(4 + 5 * i, i), "count": 20, "wasted": i, "sampler": {"temperature": 0}}
         for i in range(4)
     ]
-    for job, answer in zip(jobs, run_all(server, guests, "ahead", jobs), strict=True):
+    answers = run_all(server, guests, "ahead", jobs, language)
+    for job, answer in zip(jobs, answers, strict=True):
         expected = reference.greedy(checkpoint, job["tokens"], 20)
         assert answer["tokens"] == expected
         assert answer["again"] == expected[20 - job["wasted"] :]
@@ -83,9 +97,32 @@ def test_steps_queued_before_their_tokens_are_known(
     sampler = {"temperature": 1.4, "seed": 7, "presence_penalty": 1.0}
     job = {"tokens": prompt(9, 9), "count": 24, "wasted": 0, "sampler": sampler}
     assert (
-        run_all(server, guests, "ahead", [job])[0]["tokens"]
+        run_all(server, guests, "ahead", [job], language)[0]["tokens"]
         == run_all(server, guests, "generate", [job])[0]["tokens"]
     )
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        {"temperature": 0.8},
+        {"temperature": 1.2, "top_k": 10},
+        {"temperature": 0.9, "top_p": 0.7},
+        {"temperature": 1.5, "top_k": 12, "top_p": 0.9},
+        {"temperature": 1.1, "min_p": 0.07},
+    ],
+    ids=str,
+)
+def test_the_rust_sdk_samples_from_the_same_distribution(
+    server: Server, guests: Path, sampler: dict[str, Any]
+) -> None:
+    """As `tests/inference/test_choose.py` has it of the Python SDK and of the worker."""
+    logits = -np.sort(-np.random.default_rng(3).normal(0, 2, 60)).astype(np.float32)
+    chances = np.exp(logits) / np.exp(logits).sum()
+    job = {"probabilities": chances.tolist(), "sampler": sampler, "draws": 20_000}
+    [counts] = run_all(server, guests, "draws", [job], "rust")
+    expected = probabilities(logits, **sampler)
+    assert chi_square_passes(np.array(counts), expected)
 
 
 def test_penalties_keep_tokens_apart(server: Server, guests: Path) -> None:

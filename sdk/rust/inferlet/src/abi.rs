@@ -8,10 +8,11 @@ use std::alloc::{alloc, handle_alloc_error, realloc, Layout};
 
 use crate::error::{Error, Result};
 use crate::http::Response;
+use crate::sample::Sampled;
 use crate::text::Distribution;
 
-/// The largest result is `result<tuple<list<u32>, list<f32>>, string>`.
-const AREA_WORDS: usize = 5;
+/// The largest result is `result<tuple<u32, f32, list<u32>, list<f32>>, string>`.
+const AREA_WORDS: usize = 7;
 
 /// Calls a host function that fills an area, and reads the area.
 #[inline]
@@ -36,6 +37,12 @@ impl Lift for () {
 impl Lift for u32 {
     unsafe fn lift(words: &[usize]) -> u32 {
         words[0] as u32
+    }
+}
+
+impl Lift for bool {
+    unsafe fn lift(words: &[usize]) -> bool {
+        words[0] != 0 // one byte; the area was zero before
     }
 }
 
@@ -113,6 +120,17 @@ impl Lift for Response {
     unsafe fn lift(words: &[usize]) -> Response {
         let headers = unsafe { Vec::lift(&words[1..]) };
         Response::from_parts(words[0] as u32, headers, words[3] as u32)
+    }
+}
+
+impl Lift for Sampled {
+    unsafe fn lift(words: &[usize]) -> Sampled {
+        Sampled {
+            token: words[0] as u32,
+            logprob: f32::from_bits(words[1] as u32),
+            top_tokens: unsafe { lift_list(&words[2..]) },
+            top_logprobs: unsafe { lift_list(&words[4..]) },
+        }
     }
 }
 

@@ -42,6 +42,15 @@ mod host {
         );
         #[link_name = "kvpage-used"]
         pub fn kvpage_used(queue: u32, pages: *const u32, count: usize, area: *mut usize);
+        #[link_name = "truncate-kvpage"]
+        pub fn truncate_kvpage(
+            queue: u32,
+            pages: *const u32,
+            count: usize,
+            used: *const u32,
+            used_count: usize,
+            area: *mut usize,
+        );
         #[link_name = "alloc-emb"]
         pub fn alloc_emb(queue: u32, count: u32, area: *mut usize);
         #[link_name = "dealloc-emb"]
@@ -108,6 +117,14 @@ pub fn copy_kvpage(
 /// Number of filled slots of each page, as if every queued command had run.
 pub fn kvpage_used(queue: u32, pages: &[u32]) -> Result<Vec<u32>> {
     call(|area| unsafe { host::kvpage_used(queue, pages.as_ptr(), pages.len(), area) })
+}
+
+/// Empties the slots of pages from a number on: page `i` of the list keeps its first `used[i]` slots.
+/// So steps that were queued ahead in vain are undone.
+pub fn truncate_kvpage(queue: u32, pages: &[u32], used: &[u32]) -> Result {
+    call(|area| unsafe {
+        host::truncate_kvpage(queue, pages.as_ptr(), pages.len(), used.as_ptr(), used.len(), area)
+    })
 }
 
 /// Allocates embeds and returns the first address.

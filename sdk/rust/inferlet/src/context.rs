@@ -473,7 +473,7 @@ impl Context {
     }
 
     /// Notes that all commands so far have taken effect.
-    fn completed(&mut self) -> Result {
+    pub(crate) fn completed(&mut self) -> Result {
         self.in_flight = false;
         if self.pins.is_empty() {
             return Ok(());
@@ -523,8 +523,23 @@ impl Context {
         self.pending.push(token);
     }
 
+    /// All tokens that are known.
+    pub(crate) fn known_tokens(&self) -> Vec<u32> {
+        let tokens = self.tokens.iter().chain(&self.pending);
+        tokens.copied().filter(|&token| token != UNKNOWN_TOKEN).collect()
+    }
+
     /// Runs what is pending and asks for the distribution after it.
     pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
+        let embed = self.output_embed().await?;
+        let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
+        let distribution = asked.await?;
+        self.completed()?;
+        Ok(distribution)
+    }
+
+    /// Runs what is pending; the embed of the hidden state after it.
+    pub(crate) async fn output_embed(&mut self) -> Result<u32> {
         if let [token] = self.pending[..] {
             self.forward(&[token], true)?;
             self.pending.clear();
@@ -537,10 +552,7 @@ impl Context {
                 "nothing to continue from: fill something into the context first",
             ));
         };
-        let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
-        let distribution = asked.await?;
-        self.completed()?;
-        Ok(distribution)
+        Ok(embed)
     }
 }
 

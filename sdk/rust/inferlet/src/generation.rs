@@ -1,8 +1,11 @@
 //! Generating tokens one after the other.
 
 use crate::context::Context;
+use crate::device::{Device, DeviceSampler};
 use crate::error::Result;
+use crate::grammar::Grammar;
 use crate::random::Random;
+use crate::sample::Sampled;
 use crate::sampler::Sampler;
 use crate::stream::{StopStrings, TextDecoder};
 use crate::text::Distribution;
@@ -22,6 +25,9 @@ pub struct Generator<'a> {
     context: &'a mut Context,
     sampler: Sampler,
     random: Option<Random>,
+    seed: Option<u64>,
+    /// The server chooses; else the inferlet does, from what the server sends.
+    device: Option<Device>,
     max_tokens: Option<usize>,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
@@ -38,6 +44,8 @@ impl<'a> Generator<'a> {
             context,
             random: sampler.seed().map(Random::seeded),
             sampler,
+            seed: None,
+            device: None,
             max_tokens: None,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
@@ -73,6 +81,44 @@ impl<'a> Generator<'a> {
     pub fn seed(mut self, seed: impl Into<Option<u64>>) -> Generator<'a> {
         if let Some(seed) = seed.into() {
             self.random = Some(Random::seeded(seed));
+            self.seed = Some(seed);
+            if let Some(device) = &mut self.device {
+                device.seed = Some(seed);
+            }
+        }
+        self
+    }
+
+    /// Lets the server choose, among the whole vocabulary.
+    pub fn on_device(mut self, sampler: &DeviceSampler) -> Generator<'a> {
+        let mut device = Device::new(sampler);
+        device.seed = self.seed.or(device.seed);
+        if let Some(old) = self.device.take() {
+            device.grammar = old.grammar;
+            device.forced = old.forced;
+        }
+        self.device = Some(device);
+        self
+    }
+
+    /// Keeps the text to a grammar; the server then chooses. The generation ends where the grammar does;
+    /// with too few tokens the text is cut short.
+    pub fn grammar(mut self, grammar: &Grammar) -> Generator<'a> {
+        if self.device.is_none() {
+            let sampler = self.sampler.on_device();
+            self = self.on_device(&sampler);
+        }
+        if let Some(device) = &mut self.device {
+            device.grammar = Some(grammar.clone());
+        }
+        self
+    }
+
+    /// Sets whether tokens that the grammar leaves no choice of are taken without asking the model; they
+    /// are unless told. Call it after [`grammar`](Generator::grammar).
+    pub fn forced(mut self, forced: bool) -> Generator<'a> {
+        if let Some(device) = &mut self.device {
+            device.forced = forced;
         }
         self
     }
@@ -80,6 +126,16 @@ impl<'a> Generator<'a> {
     /// Tokens so far.
     pub fn tokens_generated(&self) -> usize {
         self.count
+    }
+
+    /// What the server told of the last token, if it chose it from a distribution.
+    pub fn last_sampled(&self) -> Option<&Sampled> {
+        self.device.as_ref()?.last.as_ref()
+    }
+
+    /// Whether the text so far satisfies the grammar; always true without one.
+    pub fn is_complete(&self) -> Result<bool> {
+        self.device.as_ref().map_or(Ok(true), Device::is_complete)
     }
 
     /// Whether nothing more comes.
@@ -157,6 +213,11 @@ impl<'a> Generator<'a> {
     /// generation: a stop token, or after the end.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
         self.start()?;
+        if !self.done && !self.stop_tokens.contains(&token) {
+            if let Some(device) = &mut self.device {
+                device.accept(token)?;
+            }
+        }
         Ok(self.take(token))
     }
 
@@ -186,6 +247,15 @@ impl<'a> Generator<'a> {
     async fn advance(&mut self) -> Result<Option<u32>> {
         if self.done {
             return Ok(None);
+        }
+        if let Some(device) = &mut self.device {
+            return Ok(match device.choose(self.context).await? {
+                Some(token) => self.take(token).then_some(token),
+                None => {
+                    self.done = true;
+                    None
+                }
+            });
         }
         let distribution = self.context.next_distribution(self.sampler.size()).await?;
         let token = if self.sampler.is_greedy() {

@@ -2,6 +2,7 @@
 //!
 //! No message here shows a float: formatting one would add 20 KB to every inferlet.
 
+use crate::device::DeviceSampler;
 use crate::random::Random;
 use crate::text::Distribution;
 
@@ -79,6 +80,19 @@ impl Sampler {
     /// The same sampler with a seed: the same choices each time.
     pub fn seeded(self, seed: u64) -> Sampler {
         Sampler { seed: Some(seed), ..self }
+    }
+
+    /// The same choice, made by the server among the whole vocabulary.
+    pub fn on_device(&self) -> DeviceSampler {
+        let top_k = if self.k < DISTRIBUTION_SIZE { self.k } else { 0 };
+        DeviceSampler {
+            temperature: self.temperature,
+            top_k,
+            top_p: self.p,
+            min_p: self.minimum,
+            seed: self.seed,
+            ..DeviceSampler::default()
+        }
     }
 
     /// The seed, if there is one.

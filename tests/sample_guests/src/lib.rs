@@ -1,0 +1,211 @@
+//! Tokens chosen by the server, and texts within grammars: what tests launch; the first argument says
+//! which, the second is JSON.
+//!
+//! `tests/end_to_end/guests/sample.py` and `grammar.py` do the same in Python.
+
+use inferlet::json::{parse, quote, Value};
+use inferlet::{allocate, forward, grammar, join_all, runtime, sample, text, Random, Sampler};
+use inferlet::{Context, DeviceSampler, Distribution, Error, Grammar, Matcher, Model, Result};
+
+#[inferlet::main]
+async fn main(arguments: Vec<String>) -> Result<String> {
+    let [mode, given] = &arguments[..] else { return Err(Error::usage("a mode and JSON")) };
+    let given = parse(given)?;
+    match &mode[..] {
+        "generate" => generate(&given).await,
+        "ahead" => ahead(&given).await,
+        "grammars" => grammars(&given).await,
+        "own" => own_choice(&given).await,
+        "draws" => draws(&given),
+        _ => Err(Error::usage(format!("no guest is called {mode}"))),
+    }
+}
+
+fn field<'a>(given: &'a Value, name: &str) -> Result<&'a Value> {
+    given.get(name).ok_or_else(|| Error::usage(format!("{name} is missing")))
+}
+
+fn number(given: &Value, name: &str) -> Result<u32> {
+    field(given, name)?.as_u32().ok_or_else(|| Error::usage(format!("{name}: a number")))
+}
+
+fn numbers(given: &Value, name: &str) -> Result<Vec<f64>> {
+    let list = field(given, name)?.as_list().ok_or_else(|| Error::usage("a list"))?;
+    Ok(list.iter().filter_map(Value::as_f64).collect())
+}
+
+fn tokens(given: &Value) -> Result<Vec<u32>> {
+    Ok(numbers(given, "tokens")?.iter().map(|token| *token as u32).collect())
+}
+
+fn sampler(given: &Value) -> Result<DeviceSampler> {
+    let mut out = DeviceSampler::default();
+    let Value::Object(members) = field(given, "sampler")? else { return Ok(out) };
+    for (name, value) in members {
+        let value = value.as_f64().unwrap_or_default();
+        match &name[..] {
+            "temperature" => out.temperature = value as f32,
+            "top_k" => out.top_k = value as u32,
+            "top_p" => out.top_p = value as f32,
+            "min_p" => out.min_p = value as f32,
+            "repetition_penalty" => out.repetition_penalty = value as f32,
+            "presence_penalty" => out.presence_penalty = value as f32,
+            "frequency_penalty" => out.frequency_penalty = value as f32,
+            "logprobs" => out.logprobs = value as u32,
+            "seed" => out.seed = Some(value as u64),
+            _ => return Err(Error::usage(format!("no parameter is called {name}"))),
+        }
+    }
+    Ok(out)
+}
+
+async fn generate(given: &Value) -> Result<String> {
+    let mut context = Context::new(&Model::load()?)?;
+    context.append(&tokens(given)?)?;
+    let count = number(given, "count")? as usize;
+    let generation = context.generate(Sampler::greedy()).on_device(&sampler(given)?);
+    let mut generation = generation.max_tokens(count).stop_tokens([]);
+    let (mut out, mut logprobs, mut tops) = (Vec::new(), Vec::new(), Vec::new());
+    while let Some(token) = generation.next_token().await? {
+        out.push(token);
+        let last = generation.last_sampled().ok_or("nothing was sampled")?;
+        logprobs.push(last.logprob);
+        let chances = last.top_logprobs.iter().map(|logprob| logprob.exp());
+        tops.push(last.top_tokens.iter().copied().zip(chances).collect::<Vec<_>>());
+    }
+    let tops = format!("{tops:?}").replace('(', "[").replace(')', "]");
+    Ok(format!("{{\"tokens\": {out:?}, \"logprobs\": {logprobs:?}, \"tops\": {tops}}}"))
+}
+
+/// Queues all steps before the first token is known, and then drops the last ones.
+async fn ahead(given: &Value) -> Result<String> {
+    let (tokens, count, wasted) =
+        (tokens(given)?, number(given, "count")?, number(given, "wasted")?);
+    let model = Model::load()?;
+    let size = model.page_size();
+    let queue = runtime::create_queue(model.name())?;
+    let n = tokens.len() as u32;
+    let need = (n + count).div_ceil(size);
+    let pages = [allocate::alloc_kvpage(queue, need)?, need];
+    let (inputs, embed) = ([allocate::alloc_emb(queue, n)?, n], allocate::alloc_emb(queue, 1)?);
+    let sampler = sample::create_sampler(queue, &sampler(given)?.to_json())?;
+    text::embed_txt(queue, &tokens, &[0, n], &inputs)?;
+    forward::forward(queue, &[], &inputs, &pages, &[embed, 1], &[])?;
+    let mut futures = vec![sample::sample(queue, embed, sampler)];
+    for i in 0..count - 1 {
+        sample::embed_sampled(queue, sampler, n + i, embed)?;
+        forward::forward(queue, &pages, &[embed, 1], &pages, &[embed, 1], &[])?;
+        futures.push(sample::sample(queue, embed, sampler));
+    }
+    let mut chosen = Vec::new();
+    for future in futures {
+        chosen.push(future.await?.token);
+    }
+    let kept = n + count - 1 - wasted;
+    let used: Vec<u32> = (0..need).map(|i| kept.saturating_sub(i * size).min(size)).collect();
+    allocate::truncate_kvpage(queue, &pages, &used)?;
+    assert_eq!(allocate::kvpage_used(queue, &pages)?, used);
+    let mut again = Vec::new();
+    for position in kept..kept + wasted {
+        let token = chosen[(position - n) as usize];
+        text::embed_txt(queue, &[token], &[position, 1], &[embed, 1])?;
+        forward::forward(queue, &pages, &[embed, 1], &pages, &[embed, 1], &[])?;
+        again.push(text::get_next_dist(queue, embed, 1).await?.max_index());
+    }
+    Ok(format!("{{\"tokens\": {chosen:?}, \"again\": {again:?}}}"))
+}
+
+fn grammar_of(given: &Value) -> Result<Grammar> {
+    let text = field(given, "text")?.as_str().unwrap_or_default();
+    match field(given, "kind")?.as_str() {
+        Some("json-schema") => Ok(Grammar::json_schema(text)),
+        Some("regex") => Ok(Grammar::regex(text)),
+        _ => Ok(Grammar::lark(text)),
+    }
+}
+
+async fn grammars(given: &Value) -> Result<String> {
+    let model = Model::load()?;
+    let mut context = Context::new(&model)?;
+    context.append(&tokens(given)?)?;
+    context.flush().await?;
+    let temperature = field(given, "temperature")?.as_f64().unwrap_or(1.0) as f32;
+    let (seed, count) = (number(given, "seed")?, number(given, "count")?);
+    let forced = field(given, "forced")?.as_bool().unwrap_or(true);
+    let list = field(given, "grammars")?.as_list().unwrap_or_default();
+    let mut jobs = Vec::new();
+    for (i, item) in list.iter().enumerate() {
+        let mut fork = context.fork()?;
+        let grammar = grammar_of(item)?;
+        jobs.push(async move {
+            let sampler = DeviceSampler { temperature, ..DeviceSampler::default() };
+            let mut generation = fork
+                .generate(Sampler::greedy())
+                .on_device(&sampler)
+                .grammar(&grammar)
+                .forced(forced)
+                .seed(u64::from(seed) + i as u64)
+                .max_tokens(count as usize);
+            let mut out = String::new();
+            while let Some(piece) = generation.next_text().await? {
+                out.push_str(&piece);
+            }
+            let complete = generation.is_complete()?;
+            Ok(format!("{{\"text\": {}, \"complete\": {complete}}}", quote(&out)))
+        });
+    }
+    let answers: Result<Vec<String>> = join_all(jobs).await.into_iter().collect();
+    Ok(format!("[{}]", answers?.join(", ")))
+}
+
+/// The program samples itself, from the mask that it asks for.
+async fn own_choice(given: &Value) -> Result<String> {
+    let model = Model::load()?;
+    let count = number(given, "count")? as usize;
+    let mut matcher: Matcher = grammar_of(given)?.matcher(&model).await?;
+    let mut context = Context::new(&model)?;
+    context.append(&tokens(given)?)?;
+    let mut own = Vec::new();
+    while own.len() < count && !matcher.is_finished()? {
+        let mask = matcher.mask()?;
+        let distribution = context.distribution(model.vocab_size()).await?;
+        let allowed = |token: &&u32| mask[**token as usize / 32] >> (**token % 32) & 1 == 1;
+        let token = *distribution.tokens.iter().find(allowed).ok_or("nothing is allowed")?;
+        if model.stop_tokens().contains(&token) {
+            break;
+        }
+        assert_eq!(matcher.count_allowed(&[token])?, 1);
+        matcher.advance(&[token])?;
+        matcher.rollback(1)?;
+        matcher.advance(&[token])?;
+        context.append(&[token])?;
+        own.push(token);
+    }
+    assert!(grammar::advance(matcher.handle(), &[0]).is_err());
+    let mut other = Context::new(&model)?;
+    other.append(&tokens(given)?)?;
+    let same = other.generate(Sampler::greedy()).grammar(&grammar_of(given)?).forced(false);
+    let theirs = same.max_tokens(count).collect_tokens().await?;
+    Ok(format!("{{\"own\": {own:?}, \"theirs\": {theirs:?}}}"))
+}
+
+/// How often the SDK's own sampler chooses each of some tokens.
+fn draws(given: &Value) -> Result<String> {
+    let probabilities: Vec<f32> =
+        numbers(given, "probabilities")?.iter().map(|chance| *chance as f32).collect();
+    let count = probabilities.len() as u32;
+    let distribution = Distribution { tokens: (0..count).collect(), probabilities };
+    let wanted = sampler(given)?;
+    let t = wanted.temperature;
+    let sampler = match (wanted.top_k, wanted.min_p > 0.0) {
+        (0, false) => Sampler::top_p(t, wanted.top_p),
+        (0, true) => Sampler::min_p(t, wanted.min_p),
+        (k, _) => Sampler::top_k_top_p(t, k, wanted.top_p),
+    };
+    let mut random = Random::seeded(5);
+    let mut counts = vec![0; count as usize];
+    for _ in 0..number(given, "draws")? {
+        counts[sampler.choose(&distribution, &mut random) as usize] += 1;
+    }
+    Ok(format!("{counts:?}"))
+}
