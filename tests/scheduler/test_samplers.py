@@ -1,0 +1,336 @@
+"""Samplers, samples and truncated pages at the scheduler: errors, order, masks that come late."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scheduler_fixtures import Guest, Server, refused, u32
+from symbolic_worker import Sampler
+
+from pie_control.api import allocate, runtime, sample
+from pie_control.api.sample import enqueue_sample
+from pie_control.errors import ApiError
+from pie_control.scheduler.mask import Mask
+
+
+def ready_guest(server: Server, tokens: int = 3) -> tuple[Guest, list[int], int]:
+    """A guest whose embed holds the hidden state after some tokens, its pages and that embed."""
+    guest = Guest(server)
+    pages = guest.pages(2)
+    embeds = guest.embeds(tokens)
+    guest.embed(list(range(tokens)), 0, embeds)
+    guest.forward(pages, embeds, pages, [embeds[0], 1])
+    return guest, pages, embeds[0]
+
+
+def batches(server: Server) -> list[tuple[str, int]]:
+    sizes = [(kind, commands) for kind, commands, _ in server.worker.sizes]
+    server.worker.sizes.clear()
+    return sizes
+
+
+def test_wrong_calls() -> None:
+    server = Server()
+    guest, _, embed = ready_guest(server)
+    blank = guest.embeds(1)[0]
+    sampler = guest.sampler('{"presence_penalty": 1}')
+    args = (guest.instance, guest.queue)
+    with refused("invalid-handle"):
+        guest.sample(embed, sampler + 1)
+    with refused("invalid-handle"):
+        guest.sample(embed + 99, sampler)
+    with refused("invalid-argument"):
+        guest.sample(blank, sampler)
+    with refused("invalid-argument"):
+        guest.embed_sampled(sampler, 0, blank)  # nothing sampled yet
+    guest.sample(embed, sampler)
+    with refused("invalid-argument"):
+        guest.embed_sampled(sampler, server.facts.max_position, blank)
+    with refused("invalid-handle"):
+        guest.embed_sampled(sampler, 0, blank + 1)
+    with refused("invalid-argument"):
+        sample.feed_sampler(*args, sampler, [0, 1000], True)
+    with refused("invalid-argument"):
+        sample.sample_masked(*args, embed, sampler, u32(*[1] * 31))
+    with refused("invalid-argument"):
+        guest.sampler('{"top_p": 2}')
+    sample.destroy_sampler(*args, sampler)
+    for call in (sample.destroy_sampler, lambda *a: sample.feed_sampler(*a, [], True)):
+        with refused("invalid-handle"):
+            call(*args, sampler)
+    server.drain()
+    assert server.service.samplers.slots.free == server.facts.samplers
+
+
+def test_limits_of_an_instance_and_of_the_model() -> None:
+    server = Server()
+    guest = Guest(server, samplers=3)
+    for _ in range(3):
+        guest.sampler()
+    with refused("limit-exceeded"):
+        guest.sampler()
+    other = Guest(server)
+    for _ in range(5):
+        other.sampler('{"frequency_penalty": 0.5}')
+    with refused("out-of-resources"):
+        other.sampler()  # of eight, all are in use
+    server.drain()
+    server.lifecycle.kill(other.instance, "test")
+    third = Guest(server)
+    for _ in range(5):
+        third.sampler()
+    with refused("out-of-resources"):
+        third.sampler()
+
+
+def test_rows_of_counts_run_out_before_samplers_do() -> None:
+    server = Server(count_rows=1)
+    guest = Guest(server)
+    first = guest.sampler('{"presence_penalty": 1}')
+    with pytest.raises(ApiError, match=r"^out-of-resources: .*penalties"):
+        guest.sampler('{"presence_penalty": 1}')
+    guest.sampler()
+    sample.destroy_sampler(guest.instance, guest.queue, first)
+    server.drain()
+    guest.sampler('{"presence_penalty": 1}')
+
+
+def test_a_model_without_the_trait() -> None:
+    guest = Guest(Server(traits=[]))
+    with pytest.raises(ApiError, match=r"^unsupported: .*`sample`"):
+        guest.sampler()
+
+
+def test_samples_of_several_are_one_batch_and_of_one_sampler_are_not() -> None:
+    server = Server(max_batch_commands=100)
+    futures = []
+    for _ in range(3):
+        guest, _, embed = ready_guest(server)
+        samplers = [guest.sampler(), guest.sampler()]
+        futures += [(guest, guest.sample(embed, one)) for one in (*samplers, samplers[0])]
+    server.drain()
+    sizes = batches(server)
+    assert [commands for kind, commands in sizes if kind == "sample"] == [6, 3]
+    for guest, future in futures:
+        assert guest.ready(future)
+        guest.take_sample(future)
+
+
+def test_a_step_queued_ahead_reads_the_token_before_the_host_knows_it() -> None:
+    server = Server()
+    guest, pages, embed = ready_guest(server)
+    sampler = guest.sampler('{"seed": 5}')
+    first = guest.sample(embed, sampler)
+    guest.embed_sampled(sampler, 3, embed)
+    guest.forward(pages, [embed, 1], pages, [embed, 1])
+    second = guest.sample(embed, sampler)
+    runtime.cancel(guest.instance, first)  # nobody wants it, and it is sampled all the same
+    server.drain()
+
+    step = Guest(server)
+    pages = step.pages(2)
+    embeds = step.embeds(3)
+    step.embed([0, 1, 2], 0, embeds)
+    step.forward(pages, embeds, pages, [embeds[0], 1])
+    other = step.sampler('{"seed": 5}')
+    token = step.sample(embeds[0], other)
+    server.drain()
+    step.embed([step.take_sample(token)], 3, [embeds[0], 1])
+    step.forward(pages, [embeds[0], 1], pages, [embeds[0], 1])
+    token = step.sample(embeds[0], other)
+    server.drain()
+    assert guest.take_sample(second) == step.take_sample(token)
+
+
+def test_a_mask_that_comes_late_holds_back_that_sample_alone() -> None:
+    server = Server()
+    guest, pages, embed = ready_guest(server)
+    neighbour, _, beside = ready_guest(server)
+    sampler, other = guest.sampler(), neighbour.sampler()
+    notified = []
+    mask = Mask(notify=lambda: notified.append(True))
+    told = []
+    target = guest.instance.queues[guest.queue]
+    future = enqueue_sample(guest.instance, target, embed, sampler, mask, told.append)
+    after = guest.dist(embed)
+    free = neighbour.sample(beside, other)
+    server.drain()
+    assert neighbour.ready(free)
+    assert guest.used(pages) == [3, 0]  # its forward has run
+    assert not guest.ready(future)
+    assert not guest.ready(after)
+    assert not notified
+    words = np.zeros(32, np.uint32)
+    words[2] = 1 << 5
+    mask.finish(words)
+    assert notified == [True]
+    server.drain()
+    assert guest.take_sample(future) == 2 * 32 + 5
+    assert told == [69]
+    guest.take(after)
+
+
+def test_a_mask_that_is_there_in_time_notifies_nobody() -> None:
+    server = Server()
+    guest, _, embed = ready_guest(server)
+    mask = Mask(notify=lambda: pytest.fail("nobody waits"))
+    target = guest.instance.queues[guest.queue]
+    future = enqueue_sample(guest.instance, target, embed, guest.sampler(), mask)
+    mask.finish(np.full(32, 1, np.uint32))
+    server.drain()
+    assert guest.take_sample(future) % 32 == 0
+
+
+def test_nothing_left_to_choose_fails_what_follows_and_nobody_else() -> None:
+    server = Server(max_batch_commands=100)
+    guest, pages, embed = ready_guest(server)
+    neighbour, _, beside = ready_guest(server)
+    sampler, other = guest.sampler(), neighbour.sampler()
+    nothing = np.zeros(32, np.uint32)
+    future = sample.sample_masked(guest.instance, guest.queue, embed, sampler, nothing)
+    fine = neighbour.sample(beside, other)
+    guest.embed_sampled(sampler, 3, embed)
+    neighbour.embed_sampled(other, 3, beside)
+    guest.forward(pages, [embed, 1], pages, [embed, 1])
+    after = guest.sample(embed, sampler)
+    mark = guest.sync()
+    last = neighbour.dist(beside)
+    server.drain()
+    neighbour.take_sample(fine)
+    neighbour.take(last)
+    with refused("invalid-argument"):
+        guest.take_sample(future)
+    with refused("failed-dependency"):
+        guest.take_sample(after)
+    runtime.take(guest.instance, mark)  # reported already
+    again = guest.sample(embed, sampler)
+    server.drain()
+    guest.take_sample(again)
+
+
+def test_a_masks_error_is_the_samples_error() -> None:
+    server = Server()
+    guest, _, embed = ready_guest(server)
+    mask = Mask()
+    mask.finish(np.zeros(32, np.uint32), "the grammar: too complex")
+    told = []
+    target = guest.instance.queues[guest.queue]
+    future = enqueue_sample(guest.instance, target, embed, guest.sampler(), mask, told.append)
+    server.drain()
+    with pytest.raises(ApiError, match=r"^limit-exceeded: the grammar: too complex"):
+        guest.take_sample(future)
+    assert told == [None]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_batch_that_fails_tells_everybody(lost: bool) -> None:
+    server = Server()
+    guest, _, embed = ready_guest(server)
+    server.drain()
+    told = []
+    target = guest.instance.queues[guest.queue]
+    future = enqueue_sample(guest.instance, target, embed, guest.sampler(), None, told.append)
+    if lost:
+        server.scheduler.fail_all("the worker died")
+    else:
+        server.worker.fail_kinds.add("sample")
+        server.drain()
+    with refused("worker-lost" if lost else "internal"):
+        guest.take_sample(future)
+    assert told == [None]
+
+
+def test_seeds_are_the_guests_or_differ() -> None:
+    server = Server()
+    guest = Guest(server)
+    for parameters in ("", "", '{"seed": 9}', '{"seed": 9}'):
+        guest.sampler(parameters)
+    server.drain()
+    seeds = [sampler.facts[2] for sampler in server.worker.samplers.values()]
+    assert seeds[0] != seeds[1]
+    assert seeds[2:] == [9, 9]
+    assert all(isinstance(sampler, Sampler) for sampler in server.worker.samplers.values())
+
+
+def test_biases_reach_the_worker() -> None:
+    server = Server()
+    guest = Guest(server)
+    guest.sampler(json.dumps({"logit_bias": {"7": None, "9": -1.5}, "top_k": 4}))
+    server.drain()
+    [sampler] = server.worker.samplers.values()
+    assert sampler.facts[3] == ((7, -np.inf), (9, -1.5))
+    assert sampler.facts[1] == 4
+
+
+# Truncated pages
+
+
+def test_truncated_slots_are_filled_anew() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages = guest.filled(13)
+    guest.mask(pages, 0b110, 0b10000)
+    guest.truncate(pages, 8, 4)
+    assert guest.used(pages) == [8, 4]
+    assert server.service.pages.masks[: server.facts.kv_pages].max() == 0b110
+    assert server.service.pages.masked == 1
+    embeds = guest.embeds(3)
+    guest.embed([70, 71, 72], 12, embeds)
+    guest.forward(pages, embeds, pages, [embeds[0], 1])
+    assert guest.used(pages) == [8, 7]
+    found = guest.dist(embeds[0])
+    server.drain()
+
+    other = Guest(server)
+    clean = other.filled(12)
+    other.mask(clean, 0b110, 0)
+    inputs = other.embeds(3)
+    other.embed([70, 71, 72], 12, inputs)
+    other.forward(clean, inputs, clean, [inputs[0], 1])
+    wanted = other.dist(inputs[0])
+    server.drain()
+    assert guest.take(found) == other.take(wanted)
+
+
+def test_what_was_queued_before_reads_the_slots_as_they_were() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages = guest.filled(10)
+    embeds = guest.embeds(1)
+    guest.embed([5], 10, embeds)
+    guest.forward(pages, embeds, [], embeds)
+    before = guest.dist(embeds[0])
+    guest.truncate(pages, 2, 0)
+    server.drain()
+    other = Guest(server)
+    same = other.filled(10)
+    inputs = other.embeds(1)
+    other.embed([5], 10, inputs)
+    other.forward(same, inputs, [], inputs)
+    wanted = other.dist(inputs[0])
+    server.drain()
+    assert guest.take(before) == other.take(wanted)
+
+
+def test_what_truncate_refuses() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages = guest.filled(10)
+    with refused("invalid-argument"):
+        guest.truncate(pages, 8)
+    with refused("invalid-argument"):
+        guest.truncate(pages, 8, 3)
+    with refused("invalid-argument"):
+        guest.truncate([pages[0], 1, pages[0], 1], 1, 1)
+    with refused("invalid-handle"):
+        guest.truncate([pages[0] + 9, 1], 0)
+    server.drain()
+    allocate.export_kvpage(guest.instance, guest.queue, [pages[0], 1], "x", False)
+    with refused("immutable"):
+        guest.truncate(pages, 8, 1)
+    assert guest.used(pages) == [8, 2]
+    guest.truncate([pages[0] + 1, 1], 0)
+    guest.truncate([], *[])
+    assert guest.used(pages) == [8, 0]
