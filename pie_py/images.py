@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from PIL import ExifTags, Image
 
 FORMATS = ("PNG", "JPEG")
+MAX_LONGEST = 4096  # pixels, of an image that is cut into tiles
 MAX_ASPECT = 200  # of the longer side to the shorter one
 # Pillow would refuse large images by a limit of its own, for the whole process; ours is by the call.
 Image.MAX_IMAGE_PIXELS = None
@@ -24,6 +25,65 @@ class ImageSize:
 
     width: int
     height: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRule:
+    """How many embeds an image takes in a model. Without `tile` it is a number, whatever its size."""
+
+    whole: int  # of an image that is not cut
+    tile: int = 0  # side of the tiles that images are cut into, pixels
+    longest: int = 0  # what the longer side is resized to before, pixels
+    per_tile: int = 0
+    per_row: int = 0  # of tiles
+    cut: int = 0  # of one that is cut, besides its rows
+
+    def embeds(self, size: ImageSize) -> int:
+        """Embeds of an image."""
+        if self.longest <= self.tile:
+            return self.whole
+        plan = tiling(size, self.longest, self.tile)
+        return self.cut + plan.rows * (self.per_row + plan.columns * self.per_tile)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How Idefics 3 cuts an image."""
+
+    resized: ImageSize  # first
+    fitted: ImageSize  # then, to whole tiles
+    rows: int
+    columns: int
+
+
+def tiling(size: ImageSize, longest: int, tile: int) -> Tiling:
+    """Cuts an image.
+
+    Args:
+        size: of the image.
+        longest: what the longer side is resized to, more than a tile.
+        tile: side of a tile.
+    """
+    width, height = _scaled(size.width, size.height, longest)
+    width, height = width + width % 2, height + height % 2
+    if max(width, height) > MAX_LONGEST:
+        width, height = _scaled(width, height, MAX_LONGEST)
+    resized = ImageSize(max(width, 1), max(height, 1))
+    wide = -(-resized.width // tile) * tile
+    high = -(-resized.height // tile) * tile
+    aspect = resized.width / resized.height
+    if resized.width >= resized.height:
+        high = -(-int(wide / aspect) // tile) * tile
+    else:
+        wide = -(-int(high * aspect) // tile) * tile
+    wide, high = max(wide, tile), max(high, tile)
+    return Tiling(resized, ImageSize(wide, high), high // tile, wide // tile)
+
+
+def _scaled(width: int, height: int, longest: int) -> tuple[int, int]:
+    """Width and height of the same shape, the longer one as told."""
+    aspect = width / height
+    return (longest, int(longest / aspect)) if width >= height else (int(longest * aspect), longest)
 
 
 def image_size(data: bytes) -> ImageSize | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
         bos_token=bos if isinstance(bos, int) else None,
         dtype=str(dtype).removeprefix("torch."),
         traits=[*TRAITS, "input-image"] if images else TRAITS,
-        image_embeds=images.embeds if images else None,
+        image_rule=asdict(images.rule) if images else None,
         samplers=samplers.size,
         count_rows=samplers.count_rows,
         host_pages=host.pages,

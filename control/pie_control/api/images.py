@@ -12,15 +12,16 @@ from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import STRING, U8_LIST, U32, U32_LIST, HostFunction, Tuple
 from pie_py.config import Limits
-from pie_py.images import FORMATS, MAX_ASPECT, ImageSize, image_size
+from pie_py.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize, image_size
 from pie_py.wire.plan import ModelDescription
 
 
 def num_embs_needed(instance: Instance, model: str, width: int, height: int) -> int:
     """Embeds that an image of a size takes."""
-    count = _embeds(instance.host.service(model).description)
-    _check_size(ImageSize(width, height), instance.limits)
-    return count
+    rule = _rule(instance.host.service(model).description)
+    size = ImageSize(width, height)
+    _check_size(size, instance.limits)
+    return rule.embeds(size)
 
 
 def size_of(instance: Instance, image: bytes) -> tuple[int, int]:
@@ -35,9 +36,10 @@ def embed_img(
     """Queues the embedding of an image, of which only the header is looked at here."""
     target = queue_of(instance, queue)
     pool, facts = target.space.embed_pool, target.service.description
-    wanted = _embeds(facts)
+    rule = _rule(facts)
     size = _size(image)
     _check_size(size, instance.limits)
+    wanted = rule.embeds(size)
     rows = target.space.embeds.find_list(embeds, pool.size)
     if len(rows) != wanted:
         raise ApiError("invalid-argument", f"{len(rows)} embeds for an image that takes {wanted}")
@@ -52,15 +54,15 @@ def embed_img(
     target.enqueue(EmbedImageCommand(size, image, places, rows))
 
 
-def _embeds(facts: ModelDescription) -> int:
-    """Embeds an image.
+def _rule(facts: ModelDescription) -> ImageRule:
+    """How many embeds an image takes.
 
     Raises:
         ApiError: `unsupported`.
     """
-    if facts.image_embeds is None:
+    if facts.image_rule is None:
         raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `input-image`")
-    return facts.image_embeds
+    return ImageRule(**facts.image_rule)
 
 
 def _size(image: bytes) -> ImageSize:

@@ -30,23 +30,28 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> dict[int, str]:
     count = batch.lengths.size
     if batch.sizes.shape != (count, 2):
         raise BadBatch(f"embed_image: sizes of shape {batch.sizes.shape} for {count} images")
-    if batch.embeds.size != count * encoder.embeds:
-        raise BadBatch(f"embed_image: {batch.embeds.size} embeds for {count} images")
+    if batch.sizes.size and int(batch.sizes.min()) < 1:
+        raise BadBatch("embed_image: an image without pixels")
+    sizes = [ImageSize(*size) for size in batch.sizes.tolist()]
+    counts = [encoder.rule.embeds(size) for size in sizes]
+    if batch.embeds.size != sum(counts):
+        raise BadBatch(f"embed_image: {batch.embeds.size} embeds for images of {sum(counts)}")
     images: list[Image.Image] = []
     decoded: list[int] = []
     refused: dict[int, str] = {}
-    for i, (data, size) in enumerate(zip(_files(batch), batch.sizes.tolist(), strict=True)):
+    for i, (data, size) in enumerate(zip(_files(batch), sizes, strict=True)):
         try:
-            images.append(decode_image(data, ImageSize(*size)))
+            images.append(decode_image(data, size))
             decoded.append(i)
         except BadImage as error:
             refused[i] = str(error)
-    shape = (count, encoder.embeds, model.network.shape.hidden)
-    hidden = model.embeds.hidden.new_zeros(shape)
+    width = model.network.shape.hidden
+    hidden = [model.embeds.hidden.new_zeros((rows, width)) for rows in counts]
     if images:
-        index = torch.tensor(decoded, device=model.device)
-        hidden.index_copy_(0, index, encoder.encode(images))
-    model.embeds.write(batch.embeds, hidden.view(-1, shape[2]), batch.positions)
+        for i, found in zip(decoded, encoder.encode(images), strict=True):
+            hidden[i] = found
+    if hidden:
+        model.embeds.write(batch.embeds, torch.cat(hidden), batch.positions)
     return refused
 
 

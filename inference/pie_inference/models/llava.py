@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +17,8 @@ from pie_inference.layers.linear import linear
 from pie_inference.loader import read_preprocessing
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.fields import Fields
-from pie_inference.models.llama import llama
-from pie_inference.models.mistral import mistral
-from pie_inference.models.qwen2 import qwen2
-from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.text_part import text_spec
 from pie_inference.vision.base import ImageEncoder
 from pie_inference.vision.preprocessing import Preprocessing, preprocessing
 from pie_inference.vision.transformer import (
@@ -31,41 +27,9 @@ from pie_inference.vision.transformer import (
     vision_spec,
     vision_tensors,
 )
+from pie_py.images import ImageRule
 
 TEXT, VISION, PROJECTOR = "language_model.", "vision_tower.", "multi_modal_projector."
-DECODERS = {"llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3}
-# What checkpoints leave out of `text_config`, for it is the default.
-TEXT_DEFAULTS: dict[str, Any] = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": {
-        "intermediate_size": 11008,
-        "vocab_size": 32000,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    },
-    "mistral": {
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "intermediate_size": 14336,
-        "vocab_size": 32000,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-    },
-    "qwen2": {
-        "intermediate_size": 22016,
-        "vocab_size": 151936,
-        "max_position_embeddings": 32768,
-    },
-    "qwen3": {
-        "intermediate_size": 22016,
-        "vocab_size": 151936,
-        "max_position_embeddings": 32768,
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +47,9 @@ class LlavaSpec:
         return self.vision.tokens - self.drops_first
 
 
-def llava_text(config: Config) -> Config:
-    """The decoder's configuration, as its family reads it."""
-    fields = Fields(config)
-    text = fields.table("text_config")
-    kind = str(text.get("model_type", "llama"))
-    if kind not in DECODERS:
-        raise LoadError(
-            f"config.json: a LLaVA of {kind!r} is not supported (supported: {', '.join(DECODERS)})"
-        )
-    tied = bool(config.get("tie_word_embeddings")) or bool(text.get("tie_word_embeddings"))
-    return {
-        **TEXT_DEFAULTS,
-        **DEFAULTS[kind],
-        **text,
-        "model_type": kind,
-        "tie_word_embeddings": tied,
-    }
-
-
 def llava(config: Config) -> LlavaSpec:
     """Reads a LLaVA's config.json."""
     fields = Fields(config)
-    text = llava_text(config)
-    decoder = DECODERS[text["model_type"]](text)
     layer = config.get("vision_feature_layer", -2)
     if not isinstance(layer, int):
         raise LoadError(f"config.json: vision_feature_layer {layer!r} is not supported (one is)")
@@ -116,11 +59,8 @@ def llava(config: Config) -> LlavaSpec:
     if fields.text("projector_hidden_act", "gelu") != "gelu":
         raise LoadError("config.json: projector_hidden_act other than gelu is not supported")
     return LlavaSpec(
-        decoder=replace(
-            decoder,
-            shape=replace(decoder.shape, architecture="LlavaForConditionalGeneration"),
-            prefix=f"{TEXT}model.",
-            head=f"{TEXT}lm_head",
+        decoder=text_spec(
+            config, "LlavaForConditionalGeneration", f"{TEXT}model.", f"{TEXT}lm_head"
         ),
         vision=vision_spec(fields.table("vision_config"), layer),
         drops_first=strategy == "default",
@@ -197,16 +137,16 @@ class _Images(ImageEncoder):
         ]
 
     @property
-    def embeds(self) -> int:
+    def rule(self) -> ImageRule:
         """The tower's tokens that are used."""
-        return self._spec.embeds
+        return ImageRule(self._spec.embeds)
 
-    def encode(self, images: list[Image.Image]) -> torch.Tensor:
-        """Hidden states `[images, embeds, hidden]`."""
+    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
+        """Hidden states `[embeds, hidden]` of each image."""
         pixels = torch.from_numpy(np.stack([self._prepare(image) for image in images]))
         seen = self._tower(pixels.to(device=self._device, dtype=self._dtype))
         if self._spec.drops_first:
             seen = seen[:, 1:]
         first, second = self._projector
         projected = second(F.gelu(first(seen.reshape(-1, seen.shape[-1]))))
-        return projected.view(len(images), self.embeds, -1)
+        return list(torch.split(projected, self._spec.embeds))

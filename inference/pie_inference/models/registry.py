@@ -14,14 +14,21 @@ from pie_inference.models.base import Model, ModelShape
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.gemma2 import gemma2
 from pie_inference.models.gemma3 import gemma3
+from pie_inference.models.idefics3 import (
+    Idefics3,
+    idefics3,
+    idefics3_rename,
+    idefics3_tensors,
+)
 from pie_inference.models.llama import llama
-from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors, llava_text
+from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
 from pie_inference.models.mistral import mistral
 from pie_inference.models.mixtral import mixtral
 from pie_inference.models.qwen2 import qwen2
 from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_moe import qwen3_moe
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.text_part import text_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,13 @@ def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
     )
 
 
+_IDEFICS3 = Architecture(
+    shape=lambda config: idefics3(config).decoder.shape,
+    tensors=lambda config: idefics3_tensors(idefics3(config)),
+    build=Idefics3,
+    rename=lambda _: idefics3_rename,
+    text=text_config,
+)
 ARCHITECTURES = {
     "LlamaForCausalLM": _decoder(llama),
     "MistralForCausalLM": _decoder(mistral),
@@ -63,8 +77,10 @@ ARCHITECTURES = {
         tensors=lambda config: llava_tensors(llava(config)),
         build=Llava,
         rename=lambda config: partial(llava_rename, llava(config)),
-        text=llava_text,
+        text=text_config,
     ),
+    "Idefics3ForConditionalGeneration": _IDEFICS3,
+    "SmolVLMForConditionalGeneration": _IDEFICS3,
 }
 
 

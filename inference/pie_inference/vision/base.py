@@ -7,15 +7,17 @@ from abc import ABC, abstractmethod
 import torch
 from PIL import Image
 
+from pie_py.images import ImageRule
+
 
 class ImageEncoder(ABC):
     """Turns images into embeds."""
 
     @property
     @abstractmethod
-    def embeds(self) -> int:
-        """Embeds that an image takes, whatever its size."""
+    def rule(self) -> ImageRule:
+        """How many embeds an image takes."""
 
     @abstractmethod
-    def encode(self, images: list[Image.Image]) -> torch.Tensor:
-        """Hidden states `[images, embeds, hidden]`, ready to be inputs beside embedded tokens."""
+    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
+        """Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded tokens."""

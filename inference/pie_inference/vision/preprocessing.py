@@ -20,6 +20,43 @@ PLAIN_MEAN = PLAIN_STD = (0.5, 0.5, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
+class Normalization:
+    """From the numbers of pixels, 0 to 255, to those that a tower sees."""
+
+    factor: float  # the numbers are multiplied by
+    mean: tuple[float, ...]  # is subtracted then
+    std: tuple[float, ...]  # is divided by
+
+    def __call__(self, image: Image.Image) -> NDArray[np.float32]:
+        """Pixels `[3, height, width]` of an RGB image."""
+        pixels = np.asarray(image, np.float32).transpose(2, 0, 1) * np.float32(self.factor)
+        mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
+        found: NDArray[np.float32] = (pixels - mean) / std
+        return found
+
+
+def normalization(config: Mapping[str, Any], *, plain: bool) -> Normalization:
+    """Reads the normalization of a preprocessor_config.json.
+
+    Args:
+        config: its values.
+        plain: whether means and deviations of 0.5 are the default, or those of CLIP.
+
+    Raises:
+        LoadError: if there is none, or for values that make no sense.
+    """
+    fields = Fields(config, "preprocessor_config.json")
+    for step in ("do_rescale", "do_normalize"):
+        if not fields.flag(step, True):
+            raise LoadError(f"preprocessor_config.json: {step} false is not supported")
+    return Normalization(
+        factor=fields.number("rescale_factor", 1 / 255),
+        mean=_colour(config, "image_mean", PLAIN_MEAN if plain else CLIP_MEAN),
+        std=_colour(config, "image_std", PLAIN_STD if plain else CLIP_STD),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Preprocessing:
     """How the images of a checkpoint are prepared, in this order; None is left out."""
 
@@ -28,9 +65,7 @@ class Preprocessing:
     shortest: int | None  # resize so that the shorter side has this length; both sides if None
     crop: bool  # to the size, around the centre
     resample: Image.Resampling
-    factor: float  # of the numbers of a pixel, 0 to 255
-    mean: tuple[float, ...]  # is subtracted
-    std: tuple[float, ...]  # is divided by
+    normalize: Normalization
 
     def __call__(self, image: Image.Image) -> NDArray[np.float32]:
         """Pixels `[3, size, size]` of an RGB image."""
@@ -41,10 +76,7 @@ class Preprocessing:
         image = image.resize(self._resized(*image.size), self.resample)
         if self.crop:
             image = _centre(image, self.size)
-        pixels = np.asarray(image, np.float32).transpose(2, 0, 1) * np.float32(self.factor)
-        mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
-        found: NDArray[np.float32] = (pixels - mean) / std
-        return found
+        return self.normalize(image)
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:
         if self.shortest is None:
@@ -70,11 +102,9 @@ def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
     fields = Fields(config, where)
     kind = fields.text("image_processor_type", "CLIPImageProcessor")
     plain = kind.lower().startswith("siglip")
-    mean = _colour(config, "image_mean", PLAIN_MEAN if plain else CLIP_MEAN)
-    std = _colour(config, "image_std", PLAIN_STD if plain else CLIP_STD)
-    for step in ("do_resize", "do_rescale", "do_normalize"):
-        if not fields.flag(step, True):
-            raise LoadError(f"{where}: {step} false is not supported")
+    normalize = normalization(config, plain=plain)
+    if not fields.flag("do_resize", True):
+        raise LoadError(f"{where}: do_resize false is not supported")
     pads = fields.flag("do_pad", False)
     if pads and not kind.lower().startswith("llava"):
         raise LoadError(f"{where}: do_pad of a {kind} is not supported")
@@ -88,13 +118,11 @@ def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
         raise LoadError(f"{where}: size by the shortest edge without do_center_crop: not one size")
     return Preprocessing(
         size=size,
-        square=_as_pixel(mean) if pads else None,
+        square=_as_pixel(normalize.mean) if pads else None,
         shortest=shortest,
         crop=crop,
-        resample=_resampling(config.get("resample", int(Image.Resampling.BICUBIC))),
-        factor=fields.number("rescale_factor", 1 / 255),
-        mean=mean,
-        std=std,
+        resample=resampling(config, Image.Resampling.BICUBIC),
+        normalize=normalize,
     )
 
 
@@ -132,7 +160,13 @@ def _as_pixel(mean: tuple[float, ...]) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _resampling(number: Any) -> Image.Resampling:
+def resampling(config: Mapping[str, Any], default: Image.Resampling) -> Image.Resampling:
+    """The filter of a preprocessor_config.json.
+
+    Raises:
+        LoadError: if there is no such filter.
+    """
+    number: Any = config.get("resample", int(default))
     try:
         return Image.Resampling(number)
     except ValueError:

@@ -19,7 +19,18 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 # What checkpoints leave out of `vision_config`, for it is the default.
+_IDEFICS = {
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "hidden_size": 1152,
+    "num_attention_heads": 16,
+    "patch_size": 32,
+}
 DEFAULTS: dict[str, dict[str, Any]] = {
+    "idefics3": _IDEFICS,
+    "idefics3_vision": _IDEFICS,
+    "smolvlm": _IDEFICS,
+    "smolvlm_vision": _IDEFICS,
     "clip_vision_model": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 32},
     "siglip_vision_model": {
         "hidden_act": "gelu_pytorch_tanh",
@@ -49,6 +60,7 @@ class VisionSpec:
     epsilon: float  # of the norms
     activation: str
     class_token: bool  # CLIP has one, before the patches, and a norm before the layers
+    idefics: bool  # a norm after the layers, and positions by fractions of the image
 
     @property
     def tokens(self) -> int:
@@ -94,6 +106,7 @@ def vision_spec(config: Mapping[str, Any], layer: int) -> VisionSpec:
         epsilon=fields.number("layer_norm_eps", 1e-6),
         activation=activation,
         class_token=kind == "clip_vision_model",
+        idefics=DEFAULTS[kind] is _IDEFICS,
     )
 
 
@@ -109,6 +122,8 @@ def vision_tensors(spec: VisionSpec, prefix: str) -> dict[str, tuple[int, ...]]:
         tensors |= {f"pre_layrnorm.{part}": (hidden,) for part in ("weight", "bias")}
     else:
         tensors["embeddings.patch_embedding.bias"] = (hidden,)
+    if spec.idefics:
+        tensors |= {f"post_layernorm.{part}": (hidden,) for part in ("weight", "bias")}
     sizes = {f"self_attn.{n}_proj": (hidden, hidden) for n in ("q", "k", "v", "out")}
     sizes |= {"mlp.fc1": (spec.inner, hidden), "mlp.fc2": (hidden, spec.inner)}
     for i in range(spec.layers):
@@ -135,6 +150,10 @@ class VisionTransformer:
 
         self._patches = take("embeddings.patch_embedding.weight")
         self._positions = take("embeddings.position_embedding.weight")
+        if spec.idefics:
+            places = _places(spec.image_size // spec.patch_size)
+            self._positions = self._positions[places.to(self._positions.device)]
+        self._last_norm = _take_norm(take, "post_layernorm", spec) if spec.idefics else None
         self._class: torch.Tensor | None = None
         self._first_norm: _Norm | None = None
         self._patch_bias: torch.Tensor | None = None
@@ -176,7 +195,20 @@ class VisionTransformer:
             seen = F.scaled_dot_product_attention(query, key, value)
             x = layer.output.add_to(x, seen.transpose(1, 2).reshape(-1, spec.hidden))
             x = layer.down.add_to(x, self._activation(layer.up(layer.norm2(x))))
+        if self._last_norm is not None:
+            x = self._last_norm(x)
         return x.view(images, spec.tokens, spec.hidden)
+
+
+def _places(side: int) -> torch.Tensor:
+    """Rows `[side * side]` of the position table, for patches at fractions of an image.
+
+    They are in order but for rounding, with which the models were trained.
+    """
+    bounds = torch.arange(1 / side, 1.0, 1 / side)
+    fractions = torch.arange(side, dtype=torch.float32) * (1.0 / torch.tensor(side))
+    places = torch.bucketize(fractions.clamp(max=1.0 - 1e-6), bounds, right=True)
+    return (places[:, None] * side + places[None, :]).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)

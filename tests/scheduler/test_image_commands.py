@@ -23,7 +23,9 @@ def picture(size: int) -> bytes:
 
 
 def server_of_images() -> Server:
-    return Server(image_embeds=EMBEDS, traits=["sample", "input-image"], max_batch_tokens=24)
+    return Server(
+        image_rule={"whole": EMBEDS}, traits=["sample", "input-image"], max_batch_tokens=24
+    )
 
 
 def embed(guest: Guest, image: bytes, embeds: list[int]) -> None:
