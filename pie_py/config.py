@@ -40,6 +40,7 @@ class ModelConfig(_Section):
     kv_memory: PositiveInt | None = None  # bytes of KV pool; a share of free memory unless told
     kv_pages: PositiveInt | None = None  # pages of KV pool; overrides kv_memory
     embeds: PositiveInt | None = None  # embeds in the pool
+    adapters: dict[str, Path] = {}  # PEFT folders of LoRAs, by the names that inferlets use
     host_memory: NonNegativeInt | None = None  # bytes for swapped pages; a share unless told
     host_pages: NonNegativeInt | None = None  # pages for swapped ones; overrides host_memory
     max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch

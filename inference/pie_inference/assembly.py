@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 import torch
 
+from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.embeds import EmbedPool
 from pie_inference.errors import LoadError
@@ -34,7 +35,17 @@ from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.worker")
 
-TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample", "offload"]
+TRAITS = [
+    "allocate",
+    "forward",
+    "adapter",
+    "input-text",
+    "tokenize",
+    "output-text",
+    "sample",
+    "offload",
+    "introspect",
+]
 
 # What a config.json says of the whole model, even if the language model is a part of it.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -50,6 +61,7 @@ class _Loaded:
     network: Model
     dtype: torch.dtype
     device: torch.device
+    adapters: AdapterTable
 
 
 def load_models(configs: Sequence[ModelConfig], cache_folder: Path) -> list[ServedModel]:
@@ -109,7 +121,10 @@ def _load(config: ModelConfig, cache_folder: Path) -> _Loaded:
     )
     with torch.inference_mode():
         network = architecture.build(checkpoint, tensors, dtype, device, folder)
-    return _Loaded(config, facts, folder, network, dtype, device)
+    adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
+    for slot, source in enumerate(config.adapters.values()):
+        adapters.load(slot, source.expanduser())
+    return _Loaded(config, facts, folder, network, dtype, device, adapters)
 
 
 def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedModel:
@@ -152,6 +167,9 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
         samplers=samplers.size,
         count_rows=samplers.count_rows,
         host_pages=host.pages,
+        layers=shape.layers,
+        heads=shape.heads,
+        adapters=list(config.adapters),
     )
     log.info("model loaded", **{k: getattr(description, k) for k in ("name", "dtype", "kv_pages")})
     return ServedModel(
@@ -163,6 +181,7 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
         device,
         samplers,
         host,
+        loaded.adapters,
     )
 
 

@@ -17,6 +17,7 @@ from pie_inference.served_model import ServedModel
 from pie_inference.trial import run_trial
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import (
+    AdapterDone,
     Batch,
     BatchResult,
     CopyKv,
@@ -25,6 +26,7 @@ from pie_py.wire.plan import (
     EmbedText,
     FeedSampler,
     Forward,
+    LoadAdapter,
     MaskKv,
     ModelDescription,
     NextDist,
@@ -34,6 +36,7 @@ from pie_py.wire.plan import (
     SetSampler,
     SwapIn,
     SwapOut,
+    UnloadAdapter,
 )
 
 log = structlog.get_logger("pie.worker")
@@ -67,6 +70,22 @@ class Engine:
         """Devices that the models run on, as text."""
         return ", ".join(sorted({str(model.device) for model in self._models.values()}))
 
+    def load_adapter(self, order: LoadAdapter) -> AdapterDone:
+        """Loads an adapter and tells how it went."""
+        model = self._models.get(order.model)
+        if model is None:
+            return AdapterDone(order.model, order.slot, f"this worker has no model {order.model!r}")
+        try:
+            model.adapters.load(order.slot, Path(order.folder))
+        except LoadError as error:
+            return AdapterDone(order.model, order.slot, str(error))
+        return AdapterDone(order.model, order.slot, None)
+
+    def unload_adapter(self, order: UnloadAdapter) -> None:
+        """Forgets an adapter."""
+        if order.model in self._models:
+            self._models[order.model].adapters.unload(order.slot)
+
     def run(self, plan: Plan) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running."""
         model = self._models.get(plan.model)
@@ -98,7 +117,7 @@ def _handle(model: ServedModel, batch: Batch) -> BatchResult:
         case EmbedImage():
             return BatchResult(refused=handlers.embed_image(model, batch))
         case Forward():
-            handlers.forward(model, batch)
+            return BatchResult(attention=handlers.forward(model, batch))
         case CopyKv():
             handlers.copy_kv(model, batch)
         case MaskKv():

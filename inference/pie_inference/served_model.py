@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.embeds import EmbedPool
 from pie_inference.host_pool import HostPool
@@ -29,6 +30,7 @@ class ServedModel:
     device: torch.device
     samplers: SamplerPool
     host: HostPool
+    adapters: AdapterTable
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:
         """An index array as an int64 tensor on the model's device."""

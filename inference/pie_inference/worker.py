@@ -18,7 +18,17 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
 from pie_py.config import ModelConfig
-from pie_py.wire.plan import Failed, Hello, Message, Plan, Stop, decode, encode
+from pie_py.wire.plan import (
+    Failed,
+    Hello,
+    LoadAdapter,
+    Message,
+    Plan,
+    Stop,
+    UnloadAdapter,
+    decode,
+    encode,
+)
 
 log = structlog.get_logger("pie.worker")
 
@@ -81,6 +91,10 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine) -> None:
         match decode(_receive(socket)):
             case Plan() as plan:
                 _send(socket, engine.run(plan))
+            case LoadAdapter() as order:
+                _send(socket, engine.load_adapter(order))
+            case UnloadAdapter() as order:
+                engine.unload_adapter(order)
             case Stop():
                 return
             case other:

@@ -27,6 +27,10 @@ Float32: TypeAlias = NDArray[np.float32]
 Frame: TypeAlias = bytes | memoryview
 
 
+def _nothing() -> Int32:
+    return np.zeros(0, np.int32)
+
+
 @dataclass(slots=True)
 class EmbedText:
     """Writes the token embedding and the position of `n` tokens into embeds."""
@@ -69,6 +73,16 @@ class Forward:
     outputs: Int32  # [o] embeds that receive the hidden states of each sequence's last inputs
     mask_starts: Int32  # [n + 1] offsets into mask; an empty range is the default rule
     mask: Int32  # run-length rows as in the contract
+    # [n] slot of each sequence's adapter, or -1; empty if none has one
+    adapters: Int32 = field(default_factory=_nothing)
+    # [n] last inputs whose attention is wanted, and in what detail (an index into DETAILS); empty if
+    # nobody wants any
+    observed: Int32 = field(default_factory=_nothing)
+    detail: Int32 = field(default_factory=_nothing)
+
+
+# Attention averaged over layers and heads, over heads, or not at all.
+DETAILS = ("total", "layers", "heads")
 
 
 @dataclass(slots=True)
@@ -226,6 +240,18 @@ class Samples:
 
 
 @dataclass(slots=True)
+class Attention:
+    """Result of a `Forward` that observes: what the observed inputs of each sequence attended to.
+
+    Rows of a sequence, as many as its detail has, cover the filled slots of its input pages and then
+    its inputs; one after the other. The probabilities of the observed inputs are summed.
+    """
+
+    starts: Int32  # [n + 1] offsets into values, of each sequence
+    values: Float32
+
+
+@dataclass(slots=True)
 class BatchResult:
     """What became of one batch. An error text means that none of it took effect reliably."""
 
@@ -234,6 +260,7 @@ class BatchResult:
     nanoseconds: int = 0  # time the worker spent in the batch
     samples: Samples | None = None
     refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
+    attention: Attention | None = None
 
 
 @dataclass(slots=True)
@@ -268,6 +295,9 @@ class ModelDescription:
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
     host_pages: int = 0  # pages of the host pool, for swapped ones
+    layers: int = 0
+    heads: int = 0  # of queries
+    adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `inference/costs.py`
 
 
@@ -278,6 +308,32 @@ class Hello:
     pid: int
     device: str
     models: list[ModelDescription]
+
+
+@dataclass(slots=True)
+class LoadAdapter:
+    """Tells the worker to read an adapter into a free slot; it answers with `AdapterDone`."""
+
+    model: str
+    slot: int
+    folder: str
+
+
+@dataclass(slots=True)
+class UnloadAdapter:
+    """Tells the worker to forget an adapter that no later plan names; it does not answer."""
+
+    model: str
+    slot: int
+
+
+@dataclass(slots=True)
+class AdapterDone:
+    """The worker's answer to `LoadAdapter`."""
+
+    model: str
+    slot: int
+    error: str | None
 
 
 @dataclass(slots=True)
@@ -292,7 +348,9 @@ class Stop:
     """Tells the worker to exit."""
 
 
-Message: TypeAlias = Plan | PlanResult | Hello | Failed | Stop
+Message: TypeAlias = (
+    Plan | PlanResult | Hello | Failed | Stop | LoadAdapter | UnloadAdapter | AdapterDone
+)
 
 
 def encode(message: Message) -> list[bytes]:
@@ -311,6 +369,7 @@ def encode(message: Message) -> list[bytes]:
                     None if r.distributions is None else _put(r.distributions, arrays),
                     None if r.samples is None else _put(r.samples, arrays),
                     r.refused,
+                    None if r.attention is None else _put(r.attention, arrays),
                 )
                 for r in message.results
             ]
@@ -322,6 +381,12 @@ def encode(message: Message) -> list[bytes]:
             header = ("failed", message.reason)
         case Stop():
             header = ("stop",)
+        case LoadAdapter():
+            header = ("load-adapter", message.model, message.slot, message.folder)
+        case UnloadAdapter():
+            header = ("unload-adapter", message.model, message.slot)
+        case AdapterDone():
+            header = ("adapter-done", message.model, message.slot, message.error)
     return [msgpack.packb(header), b"".join(arrays)]
 
 
@@ -350,8 +415,9 @@ def decode(frames: Sequence[Frame]) -> Message:
                             nanoseconds,
                             None if s is None else arrays.take(Samples, s),
                             refused,
+                            None if a is None else arrays.take(Attention, a),
                         )
-                        for error, nanoseconds, d, s, refused in results
+                        for error, nanoseconds, d, s, refused, a in results
                     ],
                 )
             case ["hello", pid, device, models]:
@@ -360,6 +426,12 @@ def decode(frames: Sequence[Frame]) -> Message:
                 return Failed(reason)
             case ["stop"]:
                 return Stop()
+            case ["load-adapter", model, slot, folder]:
+                return LoadAdapter(model, slot, folder)
+            case ["unload-adapter", model, slot]:
+                return UnloadAdapter(model, slot)
+            case ["adapter-done", model, slot, error]:
+                return AdapterDone(model, slot, error)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a message of the worker protocol: {error!r}") from error
     raise ValueError(f"not a message of the worker protocol: {header!r:.200}")
@@ -368,7 +440,7 @@ def decode(frames: Sequence[Frame]) -> Message:
 _DTYPES = {"Int32": np.dtype("<i4"), "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
 _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
     record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
-    for record in (*BATCH_TYPES.values(), Distributions, Samples)
+    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention)
 }
 
 

@@ -66,6 +66,22 @@ def _filled_slots(batch: Forward, page_size: int) -> tuple[Int64, Int64]:
     return slots, starts
 
 
+def live_columns(batch: Forward, cache: KvCache, i: int) -> tuple[Int64, int]:
+    """Which of the filled slots of a sequence's input pages are in `context_slots`, and how many all are.
+
+    Ask before the forward has run: it makes the slots that it writes live.
+    """
+    pages = slice(*batch.page_starts[i : i + 2].tolist())
+    used = batch.page_used[pages]
+    total = int(used.sum())
+    if not batch.has_masked[i]:
+        return np.arange(total), total
+    filled = np.arange(cache.page_size) < used[:, None]
+    slots = batch.pages[pages].astype(np.int64)[:, None] * cache.page_size
+    slots = (slots + np.arange(cache.page_size))[filled]
+    return np.flatnonzero(~cache.masked[slots]), total
+
+
 def _input_slots(batch: Forward, cache: KvCache) -> Int64:
     """Slots of the inputs' keys and values; those that are not kept go to scratch slots."""
     slots = batch.output_slots.astype(np.int64)

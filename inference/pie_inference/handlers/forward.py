@@ -5,35 +5,57 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.attention.sequences import describe
+from pie_inference.attention.base import PreparedAttention
+from pie_inference.attention.observed import ObservedAttention
+from pie_inference.attention.sequences import Sequences, describe
 from pie_inference.checks import require_below, require_lengths, require_offsets
 from pie_inference.errors import BadBatch
 from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import Forward
+from pie_py.wire.plan import DETAILS, Attention, Forward
 
 
-def forward(model: ServedModel, batch: Forward) -> None:
+def forward(model: ServedModel, batch: Forward) -> Attention | None:
     """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
 
     An output embed gets the position of its input.
+
+    Returns:
+        What was attended to, if the batch observes any input.
     """
     _check(model, batch)
     if not batch.inputs.size:
-        return
+        return None
     positions = model.embeds.positions[batch.inputs]
     sequences = describe(batch, positions, model.cache)
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
-    every_row = outputs.size == batch.inputs.size  # then they are in order
+    attention = model.attention.prepare(sequences)
+    observed = _observe(model, batch, sequences, attention)
+    computed = outputs
+    if observed is not None and not outputs.size:  # else the last layer would not attend
+        computed = np.zeros(1, np.int32)
+    every_row = computed.size == batch.inputs.size  # then they are in order
+    counts = np.diff(batch.input_starts)
     hidden = model.network.forward(
         model.embeds.read(batch.inputs),
         model.index(positions),
-        model.attention.prepare(sequences),
-        None if every_row else model.index(outputs),
+        observed or attention,
+        None if every_row else model.index(computed),
+        model.adapters.rows(batch.adapters, counts) if batch.adapters.size else None,
     )
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:
         model.embeds.write(batch.outputs, hidden, positions[outputs])
+    return None if observed is None else observed.result()
+
+
+def _observe(
+    model: ServedModel, batch: Forward, sequences: Sequences, attention: PreparedAttention
+) -> ObservedAttention | None:
+    if not batch.observed.any():
+        return None
+    shape = model.network.shape
+    return ObservedAttention(attention, batch, sequences, model.cache, shape.heads, shape.attention)
 
 
 def _output_rows(batch: Forward) -> NDArray[np.int32]:
@@ -57,5 +79,12 @@ def _check(model: ServedModel, batch: Forward) -> None:
     require_below("forward: page_used", batch.page_used, model.cache.page_size + 1)
     require_below("forward: output slot + 1", batch.output_slots + 1, model.cache.slots + 1)
     require_below("forward: output", batch.outputs, model.embeds.size)
+    if batch.adapters.size:
+        require_lengths("forward: adapters", batch.adapters, batch.has_masked)
+    if batch.observed.size:
+        require_lengths("forward: observed", batch.observed, batch.detail, batch.has_masked)
+        require_below("forward: detail", batch.detail, len(DETAILS))
+        if np.any(batch.observed < 0) or np.any(batch.observed > np.diff(batch.input_starts)):
+            raise BadBatch("forward: more inputs are observed than there are")
     if np.any(np.diff(batch.output_starts) > np.diff(batch.input_starts)):
         raise BadBatch("forward: a sequence has more outputs than inputs")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.layers.linear import Linear
+from pie_inference.layers.lora import AdapterRows
 
 Activation = Literal["silu", "gelu_tanh"]
 ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -22,12 +23,14 @@ class FeedForward(ABC):
     """The part of a layer that treats each token by itself."""
 
     @abstractmethod
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """`y` `[t, hidden]` of `x` `[t, hidden]`."""
+    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
+        """`y` `[t, hidden]` of `x` `[t, hidden]`, whose rows may have adapters."""
 
-    def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def add_to(
+        self, residual: torch.Tensor, x: torch.Tensor, adapters: AdapterRows | None = None
+    ) -> torch.Tensor:
         """`residual + y`, `[t, hidden]`."""
-        return residual + self(x)
+        return residual + self(x, adapters)
 
 
 class GatedMlp(FeedForward):
@@ -39,16 +42,34 @@ class GatedMlp(FeedForward):
         self._down = down
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    @property
+    def layers(self) -> tuple[Linear, Linear]:
+        """Its products."""
+        return self._gate_up, self._down
+
+    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`."""
-        return self._down(self._inner(x))
+        inner = self._inner(x, adapters)
+        y = self._down(inner)
+        if adapters is not None:
+            adapters.add_(y, inner, self._down)
+        return y
 
-    def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def add_to(
+        self, residual: torch.Tensor, x: torch.Tensor, adapters: AdapterRows | None = None
+    ) -> torch.Tensor:
         """`residual + y`, in one product."""
-        return self._down.add_to(residual, self._inner(x))
+        inner = self._inner(x, adapters)
+        y = self._down.add_to(residual, inner)
+        if adapters is not None:
+            adapters.add_(y, inner, self._down)
+        return y
 
-    def _inner(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self._gate_up(x).chunk(2, -1)
+    def _inner(self, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:
+        both = self._gate_up(x)
+        if adapters is not None:
+            adapters.add_(both, x, self._gate_up)
+        gate, up = both.chunk(2, -1)
         return self._activation(gate).mul_(up)
 
 
@@ -56,7 +77,7 @@ class Experts(FeedForward):
     """Sparsely gated mixture (Shazeer et al. 2017): a router picks a few of many blocks a token."""
 
     def __init__(
-        self, router: Linear, experts: list[FeedForward], chosen: int, normalized: bool
+        self, router: Linear, experts: list[GatedMlp], chosen: int, normalized: bool
     ) -> None:
         """Makes a mixture.
 
@@ -72,17 +93,22 @@ class Experts(FeedForward):
         self._chosen = chosen
         self._normalized = normalized
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`: the weighted sum of what a token's experts say."""
-        weights, experts = self._router(x).softmax(-1, dtype=torch.float32).topk(self._chosen)
+        scores = self._router(x)
+        if adapters is not None:
+            adapters.add_(scores, x, self._router)
+        weights, experts = scores.softmax(-1, dtype=torch.float32).topk(self._chosen)
         if self._normalized:
             weights = weights / weights.sum(-1, keepdim=True)
         # One product an expert: the tokens that go to it lie side by side.
         order = experts.view(-1).argsort(stable=True)
         counts = experts.view(-1).bincount(minlength=len(self._experts)).tolist()
-        parts = torch.split(x.index_select(0, order // self._chosen), counts)
+        sources = torch.split(order // self._chosen, counts)
         found = [
-            expert(part) for expert, part in zip(self._experts, parts, strict=True) if len(part)
+            expert(x.index_select(0, rows), _adapters_of(expert, rows, adapters))
+            for expert, rows in zip(self._experts, sources, strict=True)
+            if len(rows)
         ]
         if not found:
             return x
@@ -91,3 +117,12 @@ class Experts(FeedForward):
         # Summed in the order of a token's experts: a sum that does not depend on the batch.
         weighted = rows.view(x.shape[0], self._chosen, -1) * weights.to(x.dtype).unsqueeze(-1)
         return weighted.sum(1)
+
+
+def _adapters_of(
+    expert: GatedMlp, rows: torch.Tensor, adapters: AdapterRows | None
+) -> AdapterRows | None:
+    """Adapters of the rows that go to an expert, if they change it."""
+    if adapters is None or not adapters.reach(*expert.layers):
+        return None
+    return adapters.select(rows)

@@ -1,0 +1,1 @@
+"""Adapters: small changes of a model's weights that each sequence may have, or not."""

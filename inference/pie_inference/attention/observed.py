@@ -1,0 +1,163 @@
+"""What the inputs of a forward attended to, computed beside whatever backend does the attention.
+
+Key-value caches are pruned by it: Heavy-Hitter Oracle (Zhang et al. 2023), PyramidKV (Cai et al. 2024),
+AdaKV (Feng et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention.sequences import Sequences, live_columns
+from pie_inference.kv_cache import KvCache
+from pie_py.wire.plan import DETAILS, Attention, Forward
+
+MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
+
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A sequence whose last inputs are observed."""
+
+    detail: str
+    rows: slice  # of the forward's inputs: those observed
+    slots: torch.Tensor  # [keys] of its live context and inputs
+    columns: torch.Tensor  # [keys] where they are among all columns
+    hidden: dict[int | None, torch.Tensor]  # [observed, keys] what is not seen, by a layer's window
+    sums: torch.Tensor  # [1, layers, or layers * heads, columns]
+
+
+class ObservedAttention(PreparedAttention):
+    """Another prepared attention that takes notes.
+
+    Its notes are softmax probabilities in float32, summed over the observed inputs of a sequence; slots
+    that are hidden by whatever rule have zero.
+    """
+
+    def __init__(
+        self,
+        inner: PreparedAttention,
+        batch: Forward,
+        sequences: Sequences,
+        cache: KvCache,
+        heads: int,
+        layers: Sequence[AttentionOptions],
+    ) -> None:
+        """Takes a checked batch, before the masks of its output slots change."""
+        self._inner = inner
+        self._cache = cache
+        self._heads = heads
+        self._layers = layers
+        self._watched = {
+            i: self._watch(batch, sequences, i) for i in np.flatnonzero(batch.observed).tolist()
+        }
+        self._sequences = batch.observed.size
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """See `PreparedAttention.store`."""
+        self._inner.store(layer, keys_values)
+
+    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+        """See `PreparedAttention.attend`."""
+        for watched in self._watched.values():
+            self._note(layer, queries[watched.rows], watched)
+        return self._inner.attend(layer, queries)
+
+    def result(self) -> Attention:
+        """The notes, after the last layer."""
+        parts = [self._watched[i].sums.flatten() for i in sorted(self._watched)]
+        counts = [
+            self._watched[i].sums.numel() if i in self._watched else 0
+            for i in range(self._sequences)
+        ]
+        starts = np.cumsum([0, *counts], dtype=np.int32)
+        return Attention(starts, torch.cat(parts).cpu().numpy())
+
+    def _watch(self, batch: Forward, sequences: Sequences, i: int) -> _Watched:
+        first, end = sequences.input_starts[i : i + 2].tolist()
+        count = int(batch.observed[i])
+        context = sequences.context_slots[slice(*sequences.context_starts[i : i + 2].tolist())]
+        slots = np.concatenate([context, sequences.input_slots[first:end]])
+        live, filled = live_columns(batch, self._cache, i)
+        columns = np.concatenate([live, filled + np.arange(end - first)])
+        seen = _seen(sequences, i, context.size)[-count:]
+        own, keys = sequences.positions[end - count : end], self._cache.positions[slots]
+        device = self._cache.data.device
+        hidden = {}
+        for window in {options.window for options in self._layers}:
+            visible = seen if window is None else seen & (keys > own[:, None] - window)
+            hidden[window] = torch.from_numpy(~visible).to(device)
+        detail = DETAILS[batch.detail[i]]
+        rows = {
+            "total": 1,
+            "layers": len(self._layers),
+            "heads": len(self._layers) * self._heads,
+        }[detail]
+        return _Watched(
+            detail,
+            slice(end - count, end),
+            torch.from_numpy(slots).to(device),
+            torch.from_numpy(columns).to(device),
+            hidden,
+            torch.zeros(rows, filled + end - first, device=device),
+        )
+
+    def _note(self, layer: int, queries: torch.Tensor, watched: _Watched) -> None:
+        """Adds a layer's probabilities of queries `[observed, heads, head_dim]`."""
+        options, cache = self._layers[layer], self._cache
+        rows = cache.rows[layer].index_select(0, watched.slots)
+        keys = rows.view(-1, 2, cache.kv_heads, cache.head_dim)[:, 0].float()
+        hidden = watched.hidden[options.window]
+        step = max(1, MAX_SCORES // (self._heads * keys.shape[0]))
+        found = torch.zeros(self._heads, keys.shape[0], device=keys.device)
+        for first in range(0, queries.shape[0], step):
+            part = slice(first, first + step)
+            found += _probabilities(queries[part].float(), keys, hidden[part], options).sum(1)
+        match watched.detail:
+            case "heads":
+                at = slice(layer * self._heads, (layer + 1) * self._heads)
+                watched.sums[at].index_add_(1, watched.columns, found)
+            case "layers":
+                watched.sums[layer].index_add_(0, watched.columns, found.mean(0))
+            case _:
+                mean = found.mean(0) / len(self._layers)
+                watched.sums[0].index_add_(0, watched.columns, mean)
+
+
+def _seen(sequences: Sequences, i: int, context: int) -> Bool:
+    """`[inputs, context + inputs]`: what the inputs of a sequence see, windows aside."""
+    rule = sequences.visible.get(i)
+    if rule is not None:
+        return rule
+    inputs = int(sequences.input_starts[i + 1] - sequences.input_starts[i])
+    return np.tri(inputs, context + inputs, context, dtype=np.bool_)
+
+
+def _probabilities(
+    queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor, options: AttentionOptions
+) -> torch.Tensor:
+    """Softmax over the keys, `[heads, queries, keys]`; zeros for a query that sees none.
+
+    Args:
+        queries: `[queries, heads, head_dim]`.
+        keys: `[keys, kv_heads, head_dim]`; consecutive heads share one.
+        hidden: `[queries, keys]`.
+        options: of the layer.
+    """
+    count, heads, dim = queries.shape
+    kv_heads = keys.shape[1]
+    by_key = queries.permute(1, 0, 2).reshape(kv_heads, -1, dim)
+    scores = torch.matmul(by_key, keys.permute(1, 2, 0)).view(heads, count, -1)
+    scores *= options.scale if options.scale is not None else dim**-0.5
+    if options.softcap is not None:
+        scores = scores.div_(options.softcap).tanh_().mul_(options.softcap)
+    probabilities = scores.masked_fill_(hidden, float("-inf")).softmax(-1)
+    return probabilities.masked_fill_(hidden, 0.0)

@@ -1,0 +1,73 @@
+"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), other ones for other rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.layers.linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """What is added to a layer's result: `x · down · up`."""
+
+    down: torch.Tensor  # [in, r]
+    up: torch.Tensor  # [r, out], the scale included
+
+
+Adapter = Mapping[Linear, LowRank]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSite:
+    """Where a module of a checkpoint is in a model: some columns of a layer's result."""
+
+    linear: Linear
+    start: int  # first column
+    size: int
+    inputs: int
+    outputs: int  # columns of the whole result
+
+
+class AdapterRows:
+    """Which rows of a batch go through which adapter.
+
+    Costs two products a layer for each different adapter, however many rows have it.
+    """
+
+    def __init__(
+        self, owners: NDArray[np.int32], adapters: Mapping[int, Adapter], device: torch.device
+    ) -> None:
+        """Takes the adapter of each row `[t]`, a key of `adapters` or a negative number for none."""
+        self._owners = owners
+        self._adapters = adapters
+        self._device = device
+        self._parts: list[tuple[Adapter, torch.Tensor | None]] = []
+        for number in np.unique(owners[owners >= 0]).tolist():
+            rows = np.flatnonzero(owners == number)
+            index = None if rows.size == owners.size else torch.from_numpy(rows).to(device)
+            self._parts.append((adapters[number], index))
+
+    def select(self, rows: torch.Tensor) -> AdapterRows:
+        """The same for some rows `[n]`, in this order."""
+        return AdapterRows(self._owners[rows.cpu().numpy()], self._adapters, self._device)
+
+    def reach(self, *layers: Linear) -> bool:
+        """Whether one of the layers gets an addition."""
+        return any(layer in adapter for adapter, _ in self._parts for layer in layers)
+
+    def add_(self, y: torch.Tensor, x: torch.Tensor, layer: Linear) -> None:
+        """Adds to what a layer has made, `y` `[t, out]` of `x` `[t, in]`, in place."""
+        for adapter, rows in self._parts:
+            added = adapter.get(layer)
+            if added is None:
+                continue
+            if rows is None:
+                y.addmm_(x @ added.down, added.up)
+            else:
+                y.index_add_(0, rows, x.index_select(0, rows) @ added.down @ added.up)
