@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.vision.base import ImageEncoder
 
 
@@ -34,6 +36,7 @@ class Model(ABC):
     """A transformer whose KV cache and attention are given from outside."""
 
     shape: ModelShape
+    sites: Mapping[str, LinearSite] = {}  # what adapters may change, by name in a checkpoint
     images: ImageEncoder | None = None  # None if it reads text only
 
     @abstractmethod
@@ -47,6 +50,7 @@ class Model(ABC):
         positions: torch.Tensor,
         attention: PreparedAttention,
         outputs: torch.Tensor | None,
+        adapters: AdapterRows | None = None,
     ) -> torch.Tensor:
         """Runs the layers over inputs and stores their keys and values.
 
@@ -55,6 +59,7 @@ class Model(ABC):
             positions: `[t]`, int64.
             attention: what each input attends to, and where its key and value go.
             outputs: rows `[o]`, int64, whose result is wanted; all of them if None.
+            adapters: of the inputs; none unless told.
 
         Returns:
             Hidden states `[o, hidden]` after the final norm.

@@ -10,6 +10,7 @@ import torch
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.feed_forward import Experts, FeedForward, GatedMlp
 from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Rope
 from pie_inference.models.base import Model
@@ -44,6 +45,7 @@ class Decoder(Model):
         self.shape = spec.shape
         self._spec = spec
         self._weights = weights
+        self._sites: dict[str, LinearSite] = {}
         self._ropes = [Rope(*rope.angles(), dtype, device) for rope in spec.ropes]
         self._layers = [self._take_layer(i) for i in range(spec.shape.layers)]
         self._norm = self._take_norm(f"{spec.prefix}norm")
@@ -53,6 +55,7 @@ class Decoder(Model):
         )
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
+        self.sites = self._sites
         del self._weights
 
     def _take_layer(self, number: int) -> _Layer:
@@ -83,10 +86,13 @@ class Decoder(Model):
         if isinstance(block, ExpertsSpec):
             return Experts(
                 self._take_linear(f"{prefix}{block.router}"),
-                [self._take_feed_forward(prefix, block.expert(i)) for i in range(block.experts)],
+                [self._take_mlp(prefix, block.expert(i)) for i in range(block.experts)],
                 block.chosen,
                 block.normalized,
             )
+        return self._take_mlp(prefix, block)
+
+    def _take_mlp(self, prefix: str, block: MlpSpec) -> GatedMlp:
         return GatedMlp(
             self._take_linear(f"{prefix}{block.gate}", f"{prefix}{block.up}"),
             self._take_linear(f"{prefix}{block.down}"),
@@ -98,7 +104,12 @@ class Decoder(Model):
         parts = [self._weights.pop(f"{name}.weight") for name in names]
         biases = [self._weights.pop(f"{name}.bias", None) for name in names]
         found = [bias for bias in biases if bias is not None]
-        return linear(torch.cat(parts), torch.cat(found) if found else None)
+        made = linear(torch.cat(parts), torch.cat(found) if found else None)
+        start, total = 0, sum(len(part) for part in parts)
+        for name, part in zip(names, parts, strict=True):
+            self._sites[name] = LinearSite(made, start, len(part), part.shape[1], total)
+            start += len(part)
+        return made
 
     def _take_norm(self, name: str) -> RmsNorm:
         weight = self._weights.pop(f"{name}.weight")
@@ -115,29 +126,28 @@ class Decoder(Model):
         positions: torch.Tensor,
         attention: PreparedAttention,
         outputs: torch.Tensor | None,
+        adapters: AdapterRows | None = None,
     ) -> torch.Tensor:
         """See `Model.forward`."""
         angles = [rope.angles(positions) for rope in self._ropes]
         last = self.shape.layers - 1
         x = hidden
         for i, layer in enumerate(self._layers):
-            queries = self._project(i, layer, x, angles[layer.rope], attention)
+            queries = self._project(i, layer, x, angles[layer.rope], attention, adapters)
             if i == last and outputs is not None:
                 if outputs.shape[0] == 0:
                     return x[:0]
                 attended = attention.attend(i, queries).index_select(0, outputs)
                 x = x.index_select(0, outputs)
+                adapters = None if adapters is None else adapters.select(outputs)
             else:
                 attended = attention.attend(i, queries)
-            if layer.attention_outer_norm is None:
-                x = layer.attention_output.add_to(x, attended)
-            else:
-                x = x + layer.attention_outer_norm(layer.attention_output(attended))
+            x = _add_attended(layer, x, attended, adapters)
             normed = layer.mlp_norm(x)
             if layer.mlp_outer_norm is None:
-                x = layer.mlp.add_to(x, normed)
+                x = layer.mlp.add_to(x, normed, adapters)
             else:
-                x = x + layer.mlp_outer_norm(layer.mlp(normed))
+                x = x + layer.mlp_outer_norm(layer.mlp(normed, adapters))
         return self._norm(x)
 
     def _project(
@@ -147,11 +157,15 @@ class Decoder(Model):
         x: torch.Tensor,
         angles: tuple[torch.Tensor, torch.Tensor],
         attention: PreparedAttention,
+        adapters: AdapterRows | None,
     ) -> torch.Tensor:
         """Stores keys and values of a layer; returns its queries `[t, heads, head_dim]`."""
         shape = self.shape
         rotated = shape.heads + shape.kv_heads
-        qkv = layer.query_key_value(layer.attention_norm(x))
+        normed = layer.attention_norm(x)
+        qkv = layer.query_key_value(normed)
+        if adapters is not None:
+            adapters.add_(qkv, normed, layer.query_key_value)
         heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
         queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
         if layer.query_norm is not None and layer.key_norm is not None:
@@ -167,3 +181,15 @@ class Decoder(Model):
         if cap is None:
             return self._head(hidden)
         return self._head(hidden).float().div_(cap).tanh_().mul_(cap)
+
+
+def _add_attended(
+    layer: _Layer, x: torch.Tensor, attended: torch.Tensor, adapters: AdapterRows | None
+) -> torch.Tensor:
+    """`x` and what the attention's output projection makes of what was attended to, `[t, hidden]`."""
+    output = layer.attention_output
+    norm = layer.attention_outer_norm
+    y = output.add_to(x, attended) if norm is None else output(attended)
+    if adapters is not None:
+        adapters.add_(y, attended, output)
+    return y if norm is None else x + norm(y)
