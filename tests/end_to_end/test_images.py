@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from idefics_checkpoints import STEPS, TILE_EMBEDS, image_tokenizer, make_idefics
 from llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
 from PIL import Image
 from rust_components import rust_component
 from servers import Server
-from transformers import LlavaForConditionalGeneration
+from transformers import (
+    AutoModelForImageTextToText,
+    Idefics3Processor,
+    LlavaForConditionalGeneration,
+)
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
 from pie_py.client.sync import Client
 
@@ -125,6 +131,38 @@ def test_bad_images_are_errors_that_leave_the_context_as_it_was(
         assert error.startswith(reason), error
         continued.add(tokens)
     assert len(continued) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_images_that_are_cut_into_tiles(language: str, short_folder: Path, tmp_path: Path) -> None:
+    """They take as many embeds as their shape asks for."""
+    folder = make_idefics(tmp_path / "model")
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    steps = {key: value for key, value in STEPS.items() if key != "image_processor_type"}
+    processor = Idefics3Processor(
+        Idefics3ImageProcessorPil(**steps), image_tokenizer(), image_seq_len=TILE_EMBEDS
+    )
+    models = [{"source": str(folder), "name": "tiles", "page_size": 8, "kv_pages": 256}]
+    before, after = (
+        image_tokenizer().encode(text, add_special_tokens=False) for text in ("The fox", "is")
+    )
+    with Server(short_folder, models=models) as server, server.client() as client:
+        for size, rows, columns in (((100, 40), 2, 3), ((30, 90), 3, 1)):
+            image = picture(*size)
+            inputs = processor(text="The fox<image>is", images=image, return_tensors="pt")
+            total = inputs["input_ids"].shape[1]
+            places = total - len(before) - len(after)
+            assert places >= (rows * columns + 1) * (TILE_EMBEDS + 2)
+            facts = ask(client, language, as_file(image), "facts")
+            assert facts == f"{size[0]} x {size[1]}: {places}"
+            with torch.inference_mode():
+                output = model.generate(
+                    **inputs, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0
+                )
+            wanted = text_of(output[0, total:].tolist())
+            args = "describe", text_of(before), text_of(after), "12"
+            assert ask(client, language, as_file(image), *args) == f"{wanted}; {wanted}"
 
 
 @pytest.mark.slow
