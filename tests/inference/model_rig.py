@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from pie_inference import handlers
 from pie_inference.assembly import load_model
 from pie_inference.served_model import ServedModel
 from pie_py.config import ModelConfig
-from pie_py.wire.plan import CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
+from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
 
 
 def ints(values: Sequence[int] | NDArray[np.generic]) -> NDArray[np.int32]:
@@ -60,6 +61,9 @@ class Step:
         keep: bool = True,
         mask: Sequence[int] = (),
         masked: bool = False,
+        adapter: int = -1,
+        observed: int = 0,
+        detail: int = 0,
     ) -> None:
         self.sequence = sequence
         self.tokens = list(tokens)
@@ -69,13 +73,16 @@ class Step:
         self.keep = keep
         self.mask = list(mask)
         self.masked = masked
+        self.adapter = adapter
+        self.observed = observed
+        self.detail = detail
 
 
 class Rig:
     """A served model, without a worker process around it."""
 
     def __init__(
-        self, folder: Path, *, page_size: int = 16, pages: int = 64, **config: int
+        self, folder: Path, *, page_size: int = 16, pages: int = 64, **config: Any
     ) -> None:
         self.page_size = page_size
         self.model: ServedModel = load_model(
@@ -90,6 +97,7 @@ class Rig:
             ),
             folder,
         )
+        self.attention: Attention | None = None  # of the last forward
         self._free = list(np.random.default_rng(0).permutation(pages))
 
     def sequence(self, tokens: int) -> Stream:
@@ -119,7 +127,7 @@ class Rig:
                 ints(inputs),
             ),
         )
-        handlers.forward(
+        self.attention = handlers.forward(
             self.model,
             Forward(
                 input_starts=offsets([len(s.tokens) for s in steps]),
@@ -133,6 +141,9 @@ class Rig:
                 outputs=ints(outputs),
                 mask_starts=offsets([len(s.mask) for s in steps]),
                 mask=ints([m for s in steps for m in s.mask]),
+                adapters=ints([s.adapter for s in steps]),
+                observed=ints([s.observed for s in steps]),
+                detail=ints([s.detail for s in steps]),
             ),
         )
         for s in steps:

@@ -1,0 +1,272 @@
+"""LoRA adapters in one batch with and without, held to PEFT on the same checkpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import make_family
+from model_rig import Rig, Step, Stream, assert_close, reference
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+
+from pie_inference.adapters.lora_config import lora_config
+from pie_inference.errors import BadBatch, LoadError
+
+TOKENS = [int(t) for t in np.random.default_rng(5).integers(4, 300, 60)]
+FAMILIES = ["llama", "qwen3", "gemma2", "qwen3-moe", "mixtral"]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return lambda family: make_family(folder / family, family)
+
+
+def make_adapter(model: Path, folder: Path, *, seed: int = 0, **config: Any) -> Path:
+    """Saves a random adapter, as PEFT does, in a folder of its own."""
+    config = {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj"], **config}
+    base = reference.__wrapped__(model)  # not the shared one: PEFT puts its layers into it
+    adapted = get_peft_model(base, LoraConfig(**config))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0.0, 0.2)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+@torch.inference_mode()
+def wanted(model: Path, adapter: Path | None, tokens: list[int]) -> torch.Tensor:
+    """Logits `[tokens, vocab]` by PEFT."""
+    if adapter is None:
+        return reference(model)(torch.tensor([tokens])).logits[0]
+    adapted = PeftModel.from_pretrained(reference.__wrapped__(model), adapter).eval()
+    return adapted(torch.tensor([tokens])).logits[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapters_and_none_in_one_batch(
+    checkpoints: Callable[[str], Path], tmp_path: Path, family: str
+) -> None:
+    model = checkpoints(family)
+    # PEFT adapts experts that transformers has joined in another way, which is refused.
+    experts = family in ("qwen3-moe", "mixtral")
+    whole: Any = [f"{n}_proj" for n in "qkvo"] if experts else "all-linear"
+    adapters: list[Path | None] = [
+        make_adapter(model, tmp_path / "a", seed=1),
+        None,
+        make_adapter(model, tmp_path / "b", seed=2, r=3, target_modules=whole),
+        make_adapter(
+            model, tmp_path / "c", seed=3, target_modules=r".*layers\.1\.self_attn\.(k|o)_proj"
+        ),
+    ]
+    names = [a for a in adapters if a]
+    rig = Rig(model, adapters={str(i): str(a) for i, a in enumerate(names)})
+    slots = [-1 if a is None else names.index(a) for a in adapters]
+    # The same adapter twice, in another order, texts of different lengths.
+    order = [0, 1, 2, 3, 1, 0, 2]
+    texts = [TOKENS[i : i + 20 + 3 * i] for i in range(len(order))]
+    streams = [rig.sequence(60) for _ in order]
+    prompts = [
+        Step(stream, text[:-2], outputs=2, adapter=slots[which])
+        for stream, text, which in zip(streams, texts, order, strict=True)
+    ]
+    found = rig.forward(*prompts)
+    steps = []
+    for i in (-2, -1):
+        steps.append(
+            rig.forward(
+                *(
+                    Step(stream, [text[i]], adapter=slots[which])
+                    for stream, text, which in zip(streams, texts, order, strict=True)
+                )
+            )
+        )
+    for n, which in enumerate(order):
+        logits = wanted(model, adapters[which], texts[n])
+        assert_close(torch.cat([found[n], steps[0][n], steps[1][n]]), logits[-4:])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"use_rslora": True, "r": 9},
+        {"target_modules": ["gate_proj", "up_proj", "down_proj", "q_proj"]},
+        {
+            "target_modules": ["q_proj", "k_proj", "v_proj"],
+            "rank_pattern": {"k_proj": 2, r".*layers\.0\.self_attn\.v_proj": 7},
+            "alpha_pattern": {"v_proj": 1.5, "model.layers.1.self_attn.q_proj": 11},
+        },
+        {"target_modules": ["o_proj"], "layers_to_transform": [1], "layers_pattern": "layers"},
+        {"target_modules": "all-linear", "exclude_modules": ["k_proj"]},
+        {"init_lora_weights": "gaussian", "lora_dropout": 0.1},
+    ],
+    ids=lambda config: "+".join(config),
+)
+def test_what_a_config_says(
+    checkpoints: Callable[[str], Path], tmp_path: Path, config: dict[str, Any]
+) -> None:
+    model = checkpoints("llama")
+    adapter = make_adapter(model, tmp_path / "a", **config)
+    rig = Rig(model, adapters={"a": str(adapter)})
+    found = rig.forward(Step(rig.sequence(40), TOKENS[:40], outputs=40, adapter=0))[0]
+    expected = wanted(model, adapter, TOKENS[:40])
+    assert_close(found, expected)
+    assert (expected - wanted(model, None, TOKENS[:40])).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3-moe"])
+def test_experts_and_routers_are_adapted(
+    checkpoints: Callable[[str], Path], tmp_path: Path, family: str
+) -> None:
+    """PEFT adapts experts where they are modules of their own: the same as changed weights."""
+    model = checkpoints(family)
+    tensors = load_file(model / "model.safetensors")
+    names = [
+        n for n in tensors if re.search(r"\.experts\.\d+\.|\.(mlp|block_sparse_moe)\.gate\.", n)
+    ]
+    generator = torch.Generator().manual_seed(1)
+    pairs: dict[str, torch.Tensor] = {}
+    for name in names:
+        out, inputs = tensors[name].shape
+        down = torch.randn(4, inputs, generator=generator) * 0.1
+        up = torch.randn(out, 4, generator=generator) * 0.1
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        pairs |= {f"{module}.lora_A.weight": down, f"{module}.lora_B.weight": up}
+        tensors[name] = tensors[name] + up @ down * 2
+    changed = tmp_path / "changed"
+    shutil.copytree(model, changed)
+    save_file(tensors, changed / "model.safetensors", metadata={"format": "pt"})
+    last = sorted({name.split(".")[-2] for name in names})
+    adapter = write_adapter(tmp_path / "a", pairs, r=4, lora_alpha=8, target_modules=last)
+    rig = Rig(model, adapters={"a": str(adapter)})
+    own, other = rig.sequence(40), rig.sequence(40)
+    found = rig.forward(
+        Step(own, TOKENS[:30], outputs=30, adapter=0), Step(other, TOKENS[:30], outputs=30)
+    )
+    assert_close(found[0], wanted(changed, None, TOKENS[:30]))
+    assert_close(found[1], wanted(model, None, TOKENS[:30]))
+
+
+def test_bfloat16_and_float16_files(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
+    model = checkpoints("llama")
+    adapter = make_adapter(model, tmp_path / "a")
+    file = adapter / "adapter_model.safetensors"
+    save_file({n: t.half() for n, t in load_file(file).items()}, file)
+    rig = Rig(model, adapters={"a": str(adapter)})
+    found = rig.forward(Step(rig.sequence(20), TOKENS[:20], outputs=20, adapter=0))[0]
+    torch.testing.assert_close(found, wanted(model, adapter, TOKENS[:20]), atol=2e-2, rtol=0)
+
+
+# What is refused
+
+
+def write_adapter(folder: Path, tensors: dict[str, torch.Tensor], **config: Any) -> Path:
+    folder.mkdir()
+    text = json.dumps({"peft_type": "LORA", **config})
+    (folder / "adapter_config.json").write_text(text)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
+Q = "base_model.model.model.layers.0.self_attn.q_proj"
+GOOD = {f"{Q}.lora_A.weight": torch.ones(2, 64), f"{Q}.lora_B.weight": torch.ones(64, 2)}
+HEAD = {
+    "base_model.model.lm_head.lora_A.weight": torch.ones(2, 64),
+    "base_model.model.lm_head.lora_B.weight": torch.ones(300, 2),
+}
+PLAIN = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "text"),
+    [
+        (GOOD, {"use_dora": True}, "DoRA is not supported"),
+        (GOOD, {"modules_to_save": ["lm_head"]}, "replaced modules .* not supported"),
+        (GOOD, {"bias": "all"}, "bias 'all' is not supported"),
+        (GOOD, {"peft_type": "IA3"}, "peft_type 'IA3' is not supported"),
+        (GOOD, {"init_lora_weights": "pissa_niter_4"}, "changes the model's own weights"),
+        (GOOD, {"target_parameters": ["experts.weight"]}, "target_parameters is not supported"),
+        (GOOD, {"something_new": 3}, "something_new is not supported"),
+        (GOOD, {"r": 3}, r"lora_A is \[2, 64\], .* want \[3, 64\]"),
+        (GOOD, {"r": 0}, "cannot be read: .*below 1"),
+        (GOOD, {"r": "many"}, "adapter_config.json cannot be read"),
+        (GOOD, {"target_modules": "(["}, "adapter_config.json cannot be read"),
+        (GOOD, {"target_modules": ["v_proj"]}, "target_modules does not name it"),
+        (GOOD, {"target_modules": None}, "adapter_config.json cannot be read"),
+        (HEAD, {"target_modules": ["lm_head"]}, "module lm_head cannot be adapted"),
+        ({f"{Q}.lora_A.weight": torch.ones(2, 64)}, {}, "needs both"),
+        ({f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "is not of a LoRA"),
+        ({n: t.int() for n, t in GOOD.items()}, {}, "holds torch.int32"),
+        ({n.replace("0.self", "7.self"): t for n, t in GOOD.items()}, {}, "cannot be adapted"),
+        ({}, {}, "is empty"),
+    ],
+)
+def test_what_is_refused(
+    checkpoints: Callable[[str], Path],
+    tmp_path: Path,
+    tensors: dict[str, torch.Tensor],
+    config: dict[str, Any],
+    text: str,
+) -> None:
+    adapter = write_adapter(tmp_path / "bad", tensors, **{**PLAIN, **config})
+    with pytest.raises(LoadError, match=f"model .*llama: adapter .*bad: .*{text}"):
+        Rig(checkpoints("llama"), adapters={"a": str(adapter)})
+
+
+def test_files_that_lack_or_are_broken(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
+    rig = Rig(checkpoints("llama"))
+    table = rig.model.adapters
+    folder = tmp_path / "a"
+    with pytest.raises(LoadError, match=r"there is no adapter_config.json"):
+        table.load(0, folder)
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", **PLAIN}))
+    with pytest.raises(LoadError, match=r"there is no adapter_model.safetensors"):
+        table.load(0, folder)
+    (folder / "adapter_model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(LoadError, match=r"adapter_model.safetensors cannot be read"):
+        table.load(0, folder)
+    (folder / "adapter_config.json").write_text("[")
+    with pytest.raises(LoadError, match=r"adapter_config.json cannot be read"):
+        table.load(0, folder)
+    with pytest.raises(BadBatch, match="there is no adapter 0"):
+        rig.forward(Step(rig.sequence(9), [5], adapter=0))
+
+
+def test_loaded_and_unloaded_while_it_runs(
+    checkpoints: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = checkpoints("llama")
+    rig = Rig(model)
+    adapter = make_adapter(model, tmp_path / "a")
+    rig.model.adapters.load(3, adapter)
+
+    def ask(stream: Stream) -> torch.Tensor:
+        return rig.forward(Step(stream, TOKENS[:9], adapter=3))[0]
+
+    assert_close(ask(rig.sequence(9)), wanted(model, adapter, TOKENS[:9])[-1:])
+    rig.model.adapters.unload(3)
+    with pytest.raises(BadBatch, match="there is no adapter 3"):
+        ask(rig.sequence(9))
+
+
+def test_modules_by_regex_by_ending_and_all() -> None:
+    def covers(targets: Any, module: str) -> bool:
+        config = {"peft_type": "LORA", "r": 1, "target_modules": targets}
+        return lora_config(config).covers(module)
+
+    assert covers(["q_proj"], "model.layers.0.self_attn.q_proj")
+    assert not covers(["proj"], "model.layers.0.self_attn.q_proj")
+    assert covers(r".*\.0\..*", "model.layers.0.self_attn.q_proj")
+    assert not covers(r"\.0\.", "model.layers.0.self_attn.q_proj")
+    assert covers("all-linear", "anything")
