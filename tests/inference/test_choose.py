@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sampling_reference import chi_square_passes, probabilities
 from inferlet.sample import Sampler
 from pie_inference.sampling import choose as choose_module
 from pie_inference.sampling.choose import NOTHING, Parameters, choose
-from pie_inference.sampling.philox import exponentials, philox
+from pie_inference.sampling.noise import exponentials, numbers, starts
 
 DRAWS = 10_000
 
@@ -30,53 +31,41 @@ def parameters(
     first_step: int = 0,
 ) -> Parameters:
     return Parameters(
-        temperature=torch.full((rows,), temperature),
-        top_k=torch.full((rows,), top_k),
-        top_p=torch.full((rows,), top_p),
-        min_p=torch.full((rows,), min_p),
-        seeds=torch.tensor([[seed & 0xFFFFFFFF, seed >> 32]]).expand(rows, 2),
-        steps=torch.arange(first_step, first_step + rows),
+        temperature=np.full(rows, temperature, np.float32),
+        top_k=np.full(rows, top_k, np.int64),
+        top_p=np.full(rows, top_p, np.float32),
+        min_p=np.full(rows, min_p, np.float32),
+        seeds=np.full(rows, seed, np.uint64),
+        steps=np.arange(first_step, first_step + rows).astype(np.uint32),
     )
 
 
 def join(parts: list[Parameters]) -> Parameters:
     fields = ("temperature", "top_k", "top_p", "min_p", "seeds", "steps")
-    return Parameters(**{f: torch.cat([getattr(p, f) for p in parts]) for f in fields})
+    return Parameters(**{f: np.concatenate([getattr(p, f) for p in parts]) for f in fields})
 
 
 def make_logits(vocabulary: int, seed: int = 0, scale: float = 2.0) -> torch.Tensor:
     return torch.randn(vocabulary, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-@pytest.mark.parametrize(
-    ("counter", "key", "words"),
-    [
-        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-        (
-            [0xFFFFFFFF] * 4,
-            [0xFFFFFFFF] * 2,
-            [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD],
-        ),
-        (
-            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
-            [0xA4093822, 0x299F31D0],
-            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
-        ),
-    ],
-)
-def test_philox_gives_the_published_answers(
-    counter: list[int], key: list[int], words: list[int]
-) -> None:
-    found = philox([torch.tensor([c]) for c in counter], [torch.tensor([k]) for k in key])
-    assert [int(word) for word in found] == words
+def test_noise_is_splitmix64() -> None:
+    """The numbers that Java's `SplittableRandom`, and many others, give for these starts."""
+    start = torch.tensor([[0], [1234567]])
+    found = numbers(start, torch.arange(3)).numpy().view(np.uint64)
+    assert found.tolist() == [
+        [16294208416658607535, 7960286522194355700, 487617019471545679],
+        [6457827717110365317, 3203168211198807973, 9817491932198370423],
+    ]
 
 
-def test_variates_of_some_tokens_are_those_of_all() -> None:
-    keys = torch.tensor([[5, 6], [7, 8]])
-    steps = torch.tensor([3, 2**32 - 1])
-    every = exponentials(keys, steps, torch.arange(1001))
+def test_noise_of_some_tokens_is_that_of_all() -> None:
+    start = starts(np.array([5, 2**64 - 1], np.uint64), np.array([3, 2**32 - 1], np.uint32))
+    assert len(set(start.tolist())) == 2
+    column = torch.from_numpy(start.view(np.int64))[:, None]
+    every = exponentials(column, torch.arange(1001))
     some = torch.tensor([[0, 1000, 7], [5, 5, 998]])
-    torch.testing.assert_close(exponentials(keys, steps, some), every.gather(1, some))
+    torch.testing.assert_close(exponentials(column, some), every.gather(1, some))
     assert bool((every > 0).all())
     assert 0.9 < float(every.mean()) < 1.1
 
@@ -136,14 +125,10 @@ def test_seeds_and_steps_give_independent_draws() -> None:
     tokens = choose(logits, parameters(DRAWS)).view(-1, 2)
     pairs = np.bincount((tokens[:, 0] * 8 + tokens[:, 1]).numpy(), minlength=64)
     assert chi_square_passes(pairs, np.full(64, 1 / 64))
-    seeds = parameters(DRAWS)
-    seeds = Parameters(
-        seeds.temperature,
-        seeds.top_k,
-        seeds.top_p,
-        seeds.min_p,
-        torch.stack([torch.arange(DRAWS), torch.zeros(DRAWS, dtype=torch.int64)], 1),
-        torch.zeros(DRAWS, dtype=torch.int64),
+    seeds = replace(
+        parameters(DRAWS),
+        seeds=np.arange(DRAWS, dtype=np.uint64),
+        steps=np.zeros(DRAWS, np.uint32),
     )
     tokens = choose(logits, seeds).view(-1, 2)
     pairs = np.bincount((tokens[:, 0] * 8 + tokens[:, 1]).numpy(), minlength=64)
@@ -191,12 +176,22 @@ def test_a_row_is_chosen_the_same_whatever_its_neighbours(
         assert exact[alone[0]] > 0
 
 
-def test_a_flat_nucleus_wider_than_what_is_sorted_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_module, "NUCLEUS", 8)
-    logits = make_logits(100, scale=0.3)
-    tokens = choose(logits.expand(DRAWS, -1), parameters(DRAWS, top_p=0.9))
-    counts = np.bincount(tokens.numpy(), minlength=100)
-    assert chi_square_passes(counts, probabilities(logits.numpy(), top_p=0.9))
+@pytest.mark.parametrize("scale", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize("top_p", [0.05, 0.9, 0.9999])
+def test_a_nucleus_wider_than_what_is_sorted_first(
+    monkeypatch: pytest.MonkeyPatch, scale: float, top_p: float
+) -> None:
+    monkeypatch.setattr(choose_module, "NUCLEUS", 2)
+    logits = make_logits(200, scale=scale)
+    logits[50:60] = -torch.inf
+    logits[70:90] = logits[100]  # ties
+    tokens = choose(logits.expand(DRAWS, -1), parameters(DRAWS, top_p=top_p))
+    counts = np.bincount(tokens.numpy(), minlength=200)
+    exact = probabilities(logits.numpy(), top_p=top_p)
+    if scale == 0:  # how many of equal ones is a matter of the last bit
+        assert abs(np.count_nonzero(counts) - np.count_nonzero(exact)) <= 1
+    else:
+        assert chi_square_passes(counts, exact)
 
 
 def test_top_k_rows_and_top_p_rows_in_one_batch() -> None:

@@ -33,7 +33,7 @@ class SamplerPool:
         self._device = device
         self._numbers: Float32 = np.zeros((size, 6), np.float32)
         self._top_k: NDArray[np.int64] = np.zeros(size, np.int64)
-        self._seeds: NDArray[np.int64] = np.zeros((size, 2), np.int64)
+        self._seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
         self._rows: Int32 = np.full(size, -1, np.int32)
         self._biases: list[tuple[Int32, Float32] | None] = [None] * size
         self._counts: torch.Tensor | None = None  # [count_rows, vocabulary] int32
@@ -49,7 +49,7 @@ class SamplerPool:
         """Puts new samplers into slots; the parameters are those of `SetSampler`."""
         self._numbers[samplers] = numbers
         self._top_k[samplers] = top_k
-        self._seeds[samplers] = seeds
+        self._seeds[samplers] = seeds[:, 0] | seeds[:, 1].astype(np.uint64) << np.uint64(32)
         self._rows[samplers] = rows
         self.known[samplers] = False
         for sampler in samplers.tolist():
@@ -76,14 +76,9 @@ class SamplerPool:
 
     def parameters(self, samplers: Int32, steps: NDArray[np.uint32]) -> Parameters:
         """The parameters of samplers, for `choose`."""
-        numbers = torch.from_numpy(self._numbers[samplers]).to(self._device)
+        temperature, top_p, min_p = self._numbers[samplers, :3].T
         return Parameters(
-            temperature=numbers[:, 0],
-            top_k=torch.from_numpy(self._top_k[samplers]).to(self._device),
-            top_p=numbers[:, 1],
-            min_p=numbers[:, 2],
-            seeds=torch.from_numpy(self._seeds[samplers]).to(self._device),
-            steps=torch.from_numpy(steps.astype(np.int64)).to(self._device),
+            temperature, self._top_k[samplers], top_p, min_p, self._seeds[samplers], steps
         )
 
     def adjusts(self, samplers: Int32) -> bool:
@@ -128,9 +123,10 @@ class SamplerPool:
         found = chosen >= 0
         self.tokens[self._index(samplers)] = tokens.clamp(min=0)
         self.known[samplers] = found
-        self.feed(
-            samplers[found], chosen[found].astype(np.int32), np.ones(int(found.sum()), np.bool_)
-        )
+        counted = found & (self._rows[samplers] >= 0)
+        if counted.any():
+            new = chosen[counted].astype(np.int32)
+            self.feed(samplers[counted], new, np.ones(len(new), np.bool_))
 
     def _count_table(self) -> torch.Tensor:
         if self._counts is None:

@@ -1,0 +1,55 @@
+"""Random numbers by position instead of in turn.
+
+A number depends on a seed, a step and a token alone, so it is the same whatever the batch, its order and
+its neighbours are. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+number generators", 2014), whose n-th number is a hash of `start + n * GAMMA`: a token's id is `n`, and
+seed and step are hashed to the start.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+GAMMA = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_SMALLEST = 2.0**-33
+_LARGEST = 1 - 2.0**-24  # the largest float32 below 1
+
+
+def starts(seeds: NDArray[np.uint64], steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Where the numbers of each step start, `[n]`."""
+    return _mix(_mix(seeds + np.uint64(GAMMA)) + steps.astype(np.uint64) * np.uint64(GAMMA))
+
+
+def numbers(start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Random 64-bit words `[n, m]` as int64.
+
+    Args:
+        start: int64 `[n, 1]`, the bits of `starts`.
+        tokens: ids, int64 `[n, m]` or `[m]`.
+    """
+    # int64 wraps around as uint64 does; only its shifts bring in copies of the sign.
+    word = (tokens + 1) * _signed(GAMMA) + start
+    word = (word ^ (word >> 30 & 0x3FFFFFFFF)) * _signed(_FIRST)
+    word = (word ^ (word >> 27 & 0x1FFFFFFFFF)) * _signed(_SECOND)
+    return word ^ (word >> 31 & 0x1FFFFFFFF)
+
+
+def exponentials(start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Exponential variates of tokens: float32 `[n, m]`, above 0. Arguments as of `numbers`."""
+    bits = numbers(start, tokens) >> 32 & 0xFFFFFFFF
+    # Near 0, where the winners of a race are, float32 is finest.
+    uniform = bits.to(torch.float32).mul_(2.0**-32).add_(_SMALLEST).clamp_(max=_LARGEST)
+    return uniform.neg_().log1p_().neg_()
+
+
+def _mix(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(_FIRST)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(_SECOND)
+    return word ^ (word >> np.uint64(31))
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
