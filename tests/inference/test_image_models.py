@@ -9,6 +9,7 @@ import shutil
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
 from model_rig import Rig, assert_close, ints, offsets
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import LlavaForConditionalGeneration
+from transformers import CLIPVisionConfig, LlavaForConditionalGeneration, SiglipVisionConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
@@ -29,6 +31,7 @@ from pie_inference.errors import BadBatch, LoadError
 from pie_inference.loader import read_preprocessing
 from pie_inference.vision.decoding import BadImage, decode_image
 from pie_inference.vision.preprocessing import preprocessing
+from pie_inference.vision.transformer import vision_spec
 from pie_py.images import ImageSize, image_size
 from pie_py.wire.plan import EmbedImage, EmbedText, Forward
 
@@ -358,6 +361,23 @@ def test_preprocessing_that_is_not_supported_is_refused(
     config = {**read_preprocessing(folder), **steps}
     with pytest.raises(LoadError, match=reason):
         preprocessing(config, 28)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("clip_vision_model", CLIPVisionConfig()),
+        ("siglip_vision_model", SiglipVisionConfig()),
+        ("idefics3_vision", Idefics3VisionConfig()),
+    ],
+)
+def test_what_vision_configurations_leave_out(kind: str, config: Any) -> None:
+    """They name only what differs from the default."""
+    spec = vision_spec({"model_type": kind}, -1)
+    assert (spec.hidden, spec.inner) == (config.hidden_size, config.intermediate_size)
+    assert (spec.layers, spec.heads) == (config.num_hidden_layers, config.num_attention_heads)
+    assert (spec.image_size, spec.patch_size) == (config.image_size, config.patch_size)
+    assert (spec.epsilon, spec.activation) == (config.layer_norm_eps, config.hidden_act)
 
 
 def test_a_long_image_takes_little_memory(folder: Path) -> None:

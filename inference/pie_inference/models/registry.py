@@ -13,7 +13,7 @@ from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.gemma2 import gemma2
-from pie_inference.models.gemma3 import gemma3
+from pie_inference.models.gemma3 import gemma3, gemma3_rename, gemma3_text, gemma3_within
 from pie_inference.models.idefics3 import (
     Idefics3,
     idefics3,
@@ -70,6 +70,15 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": _decoder(qwen3),
     "Gemma2ForCausalLM": _decoder(gemma2),
     "Gemma3ForCausalLM": _decoder(gemma3),
+    "Gemma3ForConditionalGeneration": Architecture(
+        shape=lambda config: gemma3_within(config).shape,
+        tensors=lambda config: decoder_tensors(gemma3_within(config)),
+        build=lambda config, weights, dtype, device, _: Decoder(
+            gemma3_within(config), weights, dtype, device
+        ),
+        rename=lambda _: gemma3_rename,
+        text=gemma3_text,
+    ),
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
     "LlavaForConditionalGeneration": Architecture(
