@@ -120,7 +120,7 @@ FAULTS = {
         edit_config(
             architectures=["LlavaForConditionalGeneration"], text_config={"model_type": "phi"}
         ),
-        "a LLaVA of 'phi' is not supported",
+        "a language model of 'phi' within another is not supported",
     ),
     "no architecture": (edit_config(architectures=None), "unnamed is not supported"),
     "missing tensor": (edit_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
