@@ -100,6 +100,28 @@ def test_greedy_text(folder: Path) -> None:
     assert texts == wanted
 
 
+def test_dynamic_rope_beyond_the_trained_length(tmp_path: Path) -> None:
+    """Each token is turned as transformers turns it when it decodes token by token."""
+    parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    folder = make_family(
+        tmp_path / "model", "llama", max_position_embeddings=48, rope_parameters=parameters
+    )
+    rig = Rig(folder, page_size=8)
+    assert rig.model.description.max_position == 96
+    prompt = tokens_of(40)
+    text = _generate(folder, prompt, 50)
+    sequence = rig.sequence(90)
+    (logits,) = rig.forward(Step(sequence, prompt))
+    found = [int(logits[-1].argmax())]
+    while len(found) < 50:
+        (logits,) = rig.forward(Step(sequence, found[-1:]))
+        found.append(int(logits[-1].argmax()))
+    assert found == text
+    # However the tokens come, their keys are the same.
+    (at_once,) = rig.forward(Step(rig.sequence(90), [*prompt, *found[:-1]]))
+    assert_close(at_once, logits)
+
+
 @torch.inference_mode()
 def _generate(folder: Path, tokens: list[int], count: int) -> list[int]:
     output = reference(folder).generate(

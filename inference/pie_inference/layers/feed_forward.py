@@ -103,13 +103,16 @@ class Experts(FeedForward):
             weights = weights / weights.sum(-1, keepdim=True)
         # One product an expert: the tokens that go to it lie side by side.
         order = experts.view(-1).argsort(stable=True)
+        sources = order // self._chosen
+        found: list[torch.Tensor] = []
+        start = 0
         counts = experts.view(-1).bincount(minlength=len(self._experts)).tolist()
-        sources = torch.split(order // self._chosen, counts)
-        found = [
-            expert(x.index_select(0, rows), _adapters_of(expert, rows, adapters))
-            for expert, rows in zip(self._experts, sources, strict=True)
-            if len(rows)
-        ]
+        for expert, count in zip(self._experts, counts, strict=True):
+            if count:  # most have none when few tokens are decoded
+                rows = sources[start : start + count]
+                part = x.index_select(0, rows)
+                found.append(expert(part, _adapters_of(expert, rows, adapters)))
+                start += count
         if not found:
             return x
         sorted_rows = torch.cat(found)
