@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pie_py.endpoint import DEFAULT_ENDPOINT
 from pie_py.host_rule import HostRule
 
+ADAPTER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 EMBEDDED_MODEL = "pie-tiny"
 
 
@@ -46,6 +47,14 @@ class ModelConfig(_Section):
     max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch
     max_batch_commands: PositiveInt = 512  # most commands in one batch
     device: str = "auto"  # "cpu", "cuda", "cuda:1"; a GPU if there is one unless told
+
+    @field_validator("adapters")
+    @classmethod
+    def _adapters_have_names(cls, adapters: dict[str, Path]) -> dict[str, Path]:
+        for name in adapters:
+            if not re.fullmatch(ADAPTER_NAME, name):
+                raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
+        return adapters
 
 
 class Limits(_Section):
@@ -206,6 +215,7 @@ class ServerConfig(BaseSettings):
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
     cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
+    admins: tuple[str, ...] = ()  # users whose keys may load adapters; who needs no key may, too
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
     grammar: GrammarConfig = GrammarConfig()

@@ -20,6 +20,7 @@ class FutureKind(Enum):
     SAMPLE = "take-sample"
     GRAMMAR = "take-grammar"
     RESPONSE = "take-response"
+    ATTENTION = "take-attention"
 
 
 class Future:

@@ -13,6 +13,7 @@ from pie_control.messaging.bus import Bus
 from pie_py.config import GrammarConfig, HttpConfig, McpConfig, MessagingConfig
 
 if TYPE_CHECKING:
+    from pie_control.adapters import AdapterLoader
     from pie_control.executor import Executor
     from pie_control.lifecycle import Lifecycle
     from pie_control.scheduler.service import ModelService
@@ -31,6 +32,7 @@ class Host:
     services: dict[str, ModelService] = field(default_factory=dict)  # by model, default first
     codecs: dict[str, TextCodec] = field(default_factory=dict)  # by model
     messaging: Bus = field(default_factory=lambda: Bus(MessagingConfig()))
+    adapters: AdapterLoader = field(init=False)  # set by the server
     store: StoreService = field(init=False)  # set by the server
     grammars: GrammarService = field(default_factory=lambda: GrammarService(GrammarConfig()))
     http: HttpClient = field(default_factory=lambda: HttpClient(HttpConfig()))

@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from pie_control.adapters import AdapterLoader
 from pie_control.api import FUNCTIONS
 from pie_control.dispatch import Dispatcher
 from pie_control.executor import Executor
@@ -71,10 +72,12 @@ class _Server:
             messaging=Bus(config.messaging),
         )
         self._host.store = StoreService(config.data_folder / "store.sqlite3", config.store)
+        self._host.adapters = AdapterLoader(self._host, self._link.order)
         lifecycle.host = self._host
         self._dispatcher = Dispatcher(self._host, self._link)
         self._link.on_hello = self._worker_ready
         self._link.on_result = self._dispatcher.on_result
+        self._link.on_adapter = self._host.adapters.on_done
         self._link.on_lost = self._worker_lost
         self._rpc = RpcServer(config, self._host, programs)
 
@@ -118,6 +121,7 @@ class _Server:
             host.services[description.name] = ModelService(description, self._config.scheduler)
             if description.name not in host.codecs:
                 host.codecs[description.name] = TextCodec(Path(description.folder))
+        host.adapters.on_ready()
         host.lifecycle.models_ready.set()
         log.info("worker ready", pid=hello.pid, device=hello.device, models=list(host.services))
 
@@ -130,3 +134,4 @@ class _Server:
             service.scheduler.fail_all(reason)
             host.lifecycle.end_users_of(name, reason)
         host.services.clear()
+        host.adapters.on_lost()

@@ -16,7 +16,18 @@ import trio
 import zmq
 
 from pie_py.config import ServerConfig
-from pie_py.wire.plan import Failed, Hello, Plan, PlanResult, Stop, decode, encode
+from pie_py.wire.plan import (
+    AdapterDone,
+    Failed,
+    Hello,
+    LoadAdapter,
+    Plan,
+    PlanResult,
+    Stop,
+    UnloadAdapter,
+    decode,
+    encode,
+)
 from pie_py.wire.readiness import descriptor, has_input
 
 log = structlog.get_logger("pie.worker")
@@ -32,8 +43,9 @@ class WorkerFailed(Exception):
 class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
-    The owner sets the three callbacks before `run`: `on_hello` when the worker is ready, `on_result`
-    for each answer, `on_lost` when a worker that was ready has died.
+    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for the
+    answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was ready
+    has died.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -46,6 +58,7 @@ class WorkerLink:
         self.restarts = 0
         self.on_hello: Callable[[Hello], None] = lambda hello: None
         self.on_result: Callable[[PlanResult], None] = lambda result: None
+        self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
         self.on_lost: Callable[[str], None] = lambda reason: None
 
     @property
@@ -55,11 +68,15 @@ class WorkerLink:
 
     def send(self, plan: Plan) -> None:
         """Sends a plan. Call it only while the worker is ready."""
-        assert self._socket is not None
         self._in_flight += 1
+        self.order(plan)
+
+    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+        """Sends a message, behind those before it. Call it only while the worker is ready."""
+        assert self._socket is not None
         # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
         with suppress(zmq.Again):
-            self._socket.send_multipart(encode(plan), zmq.NOBLOCK)
+            self._socket.send_multipart(encode(message), zmq.NOBLOCK)
         # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
         if has_input(self._socket):
             assert self._token is not None
@@ -192,3 +209,5 @@ class WorkerLink:
             if isinstance(message, PlanResult):
                 self._in_flight -= 1
                 self.on_result(message)
+            elif isinstance(message, AdapterDone):
+                self.on_adapter(message)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from symbolic_worker import SymbolicWorker
 
-from pie_control.api import allocate, forward, offload, runtime, sample, text
+from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
 from pie_control.errors import ApiError
 from pie_control.executor import Executor
 from pie_control.host import Host
@@ -37,7 +37,10 @@ MODEL = ModelDescription(
     stop_tokens=[],
     bos_token=None,
     dtype="float32",
-    traits=["sample"],
+    traits=["sample", "adapter", "introspect"],
+    layers=2,
+    heads=3,
+    adapters=["x", "y"],
     host_pages=12,
     samplers=8,
     count_rows=5,
@@ -122,6 +125,35 @@ class Guest:
         mask: list[int] = [],  # noqa: B006
     ) -> None:
         forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, mask)
+
+    def forward_with(
+        self,
+        name: str,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        outputs: list[int] = [],  # noqa: B006
+    ) -> None:
+        adapter.forward_with_adapter(
+            self.instance, self.queue, name, pages, inputs, output_pages, outputs, []
+        )
+
+    def observe(
+        self,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        observed: int = 1,
+        detail: str = "total",
+    ) -> int:
+        return introspect.forward_with_attention(
+            self.instance, self.queue, pages, inputs, output_pages, [], [], observed, detail
+        )
+
+    def take_attention(self, future: int) -> tuple[int, list[float]]:
+        rows, numbers = introspect.take_attention(self.instance, future)
+        assert numbers.dtype == np.float32
+        return rows, numbers.tolist()
 
     def mask(self, pages: list[int], *masks: int) -> None:
         forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))

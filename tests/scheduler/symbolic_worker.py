@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pie_py.wire.plan import (
+    DETAILS,
+    Attention,
     BatchResult,
     CopyKv,
     Distributions,
@@ -82,6 +84,20 @@ def run_forward(inputs: list[tuple[Value, int]], slots: list[Slot], mask: list[i
     return hidden
 
 
+def adapted(hidden: list[Value], adapter: int) -> list[Value]:
+    """What values become through an adapter; -1 is none."""
+    return hidden if adapter < 0 else [hash(("a", adapter, value)) for value in hidden]
+
+
+def attention(columns: int, observed: int, rows: int) -> list[float]:
+    """Numbers of a forward that observes."""
+    return [
+        float(row * 1000 + column + observed * 10_000)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
 def distribution(value: Value, k: int, vocab: int) -> list[int]:
     """The most likely tokens after a value."""
     return [(abs(value) + i) % vocab for i in range(k)]
@@ -150,6 +166,7 @@ class SymbolicWorker:
         size = self.facts.page_size
         written: dict[int, Slot] = {}
         embedded: dict[int, tuple[Value, int]] = {}
+        notes: list[list[float]] = []
         for i in range(count):
             first, last = batch.input_starts[i : i + 2].tolist()
             inputs = [self.embeds[e] for e in batch.inputs[first:last].tolist()]
@@ -165,7 +182,16 @@ class SymbolicWorker:
             if not batch.has_masked[i]:
                 slots = [Slot(s.value, s.position) for s in slots]
             mask = batch.mask[slice(*batch.mask_starts[i : i + 2].tolist())].tolist()
-            hidden = run_forward(inputs, slots, mask)
+            adapter = int(batch.adapters[i]) if len(batch.adapters) else -1
+            hidden = adapted(run_forward(inputs, slots, mask), adapter)
+            observed = int(batch.observed[i]) if len(batch.observed) else 0
+            rows = 0
+            if observed:
+                assert observed <= len(inputs)
+                detail = DETAILS[batch.detail[i]]
+                layers, heads = self.facts.layers, self.facts.heads
+                rows = {"total": 1, "layers": layers, "heads": layers * heads}[detail]
+            notes.append(attention(len(slots) + len(inputs), observed, rows))
             for value, (_, position), slot in zip(
                 hidden, inputs, batch.output_slots[first:last].tolist(), strict=True
             ):
@@ -181,7 +207,11 @@ class SymbolicWorker:
             self.slots[slot] = kept
         for embed, pair in embedded.items():
             self.embeds[embed] = pair
-        return BatchResult()
+        if not len(batch.observed):
+            return BatchResult()
+        starts = np.cumsum([0, *map(len, notes)], dtype=np.int32)
+        numbers = np.array([x for note in notes for x in note], np.float32)
+        return BatchResult(attention=Attention(starts, numbers))
 
     def copy_kv(self, batch: CopyKv) -> BatchResult:
         self._note("copy_kv", 1, len(batch.sources))

@@ -16,9 +16,9 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scheduler_fixtures import Server
-from symbolic_worker import Sampler, Slot, distribution, run_forward
+from symbolic_worker import Sampler, Slot, adapted, attention, distribution, run_forward
 
-from pie_control.api import allocate, forward, offload, runtime, sample, text
+from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 
@@ -47,6 +47,7 @@ class Lane:
     samples: dict[int, tuple[int, list[int]]] = field(
         default_factory=dict
     )  # token and top by future
+    notes: dict[int, tuple[int, list[float]]] = field(default_factory=dict)  # attention by future
     marks: list[int] = field(default_factory=list)
 
     @property
@@ -190,16 +191,22 @@ class Programs(RuleBasedStateMachine):
             for _ in inputs:
                 width = len(columns) + len(inputs)
                 mask += runs(data.draw(st.lists(st.booleans(), min_size=width, max_size=width)))
-        _, error = outcome(
-            forward.forward,
-            lane.instance,
-            lane.queue,
-            spans(pages),
-            spans(inputs),
-            spans(receiving),
-            spans(outputs),
-            mask,
-        )
+        where = (lane.instance, lane.queue)
+        lists = (spans(pages), spans(inputs), spans(receiving), spans(outputs), mask)
+        how = data.draw(st.sampled_from(["plain", "plain", "x", "y", "observe"]))
+        if how == "plain":
+            answer, error = outcome(forward.forward, *where, *lists)
+        elif how == "observe":
+            detail, rows = data.draw(st.sampled_from([("total", 1), ("layers", 2), ("heads", 6)]))
+            count = data.draw(st.integers(1, len(inputs)))
+            answer, error = outcome(
+                introspect.forward_with_attention, *where, *lists, count, detail
+            )
+            if error is None:
+                wanted = attention(len(columns) + len(inputs), count, rows)
+                lane.notes[answer] = (rows, wanted)
+        else:
+            answer, error = outcome(adapter.forward_with_adapter, *where, how, *lists)
         targets: list[Page] = []
         for page in receiving:
             kept = lane.pages[page]
@@ -214,6 +221,7 @@ class Programs(RuleBasedStateMachine):
         assert error is None
         values = [lane.embeds[e] for e in inputs]
         hidden = run_forward([v for v in values if v], columns, mask)
+        hidden = adapted(hidden, {"x": 0, "y": 1}.get(how, -1))
         pairs = [(h, v[1]) for h, v in zip(hidden, values, strict=True) if v]
         for kept, pair in zip(targets, pairs, strict=False):
             kept.slots.append(Slot(*pair))
@@ -588,6 +596,10 @@ class Programs(RuleBasedStateMachine):
                 assert (found, top_tokens.tolist()) == (token, top)
                 assert len(top_logprobs) == len(top)
             lane.samples.clear()
+            for future, note in lane.notes.items():
+                rows, numbers = introspect.take_attention(lane.instance, future)
+                assert (rows, numbers.tolist()) == note
+            lane.notes.clear()
             for mark in lane.marks:
                 runtime.take(lane.instance, mark)
             lane.marks.clear()

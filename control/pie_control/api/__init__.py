@@ -5,11 +5,13 @@ raises `ApiError` for what goes back to the guest as `code: message`.
 """
 
 from pie_control.api import (
+    adapter,
     allocate,
     forward,
     grammar,
     http,
     images,
+    introspect,
     mcp,
     messaging,
     offload,
@@ -31,6 +33,8 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     *store.FUNCTIONS,
     *allocate.FUNCTIONS,
     *forward.FUNCTIONS,
+    *adapter.FUNCTIONS,
+    *introspect.FUNCTIONS,
     *offload.FUNCTIONS,
     *text.FUNCTIONS,
     *images.FUNCTIONS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,13 @@ from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.resources.pools import PagePool
-from pie_control.scheduler.command import ForwardCommand, MaskKvCommand
+from pie_control.scheduler.command import (
+    NO_ADAPTER,
+    ForwardCommand,
+    MaskKvCommand,
+    Observation,
+)
+from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
@@ -27,8 +34,42 @@ def forward(
     output_embeds: list[int],
     mask: list[int],
 ) -> None:
-    """Queues a forward pass. The pages' fill counts change at once, as if it had run."""
-    target = queue_of(instance, queue)
+    """Queues a forward pass."""
+    enqueue_forward(
+        queue_of(instance, queue), input_pages, input_embeds, output_pages, output_embeds, mask
+    )
+
+
+def enqueue_forward(
+    target: CommandQueue,
+    input_pages: list[int],
+    input_embeds: list[int],
+    output_pages: list[int],
+    output_embeds: list[int],
+    mask: list[int],
+    *,
+    adapter: int = NO_ADAPTER,
+    observe: Callable[[int, int], Observation] | None = None,
+) -> Observation | None:
+    """Queues a forward pass. The pages' fill counts change at once, as if it had run.
+
+    Args:
+        target: the queue.
+        input_pages: spans, as are the next three.
+        input_embeds: what goes through the model.
+        output_pages: where keys and values go.
+        output_embeds: where hidden states go.
+        mask: run-length rows, or empty.
+        adapter: slot of the adapter.
+        observe: called once all else is right, with the numbers of inputs and of columns (filled slots
+            of the input pages, and inputs), for what is wanted of the attention.
+
+    Returns:
+        What `observe` returned.
+
+    Raises:
+        ApiError: as the contract has it; nothing has changed then.
+    """
     space, pool = target.space, target.space.page_pool
     most = target.service.description.max_batch_tokens
     if (total := sum(input_embeds[1::2])) > most:
@@ -53,6 +94,7 @@ def forward(
         _check_mask(mask, count, int(used.sum()) + count)
         rows = np.array(mask, np.int32)
     target.check_room()
+    observation = observe(count, int(used.sum()) + count) if observe is not None else None
 
     masked = pool.masked > 0 and bool(pool.masks[pages].any())
     slots: list[int] | None = None
@@ -65,7 +107,12 @@ def forward(
         space.embed_pool.written[output] = True
     if np.count_nonzero(used) != len(used):  # the worker need not see empty pages
         pages, used = pages[used > 0], used[used > 0]
-    target.enqueue(ForwardCommand(inputs, pages, used, masked, slots, changed, outputs, rows))
+    target.enqueue(
+        ForwardCommand(
+            inputs, pages, used, masked, slots, changed, outputs, rows, adapter, observation
+        )
+    )
+    return observation
 
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:

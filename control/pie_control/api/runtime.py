@@ -86,6 +86,8 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
             "vocab_size": facts.vocab_size,
             "max_position": facts.max_position,
             "max_batch_tokens": facts.max_batch_tokens,
+            "layers": facts.layers,
+            "heads": facts.heads,
             "bos_token": facts.bos_token if begins else None,
             "stop_tokens": facts.stop_tokens,
             "has_chat_template": codec.has_chat_template,

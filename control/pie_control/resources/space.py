@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-
 from numpy.typing import NDArray
 
 from pie_control.errors import ApiError

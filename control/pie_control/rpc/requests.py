@@ -74,6 +74,9 @@ class Requests:
             "result": self._result,
             "kill": self._kill,
             "logs": self._logs,
+            "adapters": self._adapters,
+            "load-adapter": self._load_adapter,
+            "unload-adapter": self._unload_adapter,
         }
 
     # Queries
@@ -100,7 +103,13 @@ class Requests:
     def _models(self, session: Session, params: Params) -> Answer:
         local = session.user == LOCAL_USER
         services = self._host.services.values()
-        return [describe_model(service.description, local=local) for service in services]
+        return [
+            {
+                **describe_model(service.description, local=local),
+                "adapters": service.adapters.names,
+            }
+            for service in services
+        ]
 
     def _list_programs(self, session: Session, params: Params) -> Answer:
         return [describe_program(program) for program in self._programs.list(session.scope)]
@@ -115,6 +124,28 @@ class Requests:
 
     def _stats(self, session: Session, params: Params) -> Answer:
         return describe_stats(self._host)
+
+    # Adapters
+
+    def _adapters(self, session: Session, params: Params) -> Answer:
+        return [
+            {"model": model, "name": name}
+            for model, service in self._host.services.items()
+            for name in service.adapters.names
+        ]
+
+    async def _load_adapter(self, session: Session, params: Params) -> Answer:
+        session.check_admin(self._config.admins)
+        model, name, folder = params.text("model"), params.text("name"), params.text("folder")
+        if not Path(folder).is_absolute():
+            raise ApiError(
+                "invalid-argument", f"folder {folder!r} of the server's machine is not absolute"
+            )
+        await self._host.adapters.load(model, name, folder)
+
+    def _unload_adapter(self, session: Session, params: Params) -> Answer:
+        session.check_admin(self._config.admins)
+        self._host.adapters.unload(params.text("model"), params.text("name"))
 
     # Programs
 

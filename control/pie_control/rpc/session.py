@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 import trio
 
+from pie_control.errors import ApiError
 from pie_control.rpc.outlet import Outlet
 from pie_py.wire.rpc import LOCAL_USER, Failure, Response
 
@@ -62,6 +64,19 @@ class Session:
     def scope(self) -> str | None:
         """Whose programs and instances the session sees; None is everyone's."""
         return None if self.user == LOCAL_USER else self.user
+
+    def check_admin(self, admins: Collection[str]) -> None:
+        """Refuses what only the operator may do: who connects without a key, or with an admin's.
+
+        Raises:
+            ApiError: `permission-denied`.
+        """
+        if self.user != LOCAL_USER and self.user not in admins:
+            raise ApiError(
+                "permission-denied",
+                f"user {self.user!r} may not do this; the server's `admins` may, and who connects"
+                " from its own machine without a key",
+            )
 
     def confirm(self, answered_below: int) -> None:
         """Forgets requests whose answers the client has, and stops those it gave up."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pie_control.scheduler.command import (
+    NO_ADAPTER,
     Command,
     CopyKvCommand,
     EmbedImageCommand,
@@ -235,6 +236,9 @@ def _join_forward(commands: list[ForwardCommand]) -> Forward:
         page_starts.append(pages)
         output_starts.append(len(outputs))
         mask_starts.append(covered)
+    adapters = [command.adapter for command in commands]
+    watched = [command.observation for command in commands]
+    observes = any(watched)
     return Forward(
         input_starts=_array(input_starts),
         inputs=_array(inputs),
@@ -247,6 +251,9 @@ def _join_forward(commands: list[ForwardCommand]) -> Forward:
         outputs=_array(outputs),
         mask_starts=_array(mask_starts),
         mask=_chain(masks) if masks else _array([]),
+        adapters=_array(adapters if max(adapters) != NO_ADAPTER else []),
+        observed=_array([o.count if o else 0 for o in watched] if observes else []),
+        detail=_array([o.detail if o else 0 for o in watched] if observes else []),
     )
 
 

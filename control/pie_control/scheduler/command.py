@@ -32,6 +32,8 @@ class _Queued:
 # becomes worth it only when the scheduler joins the commands of many instances.
 Numbers: TypeAlias = list[int]
 
+NO_ADAPTER = -1
+
 # `read` and `written` name what a command touches, as pages `[p]` and embeds `[e]`: the scheduler
 # orders commands by them, within a batch and across the queues of an instance. Samplers have names
 # among those of the embeds, after the last one; host pages have theirs among those of the pages.
@@ -85,6 +87,16 @@ class EmbedImageCommand(_Queued):
         return [], self.embeds
 
 
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is wanted of a forward's attention."""
+
+    future: Future
+    count: int  # last inputs, whose attention is summed
+    detail: int  # index into the wire protocol's DETAILS
+    rows: int  # of the answer
+
+
 @dataclass(slots=True, eq=False)
 class ForwardCommand(_Queued):
     """Runs the model over one sequence of inputs."""
@@ -98,6 +110,8 @@ class ForwardCommand(_Queued):
     output_pages: Numbers  # [q] pages that the slots lie in
     outputs: Numbers  # [o] embeds
     mask: Int32 | None  # run-length rows
+    adapter: int = NO_ADAPTER  # slot
+    observation: Observation | None = None
 
     @property
     def rows(self) -> int:

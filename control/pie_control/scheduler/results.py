@@ -7,7 +7,12 @@ from typing import cast
 import numpy as np
 
 from pie_control.errors import ApiError, Code
-from pie_control.scheduler.command import Command, NextDistCommand, SampleCommand
+from pie_control.scheduler.command import (
+    Command,
+    ForwardCommand,
+    NextDistCommand,
+    SampleCommand,
+)
 from pie_py.wire.plan import BatchResult
 
 # Errors of rows that the worker could not carry out though it carried out the others.
@@ -24,6 +29,8 @@ def deliver(commands: list[Command], answer: BatchResult) -> None:
         _deliver_distributions(commands, answer)
     elif answer.samples is not None:
         _deliver_samples(cast(list[SampleCommand], commands), answer)
+    elif answer.attention is not None:
+        _deliver_attention(cast(list[ForwardCommand], commands), answer)
 
 
 def _deliver_distributions(commands: list[Command], answer: BatchResult) -> None:
@@ -55,6 +62,17 @@ def _deliver_samples(commands: list[SampleCommand], answer: BatchResult) -> None
             )
 
 
+def _deliver_attention(commands: list[ForwardCommand], answer: BatchResult) -> None:
+    """Gives every command that observes its rows, and their numbers."""
+    attention = answer.attention
+    assert attention is not None
+    starts = attention.starts.tolist()
+    for i, command in enumerate(commands):
+        wanted = command.observation
+        if wanted is not None and command.queue.failure is None:
+            wanted.future.resolve((wanted.rows, attention.values[starts[i] : starts[i + 1]]))
+
+
 def refusal(command: Command, text: str) -> ApiError:
     """The error of a command that the worker refused while it carried out the others of its batch."""
     if isinstance(command, SampleCommand) and command.mask is not None and command.mask.error:
@@ -72,6 +90,8 @@ def fail(command: Command, error: ApiError) -> None:
     elif isinstance(command, SampleCommand):
         _fail_sample(command, error)
     else:
+        if isinstance(command, ForwardCommand) and command.observation is not None:
+            command.observation.future.fail(error)
         command.queue.fail(error)
 
 
@@ -81,6 +101,10 @@ def fail_dependant(command: Command) -> None:
         command.future.fail(command.queue.dependency_error())
     elif isinstance(command, SampleCommand):
         _fail_sample(command, None if command.future.ready else command.queue.dependency_error())
+    elif isinstance(command, ForwardCommand):
+        wanted = command.observation
+        if wanted is not None and not wanted.future.ready:
+            wanted.future.fail(command.queue.dependency_error())
 
 
 def _fail_sample(command: SampleCommand, error: ApiError | None) -> None:

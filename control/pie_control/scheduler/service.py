@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pie_control.resources.adapters import Adapters
 from pie_control.resources.exports import Exports
 from pie_control.resources.host import HostPages, HostPool
 from pie_control.resources.pools import EmbedPool, PagePool
@@ -33,6 +34,7 @@ class ModelService:
         )
         self.host_pages = HostPool(description.host_pages, first_name=description.kv_pages)
         self.exports = Exports(self.pages)
+        self.adapters = Adapters(description.name, description.adapters)
         self._policy = config.policy
         self.scheduler = Scheduler(
             description,
@@ -48,9 +50,7 @@ class ModelService:
             limits = instance.limits
             samplers = Samplers(self.samplers, limits.samplers)
             host = HostPages(self.host_pages, limits.host_pages)
-            space = Space(
-                self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host
-            )
+            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host)
             instance.spaces[self.description.name] = self._spaces[instance] = space
         return space
 
@@ -95,6 +95,7 @@ class ModelService:
         touch may be given to others at once.
         """
         self.scheduler.drop_owner(instance)
+        self.adapters.drop_instance(instance)
         self._queues -= sum(queue.service is self for queue in instance.queues.values())
         for handle in [h for h, queue in instance.queues.items() if queue.service is self]:
             del instance.queues[handle]
@@ -116,6 +117,7 @@ class ModelService:
             "embeds_free": self.embeds.free,
             "samplers": self.samplers.size,
             "samplers_free": self.samplers.slots.free,
+            "adapters": self.adapters.names,
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
             "queues": self._queues,

@@ -1,0 +1,55 @@
+"""Trait `adapter`: forward passes through a LoRA adapter."""
+
+from __future__ import annotations
+
+from pie_control.api.forward import enqueue_forward
+from pie_control.api.runtime import queue_of
+from pie_control.errors import ApiError
+from pie_control.instance import Instance
+from pie_control.wasm import STRING, STRING_LIST, U32, U32_LIST, HostFunction
+
+
+def available_adapters(instance: Instance, model: str) -> list[str]:
+    """Names of the adapters that may be used with a model."""
+    service = instance.host.service(model)
+    _check_trait(service.description.name, service.description.traits)
+    return service.adapters.names
+
+
+def forward_with_adapter(
+    instance: Instance,
+    queue: int,
+    adapter: str,
+    input_pages: list[int],
+    input_embeds: list[int],
+    output_pages: list[int],
+    output_embeds: list[int],
+    mask: list[int],
+) -> None:
+    """As `forward`, through an adapter."""
+    target = queue_of(instance, queue)
+    facts = target.service.description
+    _check_trait(facts.name, facts.traits)
+    found = target.service.adapters.find(adapter)
+    enqueue_forward(
+        target, input_pages, input_embeds, output_pages, output_embeds, mask, adapter=found.slot
+    )
+    found.users.add(instance)
+
+
+def _check_trait(model: str, traits: list[str]) -> None:
+    if "adapter" not in traits:
+        raise ApiError("unsupported", f"model {model!r} does not have the trait `adapter`")
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    HostFunction("adapter", "available-adapters", (STRING,), STRING_LIST, True, available_adapters),
+    HostFunction(
+        "adapter",
+        "forward-with-adapter",
+        (U32, STRING, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST),
+        None,
+        True,
+        forward_with_adapter,
+    ),
+)

@@ -1,0 +1,79 @@
+"""Trait `introspect`: forward passes that tell what was attended to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pie_control.api.forward import enqueue_forward
+from pie_control.api.runtime import queue_of
+from pie_control.errors import ApiError
+from pie_control.futures import FutureKind
+from pie_control.instance import Instance
+from pie_control.scheduler.command import Observation
+from pie_control.wasm import F32, U32, U32_LIST, Enum, HostFunction, List, Tuple
+from pie_py.wire.plan import DETAILS, ModelDescription
+
+MAX_NUMBERS = 1 << 19  # of one answer: 2 MiB, as Wasmtime lifts 2.6 MB
+
+
+def forward_with_attention(
+    instance: Instance,
+    queue: int,
+    input_pages: list[int],
+    input_embeds: list[int],
+    output_pages: list[int],
+    output_embeds: list[int],
+    mask: list[int],
+    observed: int,
+    detail: str,
+) -> int:
+    """As `forward`, and opens a future of what the last inputs attend to."""
+    target = queue_of(instance, queue)
+    facts = target.service.description
+    if "introspect" not in facts.traits:
+        raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `introspect`")
+    rows = _rows(facts, detail)
+
+    def observe(inputs: int, columns: int) -> Observation:
+        if not 1 <= observed <= inputs:
+            raise ApiError(
+                "invalid-argument",
+                f"{observed} of {inputs} inputs to observe; 1 to {inputs} can be",
+            )
+        if rows * columns > MAX_NUMBERS:
+            raise ApiError(
+                "limit-exceeded",
+                f"{rows} rows of {columns} numbers; {MAX_NUMBERS} numbers at most: ask for less detail",
+            )
+        future = instance.futures.create(FutureKind.ATTENTION)
+        return Observation(future, observed, DETAILS.index(detail), rows)
+
+    observation = enqueue_forward(
+        target, input_pages, input_embeds, output_pages, output_embeds, mask, observe=observe
+    )
+    assert observation is not None
+    return observation.future.handle
+
+
+def take_attention(instance: Instance, future: int) -> Any:
+    """Consumes a future of attention: rows, and their numbers one row after the other."""
+    return instance.futures.take(future, FutureKind.ATTENTION)
+
+
+def _rows(facts: ModelDescription, detail: str) -> int:
+    return {"total": 1, "layers": facts.layers, "heads": facts.layers * facts.heads}[detail]
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    HostFunction(
+        "introspect",
+        "forward-with-attention",
+        (U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32, Enum(DETAILS)),
+        U32,
+        True,
+        forward_with_attention,
+    ),
+    HostFunction(
+        "introspect", "take-attention", (U32,), Tuple(U32, List(F32)), True, take_attention
+    ),
+)

@@ -1,0 +1,161 @@
+"""Adapters and observed forwards through the scheduler: names, users, errors."""
+
+from __future__ import annotations
+
+import pytest
+from scheduler_fixtures import Guest, Server, refused
+from symbolic_worker import adapted, attention, distribution, run_forward
+
+from pie_control.api import adapter, introspect, runtime
+from pie_control.errors import ApiError
+from pie_control.resources.adapters import MAX_ADAPTERS, Adapters
+
+
+def asked(guest: Guest, name: str | None) -> int:
+    embed, out = guest.embeds(1), guest.embeds(1)
+    guest.embed([9], 0, embed)
+    if name is None:
+        guest.forward([], embed, [], out)
+    else:
+        guest.forward_with(name, [], embed, [], out)
+    return guest.dist(out[0])
+
+
+def test_adapters_and_none_run_in_one_batch() -> None:
+    server = Server()
+    guests = [Guest(server) for _ in range(3)]
+    futures = [asked(guest, name) for guest, name in zip(guests, ("y", None, "x"), strict=True)]
+    server.drain()
+    assert [s for s in server.worker.sizes if s[0] == "forward"] == [("forward", 3, 3)]
+    plain = run_forward([(hash(("t", 9)), 0)], [], [])
+    for guest, future, slot in zip(guests, futures, (1, -1, 0), strict=True):
+        assert guest.take(future) == distribution(adapted(plain, slot)[0], 3, 1000)
+
+
+def test_names_and_traits() -> None:
+    server = Server(adapters=["b", "a"])
+    guest = Guest(server)
+    assert adapter.available_adapters(guest.instance, "symbolic") == ["a", "b"]
+    with refused("unknown-model"):
+        adapter.available_adapters(guest.instance, "none")
+    embed = guest.embeds(1)
+    guest.embed([1], 0, embed)
+    with pytest.raises(ApiError, match=r"not-found: .*no adapter 'c' loaded; there are: a, b"):
+        guest.forward_with("c", [], embed)
+    plain = Guest(Server(traits=[]))
+    with pytest.raises(ApiError, match=r"unsupported: model 'symbolic' .* trait `adapter`"):
+        adapter.available_adapters(plain.instance, "symbolic")
+    with refused("unsupported"):
+        plain.forward_with("x", [], [])
+    with pytest.raises(ApiError, match=r"unsupported: model 'symbolic' .* trait `introspect`"):
+        plain.observe([], [])
+
+
+def test_an_adapter_in_use_stays() -> None:
+    server = Server()
+    guest, other = Guest(server), Guest(server)
+    adapters = server.service.adapters
+    for each in (guest, other):
+        asked(each, "x")
+    with pytest.raises(ApiError, match="busy: adapter 'x' is used by 2 instances that are alive"):
+        adapters.remove("x")
+    server.lifecycle.kill(guest.instance, "test")
+    with refused("busy"):
+        adapters.remove("x")
+    server.lifecycle.kill(other.instance, "test")
+    assert adapters.remove("x").slot == 0
+    with refused("not-found"):
+        adapters.remove("x")
+    assert adapters.names == ["y"]
+
+
+def test_a_refused_forward_uses_nothing() -> None:
+    server = Server()
+    guest = Guest(server)
+    with refused("invalid-argument"):
+        guest.forward_with("x", [], [])
+    server.service.adapters.remove("x")
+
+
+def test_slots_are_reserved_and_given_again() -> None:
+    adapters = Adapters("m", ["a"])
+    assert adapters.reserve("b") == 1
+    assert adapters.reserve("c") == 2
+    for name in ("a", "b"):
+        with refused("already-exists"):
+            adapters.reserve(name)
+    adapters.give_up("b")
+    assert adapters.reserve("d") == 1
+    adapters.add("d")
+    adapters.add("c")
+    assert adapters.find("d").slot == 1
+    assert adapters.names == ["a", "c", "d"]
+    for name in ("", "a b", "ä", "x" * 65, "../x"):
+        with refused("invalid-argument"):
+            adapters.reserve(name)
+    for i in range(MAX_ADAPTERS - 3):
+        adapters.reserve(f"n{i}")
+    with refused("limit-exceeded"):
+        adapters.reserve("more")
+
+
+def test_attention_comes_with_the_forward() -> None:
+    server = Server()
+    guest, quiet = Guest(server), Guest(server)
+    pages = guest.filled(11)
+    embeds = guest.embeds(3)
+    guest.embed([1, 2, 3], 11, embeds)
+    futures = [
+        guest.observe(pages, embeds, observed=2, detail=detail)
+        for detail in ("total", "layers", "heads")
+    ]
+    other = asked(quiet, None)
+    server.drain()
+    assert len(quiet.take(other)) == 3
+    for future, rows in zip(futures, (1, 2, 6), strict=True):
+        assert guest.take_attention(future) == (rows, attention(14, 2, rows))
+    with refused("invalid-handle"):
+        guest.take_attention(futures[0])
+
+
+def test_what_cannot_be_observed_changes_nothing() -> None:
+    server = Server(heads=1 << 18)
+    guest = Guest(server)
+    pages, embeds = guest.pages(1), guest.embeds(2)
+    guest.embed([1, 2], 0, embeds)
+    for observed in (0, 3, 2**32 - 1):
+        with refused("invalid-argument"):
+            guest.observe([], embeds, pages, observed=observed)
+    with refused("limit-exceeded"):
+        guest.observe([], embeds, pages, detail="heads")
+    assert guest.used(pages) == [0]
+    tight = Guest(server, futures=1)
+    embed = tight.embeds(1)
+    tight.embed([1], 0, embed)
+    first = tight.observe([], embed)
+    with refused("limit-exceeded"):
+        tight.observe([], embed)
+    runtime.cancel(tight.instance, first)
+    server.drain()
+    assert introspect.DETAILS == ("total", "layers", "heads")
+
+
+def test_a_failed_forward_fails_its_attention() -> None:
+    server = Server()
+    guest = Guest(server)
+    embed = guest.embeds(1)
+    guest.embed([1], 0, embed)
+    server.drain()
+    server.worker.fail_kinds.add("forward")
+    first = guest.observe([], embed)
+    server.send()
+    second = guest.observe([], embed)
+    server.drain()
+    with refused("internal"):
+        guest.take_attention(first)
+    with refused("failed-dependency"):
+        guest.take_attention(second)
+    server.scheduler.fail_all("gone")
+    third = guest.observe([], embed)
+    with refused("worker-lost"):
+        guest.take_attention(third)
