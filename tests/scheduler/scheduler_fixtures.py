@@ -145,9 +145,19 @@ class Guest:
         output_pages: list[int] = [],  # noqa: B006
         observed: int = 1,
         detail: str = "total",
+        adapter: str = "",
     ) -> int:
         return introspect.forward_with_attention(
-            self.instance, self.queue, pages, inputs, output_pages, [], [], observed, detail
+            self.instance,
+            self.queue,
+            pages,
+            inputs,
+            output_pages,
+            [],
+            [],
+            observed,
+            detail,
+            adapter,
         )
 
     def take_attention(self, future: int) -> tuple[int, list[float]]:

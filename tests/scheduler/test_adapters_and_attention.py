@@ -118,6 +118,24 @@ def test_attention_comes_with_the_forward() -> None:
         guest.take_attention(futures[0])
 
 
+def test_attention_through_an_adapter() -> None:
+    server = Server()
+    guest = Guest(server)
+    pages, embeds = guest.pages(1), guest.embeds(2)
+    guest.embed([1, 2], 0, embeds)
+    future = guest.observe([], embeds, pages, adapter="y")
+    again = guest.observe(pages, [embeds[0], 1])
+    server.drain()
+    assert guest.take_attention(future) == (1, attention(2, 1, 1))
+    assert guest.take_attention(again) == (1, attention(3, 1, 1))
+    plain = run_forward([(hash(("t", 1)), 0), (hash(("t", 2)), 1)], [], [])
+    assert [slot.value for slot in server.worker.slots[:2]] == adapted(plain, 1)
+    with refused("busy"):
+        server.service.adapters.remove("y")
+    with refused("not-found"):
+        guest.observe([], embeds, adapter="z")
+
+
 def test_what_cannot_be_observed_changes_nothing() -> None:
     server = Server(heads=1 << 18)
     guest = Guest(server)

@@ -200,7 +200,7 @@ class Programs(RuleBasedStateMachine):
             detail, rows = data.draw(st.sampled_from([("total", 1), ("layers", 2), ("heads", 6)]))
             count = data.draw(st.integers(1, len(inputs)))
             answer, error = outcome(
-                introspect.forward_with_attention, *where, *lists, count, detail
+                introspect.forward_with_attention, *where, *lists, count, detail, ""
             )
             if error is None:
                 wanted = attention(len(columns) + len(inputs), count, rows)

@@ -6,6 +6,8 @@ from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
+from pie_control.resources.adapters import Adapter
+from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import STRING, STRING_LIST, U32, U32_LIST, HostFunction
 
 
@@ -28,13 +30,22 @@ def forward_with_adapter(
 ) -> None:
     """As `forward`, through an adapter."""
     target = queue_of(instance, queue)
-    facts = target.service.description
-    _check_trait(facts.name, facts.traits)
-    found = target.service.adapters.find(adapter)
+    found = find_adapter(target, adapter)
     enqueue_forward(
         target, input_pages, input_embeds, output_pages, output_embeds, mask, adapter=found.slot
     )
     found.users.add(instance)
+
+
+def find_adapter(target: CommandQueue, name: str) -> Adapter:
+    """The adapter of a name, of a queue's model.
+
+    Raises:
+        ApiError: `unsupported`, `not-found`.
+    """
+    facts = target.service.description
+    _check_trait(facts.name, facts.traits)
+    return target.service.adapters.find(name)
 
 
 def _check_trait(model: str, traits: list[str]) -> None:

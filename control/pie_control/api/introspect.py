@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pie_control.api.adapter import find_adapter
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.futures import FutureKind
 from pie_control.instance import Instance
-from pie_control.scheduler.command import Observation
-from pie_control.wasm import F32, U32, U32_LIST, Enum, HostFunction, List, Tuple
+from pie_control.scheduler.command import NO_ADAPTER, Observation
+from pie_control.wasm import F32, STRING, U32, U32_LIST, Enum, HostFunction, List, Tuple
 from pie_py.wire.plan import DETAILS, ModelDescription
 
 MAX_NUMBERS = 1 << 19  # of one answer: 2 MiB, as Wasmtime lifts 2.6 MB
@@ -26,6 +27,7 @@ def forward_with_attention(
     mask: list[int],
     observed: int,
     detail: str,
+    adapter: str,
 ) -> int:
     """As `forward`, and opens a future of what the last inputs attend to."""
     target = queue_of(instance, queue)
@@ -33,6 +35,7 @@ def forward_with_attention(
     if "introspect" not in facts.traits:
         raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `introspect`")
     rows = _rows(facts, detail)
+    through = find_adapter(target, adapter) if adapter else None
 
     def observe(inputs: int, columns: int) -> Observation:
         if not 1 <= observed <= inputs:
@@ -49,9 +52,18 @@ def forward_with_attention(
         return Observation(future, observed, DETAILS.index(detail), rows)
 
     observation = enqueue_forward(
-        target, input_pages, input_embeds, output_pages, output_embeds, mask, observe=observe
+        target,
+        input_pages,
+        input_embeds,
+        output_pages,
+        output_embeds,
+        mask,
+        adapter=through.slot if through else NO_ADAPTER,
+        observe=observe,
     )
     assert observation is not None
+    if through:
+        through.users.add(instance)
     return observation.future.handle
 
 
@@ -68,7 +80,7 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     HostFunction(
         "introspect",
         "forward-with-attention",
-        (U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32, Enum(DETAILS)),
+        (U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32, Enum(DETAILS), STRING),
         U32,
         True,
         forward_with_attention,
