@@ -148,3 +148,15 @@ def test_wrong_use_is_an_error_of_that_call(run: Any) -> None:
         "invalid-handle",
         "limit-exceeded",
     ]
+
+
+def test_the_example(server: Server) -> None:
+    source = Path(__file__).parents[2] / "examples" / "structured_output.py"
+    with server.client() as client:
+        answers = json.loads(client.launch(client.upload(source), []).result())
+    assert answers["mood"] in ("glad", "sad", "neither")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", answers["date"])
+    assert 1 <= len(answers["people"]) <= 2
+    for person in answers["people"]:
+        assert person["role"] in ("host", "guest", "unknown")
+        assert 0 <= person["age"] <= 120
