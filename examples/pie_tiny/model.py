@@ -52,7 +52,8 @@ def build(name: str, vocabulary: int, seed: int) -> LlamaForCausalLM:
         bos_token_id=0,
         eos_token_id=1,
         pad_token_id=None,
-        attn_implementation="sdpa",
+        # On a CPU a quarter faster to train with than the fused kernel, whose backward pass is slow.
+        attn_implementation="eager",
         use_cache=False,
         **SIZES[name],
     )

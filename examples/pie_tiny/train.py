@@ -53,8 +53,8 @@ class Plan:
     warmup: float = 0.004
     stages: tuple[Stage, ...] = (
         Stage(until=0.06, longest=160, batch=2048, copies=0.5),
-        Stage(until=0.2, longest=224, batch=4096, copies=0.45),
-        Stage(until=0.5, longest=448, batch=4096, copies=0.05),
+        Stage(until=0.35, longest=256, batch=4096, copies=0.35),
+        Stage(until=0.6, longest=448, batch=4096, copies=0.08),
         Stage(until=1.0, longest=1024, batch=8192, copies=0.02),
     )
 
