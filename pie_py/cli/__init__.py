@@ -18,6 +18,7 @@ COMMANDS = {
     "logs": "pie_py.cli.logs",
     "kill": "pie_py.cli.kill",
     "models": "pie_py.cli.models",
+    "adapters": "pie_py.cli.adapters",
     "programs": "pie_py.cli.programs",
     "keys": "pie_py.cli.keys",
     "version": "pie_py.cli.version",

@@ -55,6 +55,13 @@ def model_options(function: Function) -> Function:
             " ports 80 and 443, or PORT, or :* for any. None unless told. Repeatable.",
         ),
         click.option(
+            "--adapter",
+            "adapters",
+            multiple=True,
+            metavar="NAME=FOLDER",
+            help="A LoRA adapter of the model, as PEFT saves it. Repeatable.",
+        ),
+        click.option(
             "--model",
             "models",
             multiple=True,
@@ -83,6 +90,7 @@ def server_config(
     http_hosts: tuple[str, ...] = (),
     http_networks: tuple[str, ...] = (),
     mcp_servers: tuple[str, ...] = (),
+    adapters: tuple[str, ...] = (),
     **model_fields: Any,
 ) -> Any:
     """Builds a ServerConfig: defaults, then the file, then the environment, then the options.
@@ -127,6 +135,12 @@ def server_config(
         if value is not None
     }
     chosen = {k: v for k, v in model_fields.items() if k in _MODEL_FIELDS and v is not None}
+    if adapters:
+        if len(models) > 1:
+            raise click.UsageError(
+                "--adapter goes with one --model; name the adapters of several in a --config file"
+            )
+        chosen["adapters"] = dict(map(_adapter, adapters))
     try:
         if models:
             options["models"] = [{"source": source, **chosen} for source in models]
@@ -152,6 +166,21 @@ def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str,
     """Fields of `HttpConfig`; None without options."""
     fields = {"allow": hosts, "allow_networks": networks}
     return {name: values for name, values in fields.items() if values} or None
+
+
+def _adapter(text: str) -> tuple[str, Path]:
+    """Name and folder of NAME=FOLDER.
+
+    Raises:
+        click.UsageError: if it is not that, or there is no such folder.
+    """
+    name, _, folder = text.partition("=")
+    path = Path(folder).expanduser()
+    if not name or not folder:
+        raise click.UsageError(f"--adapter {text!r} is not NAME=FOLDER")
+    if not path.is_dir():
+        raise click.UsageError(f"--adapter {text!r}: there is no folder {folder}")
+    return name, path.absolute()
 
 
 def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:

@@ -97,6 +97,39 @@ class Client:
         models: list[dict[str, Any]] = await self._connected.request("models")
         return models
 
+    async def adapters(self) -> list[dict[str, Any]]:
+        """`model` and `name` of the LoRA adapters that inferlets may use."""
+        adapters: list[dict[str, Any]] = await self._connected.request("adapters")
+        return adapters
+
+    async def load_adapter(self, name: str, folder: str | Path, model: str | None = None) -> None:
+        """Loads an adapter that PEFT has saved; only the operator may.
+
+        Args:
+            name: how inferlets are to call it.
+            folder: on the server's machine, absolute.
+            model: which it is for; the default one unless told.
+
+        Raises:
+            RpcError: `permission-denied`, `invalid-argument`, `already-exists`, `unknown-model`,
+                `limit-exceeded`, `worker-lost`.
+        """
+        model = model or await self._default_model()
+        await self._connected.request("load-adapter", model=model, name=name, folder=str(folder))
+
+    async def unload_adapter(self, name: str, model: str | None = None) -> None:
+        """Unloads an adapter that no instance uses; only the operator may.
+
+        Raises:
+            RpcError: `permission-denied`, `not-found`, `busy`, `unknown-model`.
+        """
+        model = model or await self._default_model()
+        await self._connected.request("unload-adapter", model=model, name=name)
+
+    async def _default_model(self) -> str:
+        models = await self.models()
+        return str(models[0]["name"]) if models else ""
+
     async def programs(self) -> list[dict[str, Any]]:
         """The user's uploaded programs, oldest first."""
         programs: list[dict[str, Any]] = await self._connected.request("programs")

@@ -110,6 +110,18 @@ class Client:
         """See `Client.models`."""
         return self._call(lambda client: client.models())
 
+    def adapters(self) -> list[dict[str, Any]]:
+        """See `Client.adapters`."""
+        return self._call(lambda client: client.adapters())
+
+    def load_adapter(self, name: str, folder: str | Path, model: str | None = None) -> None:
+        """See `Client.load_adapter`."""
+        self._call(lambda client: client.load_adapter(name, folder, model))
+
+    def unload_adapter(self, name: str, model: str | None = None) -> None:
+        """See `Client.unload_adapter`."""
+        self._call(lambda client: client.unload_adapter(name, model))
+
     def programs(self) -> list[dict[str, Any]]:
         """See `Client.programs`."""
         return self._call(lambda client: client.programs())

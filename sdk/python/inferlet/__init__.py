@@ -15,7 +15,19 @@ Run it with `pie-py run FILE.py`. `Context` and `Generator` cover most programs;
 contract itself. Tasks of asyncio run concurrently, and their commands are batched together.
 """
 
-from inferlet import chat, http, images, mcp, messaging, raw, runtime, session, store
+from inferlet import (
+    chat,
+    http,
+    images,
+    introspect,
+    mcp,
+    messaging,
+    offload,
+    raw,
+    runtime,
+    session,
+    store,
+)
 from inferlet._loop import ready
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
@@ -42,8 +54,10 @@ __all__ = [
     "chat",
     "http",
     "images",
+    "introspect",
     "mcp",
     "messaging",
+    "offload",
     "raw",
     "ready",
     "runtime",

@@ -24,14 +24,17 @@ class _Absent:
 try:
     from componentize_py_types import Err
     from wit_world.imports import (
+        adapter,
         allocate,
         forward,
         grammar,
         http,
         input_image,
         input_text,
+        introspect,
         mcp,
         messaging,
+        offload,
         output_text,
         runtime,
         sample,
@@ -51,19 +54,23 @@ except ImportError:
     allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
     http = mcp = messaging = store = _Absent()
     grammar = input_image = sample = _Absent()
+    adapter = introspect = offload = _Absent()
     INSIDE = False
 
 __all__ = [
     "INSIDE",
     "Err",
+    "adapter",
     "allocate",
     "forward",
     "grammar",
     "http",
     "input_image",
     "input_text",
+    "introspect",
     "mcp",
     "messaging",
+    "offload",
     "output_text",
     "runtime",
     "sample",

@@ -41,6 +41,7 @@ class Context:
 
     __slots__ = (
         "__weakref__",
+        "_adapter",
         "_add_bos",
         "_borrowed",
         "_chat",
@@ -60,17 +61,19 @@ class Context:
         "_tokens",
     )
 
-    def __init__(self, model: Model, *, add_bos: bool = True) -> None:
+    def __init__(self, model: Model, *, add_bos: bool = True, adapter: str | None = None) -> None:
         """Makes an empty context.
 
         Args:
             model: the model that is to continue it.
             add_bos: whether `fill` starts an empty context with the model's beginning-of-sequence
                 token, if its tokenizer does so (`model.bos_token`).
+            adapter: LoRA adapter that everything goes through, one of `model.adapters`.
         """
         self._released = True  # until there is something to release
         self._model = model
         self._add_bos = add_bos
+        self._adapter = adapter
         self._queue = raw.create_queue(model.name)
         self._released = False
         self._embed: list[int] = []  # span of the embed with the last token's hidden state
@@ -255,7 +258,7 @@ class Context:
         The fork runs the last token anew when it generates: that gives it a hidden state of its own.
         """
         self._settle()
-        other = Context(self._model, add_bos=self._add_bos)
+        other = Context(self._model, add_bos=self._add_bos, adapter=self._adapter)
         other._pages = self._pages[:]
         share(self._model._shared_pages, self._pages)
         other._length = self._length
@@ -301,12 +304,13 @@ class Context:
         self._borrowed = True
 
     @classmethod
-    def open(cls, model: Model, name: str) -> Context | None:
+    def open(cls, model: Model, name: str, *, adapter: str | None = None) -> Context | None:
         """A context with the content saved under a name, or None. The saved one stays as it is.
 
-        Its tokens are not known, so something has to be filled in before it generates.
+        Its tokens are not known, so something has to be filled in before it generates. Name the
+        adapter that the saved one had.
         """
-        context = cls(model)
+        context = cls(model, adapter=adapter)
         try:
             mapped = raw.import_kvpage(context._queue, name)
         except PieError as error:
@@ -458,14 +462,14 @@ class Context:
         try:
             if given is None:
                 _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
-            _bindings.forward.forward(
-                queue,
-                self._input_spans[1],
-                embeds,
-                spans(self._pages[first:need]),
-                self._embed if output else [],
-                [],
-            )
+            outputs = self._embed if output else []
+            inputs, targets = self._input_spans[1], spans(self._pages[first:need])
+            if self._adapter is None:
+                _bindings.forward.forward(queue, inputs, embeds, targets, outputs, [])
+            else:
+                _bindings.adapter.forward_with_adapter(
+                    queue, self._adapter, inputs, embeds, targets, outputs, []
+                )
         except _bindings.Err as error:
             raise PieError(error.value) from None
         if count > 1 and given is None:

@@ -91,6 +91,11 @@ class Model:
         """Names of the traits that the model offers."""
         return raw.available_traits(self.name)
 
+    @property
+    def adapters(self) -> list[str]:
+        """Names of the LoRA adapters that contexts of the model may go through."""
+        return raw.available_adapters(self.name)
+
     def __repr__(self) -> str:
         return f"Model({self.name!r})"
 

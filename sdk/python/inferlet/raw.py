@@ -17,14 +17,17 @@ from operator import index
 from typing import Literal, TypeAlias
 
 from inferlet._bindings import Err
+from inferlet._bindings import adapter as _adapter
 from inferlet._bindings import allocate as _allocate
 from inferlet._bindings import forward as _forward
 from inferlet._bindings import grammar as _grammar
 from inferlet._bindings import http as _http
 from inferlet._bindings import input_image as _input_image
 from inferlet._bindings import input_text as _input_text
+from inferlet._bindings import introspect as _introspect
 from inferlet._bindings import mcp as _mcp
 from inferlet._bindings import messaging as _messaging
+from inferlet._bindings import offload as _offload
 from inferlet._bindings import output_text as _output_text
 from inferlet._bindings import runtime as _runtime
 from inferlet._bindings import sample as _sample
@@ -34,6 +37,7 @@ from inferlet._bindings import tokenize as _tokenize
 from inferlet.errors import PieError
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+Detail: TypeAlias = Literal["total", "layers", "heads"]
 
 
 # A value that the generated bindings can't convert ends the instance, so each is looked at before.
@@ -843,6 +847,146 @@ def mask_kvpage(queue: int, pages: list[int], masks: list[int]) -> None:
         _forward.mask_kvpage(_u32(queue), _u32s(pages), _u32s(masks))
     except Err as error:
         raise PieError(error.value) from None
+
+
+# adapter
+
+
+def available_adapters(model: str) -> list[str]:
+    """Names of the adapters that are loaded for a model.
+    Errors: `unknown-model`, `unsupported`.
+    """
+    try:
+        answer: list[str] = _adapter.available_adapters(_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def forward_with_adapter(
+    queue: int,
+    adapter: str,
+    input_pages: list[int],
+    input_embeds: list[int],
+    output_pages: list[int],
+    output_embeds: list[int],
+    mask: list[int],
+) -> None:
+    """As `forward`, through an adapter. Keys and values in the pages are those of the adapter that
+    computed them. An adapter stays loaded as long as an instance that has used it is alive.
+    Errors: as `forward`, and `not-found` (no such adapter), `unsupported`.
+    """
+    try:
+        _adapter.forward_with_adapter(
+            _u32(queue),
+            _text(adapter),
+            _u32s(input_pages),
+            _u32s(input_embeds),
+            _u32s(output_pages),
+            _u32s(output_embeds),
+            _u32s(mask),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# introspect
+
+
+def forward_with_attention(
+    queue: int,
+    input_pages: list[int],
+    input_embeds: list[int],
+    output_pages: list[int],
+    output_embeds: list[int],
+    mask: list[int],
+    observed: int,
+    detail: Detail,
+    adapter: str = "",
+) -> int:
+    """As `forward`, and a future of what the last `observed` inputs attend to; consume it with
+    `take_attention`. `detail` is how much is told: "total", averages over layers and heads; "layers", a
+    row a layer; "heads", a row a head, layer by layer. An empty text as `adapter` is none.
+    Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are observed),
+    `limit-exceeded` (an answer of over 524288 numbers), `unsupported`.
+    """
+    try:
+        answer: int = _introspect.forward_with_attention(
+            _u32(queue),
+            _u32s(input_pages),
+            _u32s(input_embeds),
+            _u32s(output_pages),
+            _u32s(output_embeds),
+            _u32s(mask),
+            _u32(observed),
+            _introspect.Detail[detail.upper()],
+            _text(adapter),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_attention(future: int) -> tuple[int, list[float]]:
+    """Consumes a ready future of attention: how many rows, and their numbers, one row after the other.
+    Columns are those of a mask: the filled slots of the input pages in order, then the inputs. A number
+    is the sum over the observed inputs of their attention probabilities; what is hidden has 0.
+    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    """
+    try:
+        answer: tuple[int, list[float]] = _introspect.take_attention(_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# offload
+
+
+def swap_out(queue: int, pages: list[int]) -> None:
+    """Moves pages to the server's host memory; their addresses stay. Those that are away already stay
+    so. Until `swap_in`, any other use of them is `swapped-out`.
+    Errors: `invalid-handle` (a page twice, too), `busy` (an export, another instance or another
+    address holds a page, too), `out-of-resources` (the host pool is full), `limit-exceeded`.
+    """
+    try:
+        _offload.swap_out(_u32(queue), _u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def swap_in(queue: int, pages: list[int]) -> None:
+    """Brings pages back as they were, and discarded ones empty. Those that are in the pool stay there.
+    Errors: `invalid-handle` (a page twice, too), `out-of-resources`, `limit-exceeded`.
+    """
+    try:
+        _offload.swap_in(_u32(queue), _u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def discard(queue: int, pages: list[int]) -> None:
+    """Gives up the content of pages, wherever they are, and the memory behind them. The addresses
+    stay: `swap_in` puts empty pages there. Others who hold a page keep it.
+    Errors: `invalid-handle` (a page twice, too).
+    """
+    try:
+        _offload.discard(_u32(queue), _u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def kv_costs(model: str) -> str:
+    """What keeping, moving and recomputing pages costs, a JSON object: `page_bytes`, `page_size`,
+    `swap_out` and `swap_in` (`seconds` and `bytes_per_second`, or null), `prefill` (`tokens`,
+    `seconds`, `fit`), `decode` (`sequences`, `seconds`).
+    Errors: `unknown-model`, `unsupported`.
+    """
+    try:
+        answer: str = _offload.kv_costs(_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
 
 
 # input-text

@@ -8,6 +8,7 @@ use std::alloc::{alloc, handle_alloc_error, realloc, Layout};
 
 use crate::error::{Error, Result};
 use crate::http::Response;
+use crate::introspect::Attention;
 use crate::sample::Sampled;
 use crate::text::Distribution;
 
@@ -106,6 +107,12 @@ impl Lift for Distribution {
             tokens: unsafe { lift_list(words) },
             probabilities: unsafe { lift_list(&words[2..]) },
         }
+    }
+}
+
+impl Lift for Attention {
+    unsafe fn lift(words: &[usize]) -> Attention {
+        Attention { rows: words[0] as u32, numbers: unsafe { lift_list(&words[1..]) } }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::generation::Generator;
 use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::text::Distribution;
-use crate::{allocate, forward, images, runtime, text, HostFuture};
+use crate::{adapter, allocate, forward, images, runtime, text, HostFuture};
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -23,15 +23,17 @@ pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 /// A context gives its pages back when it is dropped.
 pub struct Context {
     model: Model,
-    queue: u32,
+    /// LoRA adapter that everything goes through.
+    adapter: Option<Rc<str>>,
+    pub(crate) queue: u32,
     /// Span of the embed that decoding uses, for the token and for the hidden state after it.
     embed: Option<[u32; 2]>,
     /// Addresses of the pages. A page that another context holds as well has a count above one.
-    pages: Vec<Rc<u32>>,
+    pub(crate) pages: Vec<Rc<u32>>,
     /// Tokens in the pages.
-    tokens: Vec<u32>,
+    pub(crate) tokens: Vec<u32>,
     /// Tokens that follow, not in the pages yet.
-    pending: Vec<u32>,
+    pub(crate) pending: Vec<u32>,
     /// The last, partial page is shared: copy it before writing.
     borrowed: bool,
     /// Pages held until the copies from them are done.
@@ -52,6 +54,7 @@ impl Context {
     pub fn new(model: &Model) -> Result<Context> {
         Ok(Context {
             model: model.clone(),
+            adapter: None,
             queue: runtime::create_queue(model.name())?,
             embed: None,
             pages: Vec::new(),
@@ -65,6 +68,18 @@ impl Context {
             limit: 0,
             chat: Conversation::default(),
         })
+    }
+
+    /// An empty context that goes through a LoRA adapter, one of [`adapter::available_adapters`].
+    pub fn with_adapter(model: &Model, adapter: &str) -> Result<Context> {
+        let mut context = Context::new(model)?;
+        context.adapter = Some(adapter.into());
+        Ok(context)
+    }
+
+    /// The name of its adapter, if it has one.
+    pub fn adapter(&self) -> Option<&str> {
+        self.adapter.as_deref()
     }
 
     /// The model.
@@ -197,6 +212,7 @@ impl Context {
     pub fn fork(&mut self) -> Result<Context> {
         self.settle()?;
         let mut other = Context::new(&self.model)?;
+        other.adapter.clone_from(&self.adapter);
         other.pages.clone_from(&self.pages);
         other.tokens.clone_from(&self.tokens);
         other.pending.clone_from(&self.pending);
@@ -386,8 +402,19 @@ impl Context {
             None => text::embed_txt(queue, tokens, &[start as u32, count], &embeds),
         };
         let queued = embedded.and_then(|()| {
-            let input_pages = &self.input_spans.1;
-            forward::forward(queue, input_pages, &embeds, output_pages, output_embeds, &[])
+            let inputs = &self.input_spans.1;
+            match self.adapter() {
+                None => forward::forward(queue, inputs, &embeds, output_pages, output_embeds, &[]),
+                Some(name) => adapter::forward_with_adapter(
+                    queue,
+                    name,
+                    inputs,
+                    &embeds,
+                    output_pages,
+                    output_embeds,
+                    &[],
+                ),
+            }
         });
         if count > 1 && given.is_none() {
             allocate::dealloc_emb(queue, &embeds)?;
@@ -440,7 +467,7 @@ impl Context {
     }
 
     /// Forgets the tokens from `length` on. Slots can't be emptied: a cut page gets copied.
-    fn set_length(&mut self, length: usize) -> Result {
+    pub(crate) fn set_length(&mut self, length: usize) -> Result {
         let cut = self.pages.split_off(length.div_ceil(self.page_size()));
         self.release(cut)?;
         self.tokens.truncate(length);
@@ -460,6 +487,11 @@ impl Context {
             self.pending.push(last);
         }
         Ok(())
+    }
+
+    /// Spans of the pages that hold tokens.
+    pub(crate) fn filled_pages(&self) -> Vec<u32> {
+        spans(&self.pages[..self.tokens.len().div_ceil(self.page_size())])
     }
 
     /// Gives those pages back that no other context holds.
@@ -489,7 +521,7 @@ impl Context {
 
     /// Waits, with every task of the inferlet, until all commands so far have taken effect. Needed
     /// only after an operation that was dropped halfway.
-    fn settle(&mut self) -> Result {
+    pub(crate) fn settle(&mut self) -> Result {
         if !self.in_flight {
             return Ok(());
         }
@@ -575,7 +607,7 @@ impl Drop for Context {
 }
 
 /// Addresses in order as `[start, count, start, count, ...]`.
-fn spans(addresses: &[Rc<u32>]) -> Vec<u32> {
+pub(crate) fn spans(addresses: &[Rc<u32>]) -> Vec<u32> {
     let mut out: Vec<u32> = Vec::new();
     for address in addresses {
         match out[..] {

@@ -55,6 +55,8 @@ codes! {
     PageFull = "page-full",
     /// The page is exported or imported.
     Immutable = "immutable",
+    /// The page was swapped out or discarded: swap it in first.
+    SwappedOut = "swapped-out",
     /// A queued command still uses it.
     Busy = "busy",
     /// What a change was derived from has changed.

@@ -24,6 +24,7 @@
 #![warn(missing_docs)]
 
 mod abi;
+pub mod adapter;
 pub mod allocate;
 mod args;
 pub mod chat;
@@ -38,11 +39,13 @@ mod generation;
 pub mod grammar;
 pub mod http;
 pub mod images;
+pub mod introspect;
 pub mod json;
 mod log;
 pub mod mcp;
 pub mod messaging;
 mod model;
+pub mod offload;
 mod random;
 pub mod runtime;
 pub mod sample;
@@ -61,6 +64,7 @@ pub use future::HostFuture;
 pub use generation::Generator;
 pub use grammar::{Grammar, Matcher};
 pub use inferlet_macros::main;
+pub use introspect::{Attention, Detail};
 pub use model::{Model, Tokenizer};
 pub use random::Random;
 pub use sample::Sampled;

@@ -1,0 +1,98 @@
+"""Pages that leave and come back, adapters, attention: what tests launch; the first argument says which.
+
+`tests/memory_guests` does the same in Rust.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from inferlet import Context, Model, PieError, Sampler, introspect, offload, raw
+
+
+async def main(args: list[str]) -> str:
+    """Runs the guest that the first argument names, with the JSON of the second."""
+    mode, given = args[0], json.loads(args[1])
+    return json.dumps(await globals()[mode](Model.load(), **given))
+
+
+async def generate(context: Context, count: int) -> list[int]:
+    generator = context.generate(Sampler.argmax(), max_tokens=count, stop=[])
+    return await generator.collect_tokens()
+
+
+async def moves(model: Model, tokens: list[int], moves: list[str]) -> dict[str, Any]:
+    context = Context(model).append(tokens)
+    out: list[int] = []
+    for step in moves:
+        if step == "out":
+            offload.swap_out(context)
+        elif step == "in":
+            offload.swap_in(context)
+        elif step == "discard":
+            offload.discard(context)
+        elif step == "fork":
+            with context.fork() as fork:
+                await generate(fork, 2)
+                offload.swap_out(context)  # but for what the fork shares
+                await generate(fork, 2)
+                offload.swap_in(context)
+        else:
+            out += await generate(context, 5)
+    return {"tokens": out, "stats": json.loads(raw.pool_stats(context._queue))}
+
+
+async def errors(model: Model) -> list[str]:
+    context = Context(model).append([5] * 20)
+    await context.flush()
+    queue = context._queue
+    offload.swap_out(context)
+    page = raw.alloc_kvpage(queue, 1)
+
+    async def attend() -> None:
+        await introspect.attention(context)
+
+    calls: list[Any] = [
+        lambda: raw.mask_kvpage(queue, [page - 2, 2], [0, 0]),
+        lambda: raw.swap_out(queue, [page - 2, 2, page - 2, 1]),
+        lambda: raw.swap_in(queue, [page + 1, 1]),
+        attend,
+        lambda: raw.forward_with_adapter(queue, "none", [], [], [], [], []),
+    ]
+    codes = []
+    for call in calls:
+        try:
+            answer = call()
+            if answer is not None:
+                await answer
+            codes.append("none")
+        except PieError as error:
+            codes.append(error.code)
+    return codes
+
+
+async def costs(model: Model) -> dict[str, Any]:
+    return offload.costs(model)
+
+
+async def adapters(model: Model, tokens: list[int], adapters: list[str]) -> list[list[int]]:
+    async def one(name: str) -> list[int]:
+        context = Context(model, adapter=name or None).append(tokens)
+        first = await generate(context, 6)
+        return first + await generate(context.fork(), 6)
+
+    return await asyncio.gather(*map(one, adapters))
+
+
+async def names(model: Model) -> list[str]:
+    return model.adapters
+
+
+async def attention(
+    model: Model, tokens: list[int], observed: int, adapter: str | None = None
+) -> list[list[list[float]]]:
+    context = Context(model, adapter=adapter).append(tokens)
+    return [
+        await introspect.attention(context, observed=observed, detail=detail)
+        for detail in ("total", "layers", "heads")
+    ]

@@ -1,0 +1,233 @@
+"""Offload, adapters and introspect through the whole system, in both languages."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from rust_components import rust_component
+from servers import Server
+from transformers import AutoModelForCausalLM
+
+from pie_py.cli.adapters import command as adapters_command
+from pie_py.client import ClientError, RpcError
+
+pytestmark = pytest.mark.slow
+
+LANGUAGES = ("python", "rust")
+KV_PAGES, HOST_PAGES = 64, 24
+PROMPT = random.Random(4).choices(range(3, 300), k=41)
+
+
+def make_adapter(checkpoint: Path, folder: Path, seed: int, **config: Any) -> Path:
+    torch.manual_seed(seed)
+    base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    adapted = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, **config))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0.0, 0.3)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def adapters(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return {
+        "a": make_adapter(checkpoint, folder / "a", 1, target_modules=["q_proj", "v_proj"]),
+        "b": make_adapter(checkpoint, folder / "b", 2, target_modules="all-linear"),
+        "c": make_adapter(checkpoint, folder / "c", 3, target_modules=["o_proj", "down_proj"]),
+    }
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint: Path, adapters: dict[str, Path]) -> Iterator[Server]:
+    model = {
+        "source": str(checkpoint),
+        "name": "test",
+        "page_size": 16,
+        "kv_pages": KV_PAGES,
+        "host_pages": HOST_PAGES,
+        "adapters": {name: str(adapters[name]) for name in "ab"},
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Server(Path(folder), models=[model]) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def run(server: Server, guests: Path) -> Iterator[Callable[..., Any]]:
+    with server.client() as client:
+
+        def call(language: str, mode: str, **given: Any) -> Any:
+            rust = language == "rust"
+            program = rust_component("memory_guests") if rust else guests / "memory.py"
+            instance = client.launch(client.upload(program), [mode, json.dumps(given)])
+            return json.loads(instance.result())
+
+        yield call
+
+
+def wanted(checkpoint: Path, adapter: Path | None, count: int) -> list[int]:
+    """Greedy tokens by PEFT."""
+    if adapter is None:
+        return reference.greedy(checkpoint, PROMPT, count)
+    base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model = PeftModel.from_pretrained(base, adapter).eval()
+    with torch.inference_mode():
+        found = model.generate(
+            input_ids=torch.tensor([PROMPT]),
+            do_sample=False,
+            max_new_tokens=count,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    return found[0, len(PROMPT) :].tolist()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_texts_go_on_after_their_pages_were_away(
+    run: Callable[..., Any], checkpoint: Path, language: str
+) -> None:
+    moves = ["go", "out", "in", "go", "out", "out", "in", "in", "go", "discard", "go"]
+    moves += ["fork", "go", "out", "discard", "go", "out"]
+    answer = run(language, "moves", tokens=PROMPT, moves=moves)
+    assert answer["tokens"] == reference.greedy(checkpoint, PROMPT, 30)
+    stats = answer["stats"]
+    assert stats["kv_pages_mine"] == 0
+    assert 0 < stats["host_pages_mine"] == HOST_PAGES - stats["host_pages_free"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_errors_say_what_is_wrong(run: Callable[..., Any], language: str) -> None:
+    codes = run(language, "errors")
+    assert codes == ["swapped-out", "invalid-handle", "invalid-handle", "swapped-out", "not-found"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_costs_are_told(run: Callable[..., Any], language: str) -> None:
+    costs = run(language, "costs")
+    assert costs["page_size"] == 16
+    for way in ("swap_out", "swap_in"):
+        assert costs[way]["bytes_per_second"] > 1e6
+    assert len(costs["prefill"]["fit"]) == 3
+    assert len(costs["decode"]["seconds"]) == len(costs["decode"]["sequences"]) > 0
+
+
+def test_nothing_is_left_when_instances_end(server: Server, run: Callable[..., Any]) -> None:
+    run("python", "moves", tokens=PROMPT, moves=["go", "out"])
+    with server.client() as client:
+        stats = client.stats()["test"]
+    assert stats["kv_pages_free"] == KV_PAGES
+    assert stats["host_pages_free"] == HOST_PAGES
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_adapters_and_none_at_once(
+    run: Callable[..., Any], checkpoint: Path, adapters: dict[str, Path], language: str
+) -> None:
+    assert run(language, "names") == ["a", "b"]
+    order = ["a", "", "b", "a", ""]
+    found = run(language, "adapters", tokens=PROMPT, adapters=order)
+    expected = {name: wanted(checkpoint, adapters.get(name), 12) for name in set(order)}
+    assert found == [expected[name] for name in order]
+    assert len({tuple(tokens) for tokens in found}) == 3
+
+
+def test_adapters_come_and_go(
+    server: Server, run: Callable[..., Any], checkpoint: Path, adapters: dict[str, Path]
+) -> None:
+    with server.client() as client:
+        client.load_adapter("c", adapters["c"])
+        assert {"model": "test", "name": "c"} in client.adapters()
+        assert client.models()[0]["adapters"] == ["a", "b", "c"]
+        expected = wanted(checkpoint, adapters["c"], 12)
+        assert run("python", "adapters", tokens=PROMPT, adapters=["c"]) == [expected]
+        for name, folder, code in (
+            ("c", adapters["c"], "already-exists"),
+            ("d", checkpoint, "invalid-argument: adapter .* no adapter_config.json"),
+            ("d", Path("relative"), "invalid-argument"),
+        ):
+            with pytest.raises(RpcError, match=code):
+                client.load_adapter(name, folder)
+        client.unload_adapter("c", "test")
+        with pytest.raises(RpcError, match="not-found"):
+            client.unload_adapter("c")
+        with pytest.raises(ClientError, match=r"not-found: .*no adapter 'c' loaded"):
+            run("python", "adapters", tokens=PROMPT, adapters=["c"])
+
+
+def test_a_new_worker_has_the_adapters_of_the_one_before(
+    server: Server, run: Callable[..., Any], checkpoint: Path, adapters: dict[str, Path]
+) -> None:
+    with server.client() as client:
+        client.load_adapter("c", adapters["c"])
+        server.worker.kill()
+        _until(lambda: len(client.adapters()) < 3)  # the loss is noticed
+        _until(lambda: len(client.adapters()) == 3)
+        expected = wanted(checkpoint, adapters["c"], 12)
+        assert run("python", "adapters", tokens=PROMPT, adapters=["c"]) == [expected]
+        client.unload_adapter("c")
+
+
+def test_the_command_line_loads_and_lists(
+    server: Server, adapters: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*args: str) -> str:
+        adapters_command([*args, "--endpoint", server.endpoint], standalone_mode=False)
+        return capsys.readouterr().out
+
+    call("load", "c", str(adapters["c"]))
+    names = [each["name"] for each in json.loads(call("list", "--json"))]
+    assert names == ["a", "b", "c"]
+    call("unload", "c", "--model", "test")
+    assert "c" not in call("list").split()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("observed", [1, 7])
+@pytest.mark.parametrize("adapter", [None, "b"])
+def test_attention(
+    run: Callable[..., Any],
+    checkpoint: Path,
+    adapters: dict[str, Path],
+    language: str,
+    observed: int,
+    adapter: str | None,
+) -> None:
+    given = {"adapter": adapter} if adapter else {}
+    found = run(language, "attention", tokens=PROMPT, observed=observed, **given)
+    model = AutoModelForCausalLM.from_pretrained(
+        checkpoint, dtype=torch.float32, attn_implementation="eager"
+    )
+    if adapter:
+        model = PeftModel.from_pretrained(model, adapters[adapter])
+    with torch.inference_mode():
+        out = model.eval()(torch.tensor([PROMPT]), output_attentions=True)
+    attentions = torch.cat(out.attentions)[:, :, -observed:].sum(2)  # [layers, heads, tokens]
+    expected = (
+        attentions.mean((0, 1), keepdim=True)[0],
+        attentions.mean(1),
+        attentions.flatten(0, 1),
+    )
+    for rows, wanted_rows in zip(found, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(rows), wanted_rows, atol=1e-4, rtol=0)
