@@ -19,6 +19,8 @@ CRATES = {
     "outside_guests": REPOSITORY / "tests" / "outside_guests",
     "control_guests": REPOSITORY / "tests" / "control_guests",
     "image_guests": REPOSITORY / "tests" / "image_guests",
+    "conformance": REPOSITORY / "tests" / "conformance" / "rust",
+    "memory_guests": REPOSITORY / "tests" / "memory_guests",
     "sample_guests": REPOSITORY / "tests" / "sample_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
     "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",
