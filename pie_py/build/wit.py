@@ -7,7 +7,7 @@ functions and includes. Anything else is an error that names the line, never ski
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # Spelt the same in component text.
 PRIMITIVES = frozenset(
@@ -36,13 +36,21 @@ class Type:
     name: str
     arguments: tuple[Type | None, ...] = ()
 
+    def __str__(self) -> str:
+        """As WIT writes it."""
+        if not self.arguments:
+            return self.name
+        written = ["_" if argument is None else str(argument) for argument in self.arguments]
+        return f"{self.name}<{', '.join(written)}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function's parameters, in order, and its result."""
+    """A function's parameters, in order, its result, and its `///` comment in one line."""
 
     params: tuple[tuple[str, Type], ...]
     result: Type | None
+    doc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,7 @@ def parse(text: str) -> Package:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, int]] = []
+        self._docs: dict[int, str] = {}  # by the number of the token that follows
         self._next = 0
         at = 0
         while at < len(text):
@@ -96,6 +105,9 @@ class _Parser:
                 raise WitError(f"line {line}: {text[at]!r} is not understood")
             if found.lastgroup != "space":
                 self._tokens.append((found.group(), line))
+            elif found.group().startswith("///"):
+                number = len(self._tokens)
+                self._docs[number] = f"{self._docs.get(number, '')} {found.group()[3:].strip()}"
             at = found.end()
 
     def _peek(self) -> str:
@@ -157,9 +169,10 @@ class _Parser:
                 name = self._name()
                 interface.enums[name] = self._cases()
             else:
+                doc = self._docs.get(self._next, "").strip()
                 name = self._name()
                 self._expect(":")
-                interface.functions[name] = self._function()
+                interface.functions[name] = replace(self._function(), doc=doc)
         return interface
 
     def _world(self, worlds: dict[str, World]) -> World:

@@ -11,6 +11,8 @@
 //!
 //! Messages live in the server's memory. What must survive it belongs in [`crate::store`].
 
+use std::mem::ManuallyDrop;
+
 use crate::abi::call;
 use crate::error::{ErrorCode, Result};
 use crate::future::HostFuture;
@@ -117,14 +119,29 @@ pub struct Subscription {
 impl Subscription {
     /// The next message, in the order of the broadcasts.
     pub fn receive(&self) -> HostFuture<String> {
-        let started = call(|area| unsafe { host::next_message(self.handle, area) });
-        HostFuture::new(started, runtime::take_text)
+        next_message(self.handle)
     }
+
+    /// The handle, for [`next_message`] and [`unsubscribe`]. It no longer ends with this value.
+    pub fn into_handle(self) -> u32 {
+        ManuallyDrop::new(self).handle
+    }
+}
+
+/// As the contract's `next-message`.
+pub fn next_message(subscription: u32) -> HostFuture<String> {
+    let started = call(|area| unsafe { host::next_message(subscription, area) });
+    HostFuture::new(started, runtime::take_text)
+}
+
+/// As the contract's `unsubscribe`.
+pub fn unsubscribe(subscription: u32) -> Result {
+    call(|area| unsafe { host::unsubscribe(subscription, area) })
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         // It can only fail for a handle that is gone, and gone is what it shall be.
-        let _: Result = call(|area| unsafe { host::unsubscribe(self.handle, area) });
+        let _ = unsubscribe(self.handle);
     }
 }

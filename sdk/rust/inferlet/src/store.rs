@@ -8,6 +8,7 @@
 //! ```
 //!
 //! What has been awaited is on disk. Operations take effect in the order in which they are first polled.
+//! [`store_get`] and the others of that form are the contract's own functions: they begin when called.
 
 use crate::abi::call;
 use crate::error::{ErrorCode, Result};
@@ -63,13 +64,74 @@ type Pair = [usize; 4];
 /// Most keys of one [`list`].
 const PAGE: u32 = 1000;
 
+/// As the contract's `store-get`: the error is `not-found` if there is no such key.
+pub fn store_get(key: &str) -> HostFuture<Vec<u8>> {
+    let started = call(|area| unsafe { host::store_get(key.as_ptr(), key.len(), area) });
+    HostFuture::new(started, runtime::take_blob)
+}
+
+/// As the contract's `store-set`.
+pub fn store_set(key: &str, value: &[u8]) -> HostFuture<()> {
+    let started = call(|area| unsafe {
+        host::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
+    });
+    HostFuture::new(started, runtime::take)
+}
+
+/// As the contract's `store-delete`.
+pub fn store_delete(key: &str) -> HostFuture<()> {
+    let started = call(|area| unsafe { host::store_delete(key.as_ptr(), key.len(), area) });
+    HostFuture::new(started, runtime::take)
+}
+
+/// As the contract's `store-list`.
+pub fn store_list(prefix: &str, after: &str, limit: u32) -> HostFuture<Vec<String>> {
+    let started = call(|area| unsafe {
+        host::store_list(
+            prefix.as_ptr(),
+            prefix.len(),
+            after.as_ptr(),
+            after.len(),
+            limit,
+            area,
+        )
+    });
+    HostFuture::new(started, runtime::take_texts)
+}
+
+/// As the contract's `store-commit`; [`Commit`] is more convenient.
+pub fn store_commit(
+    expected: &[(&str, &[u8])],
+    absent: &[&str],
+    writes: &[(&str, &[u8])],
+    deletes: &[&str],
+) -> HostFuture<()> {
+    let (expected, writes) = (pairs(expected), pairs(writes));
+    let (absent, deletes) = (texts(absent), texts(deletes));
+    let started = call(|area| unsafe {
+        host::store_commit(
+            expected.as_ptr(),
+            expected.len(),
+            absent.as_ptr(),
+            absent.len(),
+            writes.as_ptr(),
+            writes.len(),
+            deletes.as_ptr(),
+            deletes.len(),
+            area,
+        )
+    });
+    HostFuture::new(started, runtime::take)
+}
+
+/// Ready when the store accepts operations again.
+pub fn store_room() -> HostFuture<()> {
+    HostFuture::new(call(|area| unsafe { host::store_room(area) }), runtime::take)
+}
+
 /// A key's value; `None` if there is no such key.
 pub async fn get(key: &str) -> Result<Option<Vec<u8>>> {
-    let start = || {
-        let started = call(|area| unsafe { host::store_get(key.as_ptr(), key.len(), area) });
-        HostFuture::new(started, runtime::take_blob)
-    };
-    match when_room(start).await {
+    match when_room(|| store_get(key)).await {
         Err(error) if error.code == ErrorCode::NotFound => Ok(None),
         taken => taken.map(Some),
     }
@@ -77,41 +139,18 @@ pub async fn get(key: &str) -> Result<Option<Vec<u8>>> {
 
 /// Gives a key a value, new or instead of its old one.
 pub async fn set(key: &str, value: &[u8]) -> Result {
-    when_room(|| {
-        let started = call(|area| unsafe {
-            host::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
-        });
-        HostFuture::new(started, runtime::take)
-    })
-    .await
+    when_room(|| store_set(key, value)).await
 }
 
 /// Removes a key; one that is not there is no error.
 pub async fn delete(key: &str) -> Result {
-    when_room(|| {
-        let started = call(|area| unsafe { host::store_delete(key.as_ptr(), key.len(), area) });
-        HostFuture::new(started, runtime::take)
-    })
-    .await
+    when_room(|| store_delete(key)).await
 }
 
 /// Keys that begin with `prefix` and come after `after`, in the order of their bytes, `limit` (1 to
 /// 1000) at most.
 pub async fn list(prefix: &str, after: &str, limit: u32) -> Result<Vec<String>> {
-    when_room(|| {
-        let started = call(|area| unsafe {
-            host::store_list(
-                prefix.as_ptr(),
-                prefix.len(),
-                after.as_ptr(),
-                after.len(),
-                limit,
-                area,
-            )
-        });
-        HostFuture::new(started, runtime::take_texts)
-    })
-    .await
+    when_room(|| store_list(prefix, after, limit)).await
 }
 
 /// All keys that begin with `prefix`, in the order of their bytes.
@@ -166,25 +205,7 @@ impl<'a> Commit<'a> {
 
     /// Does it all. The error is `conflict` if a condition does not hold; nothing has changed then.
     pub async fn run(&self) -> Result {
-        let (expected, writes) = (pairs(&self.expected), pairs(&self.writes));
-        let (absent, deletes) = (texts(&self.absent), texts(&self.deletes));
-        when_room(|| {
-            let started = call(|area| unsafe {
-                host::store_commit(
-                    expected.as_ptr(),
-                    expected.len(),
-                    absent.as_ptr(),
-                    absent.len(),
-                    writes.as_ptr(),
-                    writes.len(),
-                    deletes.as_ptr(),
-                    deletes.len(),
-                    area,
-                )
-            });
-            HostFuture::new(started, runtime::take)
-        })
-        .await
+        when_room(|| store_commit(&self.expected, &self.absent, &self.writes, &self.deletes)).await
     }
 }
 
@@ -214,15 +235,10 @@ pub async fn update(
 async fn when_room<T>(start: impl Fn() -> HostFuture<T>) -> Result<T> {
     loop {
         match start().await {
-            Err(error) if error.code == ErrorCode::WouldBlock => room().await?,
+            Err(error) if error.code == ErrorCode::WouldBlock => store_room().await?,
             done => return done,
         }
     }
-}
-
-/// Ready when the store accepts operations again.
-fn room() -> HostFuture<()> {
-    HostFuture::new(call(|area| unsafe { host::store_room(area) }), runtime::take)
 }
 
 fn texts(texts: &[&str]) -> Vec<[usize; 2]> {

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+HIDDEN = torch.finfo(torch.float32).min  # a score that attention gives no weight
+
 
 @lru_cache(maxsize=4)
 def load(folder: Path) -> PreTrainedModel:
@@ -30,8 +32,21 @@ def greedy(folder: Path, tokens: list[int], count: int) -> list[int]:
     return output[0, len(tokens) :].tolist()
 
 
-def probabilities(folder: Path, tokens: list[int]) -> torch.Tensor:
-    """Next-token distribution `[vocab]` after the tokens."""
+def probabilities(
+    folder: Path,
+    tokens: list[int],
+    positions: list[int] | None = None,
+    visible: list[list[bool]] | None = None,
+) -> torch.Tensor:
+    """Next-token distribution `[vocab]` after the tokens.
+
+    `visible` `[tokens, tokens]`, row by row what a token attends to, replaces causality.
+    """
+    options = {}
+    if positions is not None:
+        options["position_ids"] = torch.tensor([positions])
+    if visible is not None:
+        options["attention_mask"] = torch.where(torch.tensor(visible), 0.0, HIDDEN)[None, None]
     with torch.inference_mode():
-        logits = load(folder)(torch.tensor([tokens])).logits[0, -1]
+        logits = load(folder)(torch.tensor([tokens]), **options).logits[0, -1]
     return torch.softmax(logits.float(), -1)

@@ -1,0 +1,143 @@
+"""The server that the cases run on, and what they may call by name."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from checkpoints import make_llama
+from llava_checkpoints import make_llava
+from PIL import Image
+from reference import probabilities
+from rust_components import rust_component
+from servers import Server
+
+HERE = Path(__file__).parent
+TOOLS = HERE.parent / "control_traits" / "mcp_server.py"
+# Small enough to be reached by a case; `README.md` names them.
+LIMITS = {
+    "queues": 8,
+    "futures": 64,
+    "queued_commands": 64,
+    "children": 2,
+    "child_depth": 1,
+    "samplers": 4,
+    "grammars": 4,
+    "matchers": 4,
+    "message_bytes": 65536,
+    "mailbox_bytes": 262144,
+    "image_pixels": 1 << 20,
+}
+
+
+@dataclass
+class Place:
+    """A server for the cases, and the names that they use."""
+
+    server: Server
+    names: dict[str, Any]
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+@contextmanager
+def start(folder: Path) -> Iterator[Place]:
+    """A server of a text model `test` and of a model `vision` that reads images.
+
+    Takes a folder for their checkpoints.
+    """
+    text, vision = make_llama(folder / "text"), make_llava(folder / "vision", "clip-llama")
+    pools = {"page_size": 16, "kv_pages": 64, "host_pages": 16, "embeds": 512}
+    with _site() as site, tempfile.TemporaryDirectory(prefix="pie-") as data:
+        host = f"127.0.0.1:{site.server_address[1]}"
+        with Server(
+            Path(data),
+            models=[
+                {"source": str(text), "name": "test", **pools, "max_batch_tokens": 128},
+                {"source": str(vision), "name": "vision", **pools},
+            ],
+            limits=LIMITS,
+            messaging={"subscriptions": 4, "queues": 4, "queue_messages": 8, "box_messages": 8},
+            store={"keys": 16, "value_bytes": 4096, "bytes": 65536, "waiting_bytes": 16384},
+            http={"allow": [host], "allow_networks": ["127.0.0.0/8"], "concurrent": 4, "bodies": 2},
+            mcp={"servers": {"tools": {"command": sys.executable, "args": [str(TOOLS)]}}},
+        ) as server:
+            yield Place(
+                server,
+                {
+                    "site": f"http://{host}",
+                    "picture": _picture(40, 30),
+                    "huge_picture": _picture(1200, 1000),
+                    "tokens": list(range(5, 25)),
+                },
+                {"reference": lambda *given: _reference(text, *given)},
+            )
+            assert server.stop() == 0
+
+
+# The interpreter in each language.
+PROGRAMS: dict[str, Callable[[], Path]] = {
+    "python": lambda: HERE / "guests" / "interpreter.py",
+    "rust": lambda: rust_component("conformance"),
+}
+
+
+def _reference(folder: Path, *given: Any) -> list[list[Any]]:
+    tokens, positions, visible = (*given, None, None)[:3]
+    rows = [[bool(bit) for bit in row] for row in visible] if visible else None
+    shares = probabilities(folder, tokens, positions, rows)
+    return [list(range(len(shares))), shares.tolist()]
+
+
+def _picture(width: int, height: int) -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 255, (height // 10, width // 10, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST).save(file, "PNG")
+    return file.getvalue()
+
+
+class _Site(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self.path == "/away":
+            self.send_response(302)
+            self.send_header("Location", "http://192.0.2.1/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self._answer(f"{self.command} {self.path} {self.headers.get('X-Mine', '')}".encode())
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self._answer(self.command.encode() + b" " + body)
+
+    do_PUT = do_POST
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200 if self.path != "/missing" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def _site() -> Iterator[ThreadingHTTPServer]:
+    """A web site that is up for a while."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Site) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        try:
+            yield site
+        finally:
+            site.shutdown()
