@@ -165,6 +165,45 @@ def test_images_that_are_cut_into_tiles(language: str, short_folder: Path, tmp_p
             assert ask(client, language, as_file(image), *args) == f"{wanted}; {wanted}"
 
 
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}"
+    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.slow
+def test_the_example(short_folder: Path, tmp_path: Path) -> None:
+    folder = make_idefics(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    tokenizer = image_tokenizer()
+    steps = {key: value for key, value in STEPS.items() if key != "image_processor_type"}
+    processor = Idefics3Processor(
+        Idefics3ImageProcessorPil(**steps), tokenizer, image_seq_len=TILE_EMBEDS
+    )
+    image = picture(60, 45)
+    text = "<|begin|><|user|><image>What is it?<|end|><|assistant|>"
+    inputs = processor(text=text, images=image, return_tensors="pt", add_special_tokens=False)
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        output = model.generate(
+            **inputs,
+            do_sample=False,
+            max_new_tokens=200,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=0,
+        )
+    new = output[0, inputs["input_ids"].shape[1] :].tolist()
+    if new[-1] == tokenizer.eos_token_id:
+        new.pop()
+    models = [{"source": str(folder), "name": "tiles", "kv_pages": 256}]
+    with Server(short_folder, models=models) as server, server.client() as client:
+        example = Path(__file__).parents[2] / "examples" / "describe_image.py"
+        instance = client.launch(client.upload(example), ["What", "is", "it?"])
+        instance.send(as_file(image))
+        assert instance.result() == tokenizer.decode(new, clean_up_tokenization_spaces=False)
+
+
 @pytest.mark.slow
 def test_contract_errors(client: Client, image_server: Server) -> None:
     source = """
