@@ -48,13 +48,13 @@ class Plan:
     """
 
     tokens: int
-    matrix_rate: float = 0.006
-    other_rate: float = 0.002
+    matrix_rate: float = 0.004
+    other_rate: float = 0.0015
     warmup: float = 0.004
     stages: tuple[Stage, ...] = (
-        Stage(until=0.06, longest=160, batch=2048, copies=0.5),
-        Stage(until=0.35, longest=256, batch=4096, copies=0.35),
-        Stage(until=0.6, longest=448, batch=4096, copies=0.08),
+        Stage(until=0.02, longest=160, batch=2048, copies=0.5),
+        Stage(until=0.12, longest=256, batch=4096, copies=0.35),
+        Stage(until=0.4, longest=448, batch=4096, copies=0.08),
         Stage(until=1.0, longest=1024, batch=8192, copies=0.02),
     )
 
@@ -221,7 +221,7 @@ def _progress() -> Progress:
 @click.option(
     "--run", "folder", type=click.Path(path_type=Path), required=True, help="Folder of the run."
 )
-@click.option("--tokens", default=60_000_000, help="How many to train on, in all.")
+@click.option("--tokens", default=130_000_000, help="How many to train on, in all.")
 @click.option("--save-seconds", default=120.0, help="Between two checkpoints.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 @click.option(
