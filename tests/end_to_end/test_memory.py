@@ -231,3 +231,25 @@ def test_attention(
     )
     for rows, wanted_rows in zip(found, expected, strict=True):
         torch.testing.assert_close(torch.tensor(rows), wanted_rows, atol=1e-4, rtol=0)
+
+
+def test_the_example_keeps_to_its_pages(server: Server, checkpoint: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "heavy_hitters.py"
+    with server.client() as client:
+        program = client.upload(example)
+        prompt = "The quick brown fox jumps over the lazy dog. " * 4
+        few = json.loads(client.launch(program, [prompt, "4", "60"]).result())
+        many = json.loads(client.launch(program, [prompt, "60", "60"]).result())
+    assert few["pages"] == 4
+    assert many["pages"] == -(-many["tokens"] // 16)
+    assert few["tokens"] > 4 * 16
+    with server.client() as client:
+        greedy = Path(__file__).parent / "guests" / "greedy.py"
+        source = "from inferlet import Model\ndef main(args):\n"
+        source += f"    return Model.load().tokenizer.encode({prompt!r})\n"
+        tokens = json.loads(client.launch(client.upload(source.encode(), "tokens")).result())
+        out = client.launch(client.upload(greedy), [json.dumps(tokens), "60"]).result()
+        source = "import json\nfrom inferlet import Model\ndef main(args):\n"
+        source += "    return Model.load().tokenizer.decode(json.loads(args[0]))\n"
+        text = client.launch(client.upload(source.encode(), "text"), [out]).result()
+    assert text.startswith(many["text"])

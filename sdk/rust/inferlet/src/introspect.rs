@@ -134,9 +134,7 @@ impl Context {
         let mask: Vec<u32> = rows.flatten().collect();
         let (pages, adapter) = (self.filled_pages(), self.adapter().unwrap_or(""));
         let asked = embedded.map(|()| {
-            forward_with_attention(
-                queue, &pages, &embeds, &[], &[], &mask, count, detail, adapter,
-            )
+            forward_with_attention(queue, &pages, &embeds, &[], &[], &mask, count, detail, adapter)
         });
         allocate::dealloc_emb(queue, &embeds)?;
         let found = asked?.await?;
