@@ -18,6 +18,8 @@ from rpc_bench import FAST, Bench, Proxy
 from pie_control.rpc.server import EndpointRefused
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
+from pie_control.errors import ApiError
+from pie_control.rpc.session import Session
 from pie_py.keys import KeyProblem, KeyStore
 from pie_py.wire.rpc import (
     PROTOCOL,
@@ -226,6 +228,28 @@ def test_users_with_keys_see_their_own_instances(
         with pytest.raises(RpcError, match="not-found"):
             bob.launch("sleep")
         assert ann.kill(instance.id)
+
+
+def test_adapters_are_the_operators_affair(secure: tuple[Bench, KeyStore], tmp_path: Path) -> None:
+    with Client(reached(secure[0]), tmp_path / "ann.json") as ann:
+        with pytest.raises(RpcError, match=r"permission-denied: user 'ann' .* `admins`"):
+            ann.load_adapter("x", tmp_path, "model")
+        with pytest.raises(RpcError, match="permission-denied"):
+            ann.unload_adapter("x", "model")
+
+
+def test_who_is_an_admin() -> None:
+    for user, admins, may in (
+        ("ann", ("ann",), True),
+        ("ann", ("bob",), False),
+        ("local", (), True),
+    ):
+        session = Session(bytes(16), user, 0.0)
+        if may:
+            session.check_admin(admins)
+        else:
+            with pytest.raises(ApiError, match="permission-denied"):
+                session.check_admin(admins)
 
 
 def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""Adapters on the command line and in configuration files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click import UsageError
+from click.testing import CliRunner
+from pydantic import ValidationError
+
+from pie_py.cli import main
+from pie_py.cli.server_config import server_config
+from pie_py.config import ModelConfig
+
+NONE: dict[str, Any] = dict.fromkeys(
+    ("endpoint", "file", "policy", "threads", "max_instances"), None
+)
+
+
+def test_adapters_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "poet").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for models in ((), ("some/model",)):
+        config = server_config(models=models, adapters=("rhymes=poet",), **NONE)
+        assert config.models[0].adapters == {"rhymes": tmp_path / "poet"}
+    file = tmp_path / "pie.toml"
+    file.write_text("[[models]]\nsource = 'x'\nkv_pages = 7\nadapters = {a = '/a', b = '/b'}\n")
+    config = server_config(models=(), **{**NONE, "file": file})
+    assert config.models[0].adapters == {"a": Path("/a"), "b": Path("/b")}
+
+
+def test_wrong_ones(tmp_path: Path) -> None:
+    for text, told in (("x", "NAME=FOLDER"), ("=y", "NAME=FOLDER"), ("x=nowhere", "no folder")):
+        with pytest.raises(UsageError, match=told):
+            server_config(models=(), adapters=(text,), **NONE)
+    with pytest.raises(UsageError, match="one --model"):
+        server_config(models=("a", "b"), adapters=(f"x={tmp_path}",), **NONE)
+    with pytest.raises(UsageError, match="a name has letters"):
+        server_config(models=(), adapters=(f"a b={tmp_path}",), **NONE)
+    with pytest.raises(ValidationError):
+        ModelConfig(adapters={"../x": tmp_path})
+
+
+def test_commands_without_a_server(tmp_path: Path) -> None:
+    for args in (("list",), ("load", "x", "."), ("unload", "x")):
+        result = CliRunner().invoke(
+            main, ["adapters", *args, "--endpoint", f"ipc://{tmp_path}/none"]
+        )
+        assert result.exit_code == 1
+        assert "error: " in result.output
+    assert CliRunner().invoke(main, ["adapters", "load", "x"]).exit_code == 2
