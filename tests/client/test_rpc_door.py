@@ -15,11 +15,11 @@ import pytest
 import zmq
 from rpc_bench import FAST, Bench, Proxy
 
+from pie_control.errors import ApiError
 from pie_control.rpc.server import EndpointRefused
+from pie_control.rpc.session import Session
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
-from pie_control.errors import ApiError
-from pie_control.rpc.session import Session
 from pie_py.keys import KeyProblem, KeyStore
 from pie_py.wire.rpc import (
     PROTOCOL,
@@ -244,7 +244,7 @@ def test_who_is_an_admin() -> None:
         ("ann", ("bob",), False),
         ("local", (), True),
     ):
-        session = Session(bytes(16), user, 0.0)
+        session = Session(bytes(16), user, 0.0, None)
         if may:
             session.check_admin(admins)
         else:
