@@ -63,8 +63,9 @@ schemas = st.recursive(
     max_leaves=5,
 )
 
+# No \d and \w: Python and Rust do not mean the same characters by them.
 _atoms = st.sampled_from(
-    ["a", "the", "é", r"\d", "[a-f]", "[^a-z]", r"\.", "(?:ab|ba)", "[A-Z_é]", "[0-9A-F]", " "]
+    ["a", "the", "é", "[0-9]", "[a-f]", "[^a-z]", r"\.", "(?:ab|ba)", "[A-Z_é]", "[0-9A-F]", " "]
 )
 _pieces = st.tuples(_atoms, st.sampled_from(["", "?", "{2}", "{1,3}", "{0,2}"])).map("".join)
 _branches = st.lists(_pieces, min_size=1, max_size=4).map("".join)

@@ -277,6 +277,31 @@ def test_a_sampled_token_moves_the_matcher_and_its_next_mask_is_begun() -> None:
     run(test)
 
 
+def test_long_work_is_done_in_a_thread_and_others_wait_for_it() -> None:
+    async def test() -> None:
+        walk = Walk(await compiled("regex", "(abc){1,50}"))
+        tokens = codec().encode("abc" * 20)
+        matcher = await walk.idle()
+        order: list[Any] = []
+        matcher.lend(lambda: matcher.advance(tokens), order.append)
+        assert not matcher.call(lambda: order.append("next"))
+        assert order == []
+        await walk.idle()
+        assert order == [None, "next"]
+        assert matcher.accepting
+        assert codec().encode("a")[0] in await walk.allowed()
+        matcher.lend(lambda: matcher.advance([0]), order.append)
+        await walk.idle()
+        assert isinstance(order[-1], ApiError)
+        matcher.rollback(len(tokens))
+        matcher.lend(lambda: matcher.count_allowed([*tokens, 0]), order.append)
+        await walk.idle()
+        assert order[-1] == len(tokens)
+        assert await walk.allowed() == codec().encode("a")
+
+    run(test)
+
+
 def test_the_same_text_is_compiled_once() -> None:
     async def test() -> None:
         text = '{"type": "integer", "maximum": 12345}'
@@ -345,6 +370,23 @@ def test_what_is_refused_at_once() -> None:
         service.check("regex", "a" * (1 << 20))
 
 
+def test_an_object_with_many_optional_members_is_no_bomb() -> None:
+    schema = {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "integer", "maximum": 9} for i in range(200)},
+        "additionalProperties": False,
+    }
+
+    async def test() -> None:
+        walk = Walk(await compiled("json-schema", json.dumps(schema)))
+        for token in codec().encode('{"p7": 3, "p199": -12}'):
+            assert token in await walk.allowed()
+            (await walk.idle()).advance([token])
+        assert walk.matcher.accepting
+
+    run(test)
+
+
 BOMBS = {
     "repeated repeats": ("regex", "((((a{1,1000}){1,1000}){1,1000}){1,1000}){1,1000}"),
     "far back": ("regex", "(.*a.{20}|.*b.{21}|.*c.{22}){10}"),
@@ -383,7 +425,7 @@ def test_a_bomb_ends_in_an_error_or_in_small_steps(name: str) -> None:
         try:
             walk = Walk(await compiled(kind, text))
             generator = random.Random(1)
-            for _ in range(40):
+            for _ in range(400):
                 allowed = await walk.allowed()
                 mask = await walk.mask()
                 if mask.error is not None or not allowed:

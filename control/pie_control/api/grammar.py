@@ -13,7 +13,10 @@ from pie_control.grammar import Grammar, Matcher
 from pie_control.instance import Instance, State
 from pie_control.wasm import BOOL, STRING, SUSPENDED, U32, U32_LIST, HostFunction
 
-MAX_TOKENS = 1024  # of one call: some milliseconds
+MAX_TOKENS = 1024  # of one call
+INLINE_TOKENS = (
+    8  # a token takes a microsecond as a rule, and some milliseconds in a grammar made for that
+)
 
 
 def compile_grammar(instance: Instance, model: str, kind: str, text: str) -> int:
@@ -68,11 +71,13 @@ def advance(instance: Instance, matcher: int, tokens: list[int]) -> Any:
 
     def work(found: Matcher) -> bool:
         found.advance(tokens)
-        if not found.finished:
-            found.mask()  # the thread has it ready when the model has run the tokens
         return found.accepting
 
-    return _do(instance, matcher, work)
+    def begin_mask(found: Matcher) -> None:
+        if not found.finished:
+            found.mask()  # the thread has it ready when the model has run the tokens
+
+    return _do(instance, matcher, work, begin_mask, long=len(tokens) > INLINE_TOKENS)
 
 
 def rollback(instance: Instance, matcher: int, count: int) -> Any:
@@ -83,7 +88,12 @@ def rollback(instance: Instance, matcher: int, count: int) -> Any:
 def count_allowed(instance: Instance, matcher: int, tokens: list[int]) -> Any:
     """How many of the tokens could be consumed."""
     _check_count(tokens)
-    return _do(instance, matcher, lambda found: found.count_allowed(tokens))
+    return _do(
+        instance,
+        matcher,
+        lambda found: found.count_allowed(tokens),
+        long=len(tokens) > INLINE_TOKENS,
+    )
 
 
 def is_accepting(instance: Instance, matcher: int) -> bool:
@@ -146,27 +156,52 @@ def _check_count(tokens: list[int]) -> None:
         )
 
 
-def _do(instance: Instance, handle: int, work: Callable[[Matcher], Any]) -> Any:
-    """Works with a matcher, now or, the guest suspended, once the mask under way is computed."""
+def _do(
+    instance: Instance,
+    handle: int,
+    work: Callable[[Matcher], Any],
+    after: Callable[[Matcher], None] | None = None,
+    *,
+    long: bool = False,
+) -> Any:
+    """Works with a matcher: now; or, the guest suspended, once the mask under way is computed.
+
+    Args:
+        instance: the caller.
+        handle: of the matcher.
+        work: gives the answer; an ApiError is the guest's error.
+        after: called if the work went well.
+        long: whether the work belongs into a thread, the guest suspended.
+    """
     matcher = instance.grammars.matcher(handle)
     matcher.check_free()
     answers: list[Any] = []
+    suspended = False
+
+    def done(answer: Any) -> None:
+        if after is not None and not isinstance(answer, ApiError):
+            after(matcher)
+        answers.append(answer)
+        if suspended and instance.state is State.RUNNING:
+            instance.host.executor.answer(instance, answer)
 
     def run() -> None:
+        if long:
+            matcher.lend(lambda: work(matcher), done)
+            return
         try:
-            answers.append(work(matcher))
+            answer = work(matcher)
         except ApiError as error:
-            answers.append(error)
-        if suspended and instance.state is State.RUNNING:
-            instance.host.executor.answer(instance, answers[0])
+            answer = error
+        done(answer)
 
-    suspended = False
-    if matcher.call(run):
-        if isinstance(answers[0], ApiError):
-            raise answers[0]
-        return answers[0]
-    suspended = True
-    return SUSPENDED
+    matcher.call(run)
+    if not answers:
+        suspended = True
+        return SUSPENDED
+    if isinstance(answers[0], ApiError):
+        raise answers[0]
+    return answers[0]
 
 
 def _function(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import trio
@@ -64,8 +65,8 @@ class Matcher:
             raise self._broken()
         self.accepting: bool = self.ended or walk.is_accepting()
         self.finished: bool = self.ended or walk.is_stopped()
-        self._mask = None
         self._forced = self._find_forced() if self._asks_forced else None
+        self._mask = None  # from here on the matcher is free, if a thread had it
 
     def _find_forced(self) -> list[int]:
         if self.finished:
@@ -81,6 +82,34 @@ class Matcher:
             return True
         self._waiting.append(work)
         return False
+
+    def lend(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Does long work in a thread, and calls `then` with what it returned, or with its ApiError.
+
+        Call it when nothing is under way (from `call`).
+        """
+        token = trio.lowlevel.current_trio_token()
+        answers: list[Any] = []
+
+        def finish() -> None:
+            if self._mask is mask:
+                self._mask = None
+            then(answers[0])
+            self._computed()
+
+        def run() -> None:
+            try:
+                answers.append(work())
+            except ApiError as error:
+                answers.append(error)
+            except Exception as error:
+                answers.append(ApiError("internal", f"{type(error).__name__}: {error}"))
+            mask.finish(self._vocabulary.stop_mask)
+
+        # Stands for a mask under way, for whoever comes meanwhile; nobody uses its words.
+        self._mask = mask = Mask(notify=lambda: token.run_sync_soon(finish))
+        mask.want()
+        _threads.submit(run)
 
     def check_free(self) -> None:
         """Raises `busy` while a token is awaited, and why a token that came could not be consumed."""

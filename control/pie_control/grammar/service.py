@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLParserLimits
 
 from pie_control.errors import ApiError
 from pie_control.grammar.matcher import Matcher, first_lines
@@ -19,6 +19,13 @@ from pie_py.wire.plan import ModelDescription
 # As Python's json writes it: the text that models have seen most of, with much of it forced. A schema's
 # own `x-guidance` says otherwise.
 _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+# A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could hold
+# it up for a tenth of a second at each one, with these for a few milliseconds. Rows of JSON schemas
+# have some dozens of items, those of an object with 200 optional members 800.
+_LIMITS = LLParserLimits(
+    max_items_in_row=800, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=200_000
+)
 
 
 def _json_schema(text: str) -> str:
@@ -142,7 +149,7 @@ class GrammarService:
         if vocabulary is None:
             vocabulary = load_vocabulary(codec, model.vocab_size, model.stop_tokens)
             self._vocabularies[model.name] = vocabulary
-        root = LLMatcher(vocabulary.tokenizer, KINDS[kind](text), log_level=0)
+        root = LLMatcher(vocabulary.tokenizer, KINDS[kind](text), log_level=0, limits=_LIMITS)
         if root.is_error():
             raise ApiError("invalid-argument", f"the grammar: {first_lines(root.get_error())}")
         if root.is_stopped() and not root.is_accepting():
