@@ -22,7 +22,7 @@ from pie_inference import handlers
 from pie_inference.errors import LoadError
 from pie_inference.vision.tiles import tiles_of_config
 from pie_inference.vision.transformer import _places
-from pie_py.images import ImageSize, tiling
+from pie_py.wire.images import ImageSize, tiling
 
 KINDS = ("idefics3", "smolvlm", "whole")
 SHAPES = [(28, 28), (84, 84), (100, 40), (40, 100), (33, 90), (640, 480), (300, 2), (85, 84)]

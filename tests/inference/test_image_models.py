@@ -32,7 +32,7 @@ from pie_inference.loader import read_preprocessing
 from pie_inference.vision.decoding import BadImage, decode_image
 from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import vision_spec
-from pie_py.images import ImageSize, image_size
+from pie_py.wire.images import ImageSize, image_size
 from pie_py.wire.plan import EmbedImage, EmbedText, Forward
 
 PROCESSORS = {

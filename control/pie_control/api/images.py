@@ -12,7 +12,7 @@ from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import STRING, U8_LIST, U32, U32_LIST, HostFunction, Tuple
 from pie_py.config import Limits
-from pie_py.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize, image_size
+from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize, image_size
 from pie_py.wire.plan import ModelDescription
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from pie_control.futures import Future
 from pie_control.scheduler.mask import Mask
-from pie_py.images import ImageSize
+from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import Int32, Uint32
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pie_inference.checks import require_below, require_lengths
 from pie_inference.errors import BadBatch
 from pie_inference.served_model import ServedModel
 from pie_inference.vision.decoding import BadImage, decode_image
-from pie_py.images import ImageSize
+from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import EmbedImage
 
 

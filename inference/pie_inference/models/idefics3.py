@@ -34,7 +34,7 @@ from pie_inference.vision.transformer import (
     vision_spec,
     vision_tensors,
 )
-from pie_py.images import ImageRule
+from pie_py.wire.images import ImageRule
 
 TEXT, VISION = "model.text_model.", "model.vision_model."
 CONNECTOR = "model.connector.modality_projection.proj.weight"

@@ -27,7 +27,7 @@ from pie_inference.vision.transformer import (
     vision_spec,
     vision_tensors,
 )
-from pie_py.images import ImageRule
+from pie_py.wire.images import ImageRule
 
 TEXT, VISION, PROJECTOR = "language_model.", "vision_tower.", "multi_modal_projector."
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from PIL import Image
 
-from pie_py.images import ImageRule
+from pie_py.wire.images import ImageRule
 
 
 class ImageEncoder(ABC):

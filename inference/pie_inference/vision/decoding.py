@@ -7,7 +7,7 @@ import warnings
 
 from PIL import Image, ImageOps
 
-from pie_py.images import FORMATS, ImageSize, upright_size
+from pie_py.wire.images import FORMATS, ImageSize, upright_size
 
 
 class BadImage(Exception):

@@ -13,7 +13,7 @@ from PIL import Image
 from pie_inference.errors import LoadError
 from pie_inference.models.fields import Fields
 from pie_inference.vision.preprocessing import Normalization, normalization, resampling
-from pie_py.images import MAX_LONGEST, ImageSize, tiling
+from pie_py.wire.images import MAX_LONGEST, ImageSize, tiling
 
 
 @dataclass(frozen=True, slots=True)

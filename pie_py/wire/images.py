@@ -1,4 +1,4 @@
-"""What an image file says of itself, read from its header only."""
+"""What an image file says of itself, and how many embeds it takes: control and worker must agree on it."""
 
 from __future__ import annotations
 
