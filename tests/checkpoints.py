@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -104,6 +105,22 @@ def make_checkpoint(
     options = {"max_shard_size": size // shards + 1} if shards > 1 else {}
     model.save_pretrained(folder, **options)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -> Path:
+    """Writes a random LoRA adapter of a checkpoint into a folder, as PEFT does, and returns the folder.
+
+    Its weights are large, so that it changes what the model says.
+    """
+    torch.manual_seed(seed)
+    base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    adapted = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, **config))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0.0, 0.3)
+    adapted.save_pretrained(folder)
     return folder
 
 

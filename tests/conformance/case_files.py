@@ -14,7 +14,7 @@ _STEP = re.compile(
     r"(?:(?P<actor>[a-z]+): )?"
     r"(?:repeat (?P<times>\d+) )?"
     r"(?:(?P<name>[a-z_]\w*) = )?"
-    r"(?P<function>(?:client\.)?[a-z][a-z0-9-]*)\((?P<arguments>.*)\)"
+    r"(?P<function>(?:client\.)?[a-z][a-z0-9-]*)\((?P<arguments>.*?)\)"
     r"(?: ! (?P<error>[a-z-]+)| == (?P<equal>.+))?"
 )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from checkpoints import make_llama
+from checkpoints import make_adapter, make_llama
 from llava_checkpoints import make_llava
 from PIL import Image
 from reference import probabilities
@@ -55,13 +55,20 @@ def start(folder: Path) -> Iterator[Place]:
     Takes a folder for their checkpoints.
     """
     text, vision = make_llama(folder / "text"), make_llava(folder / "vision", "clip-llama")
+    tilted = make_adapter(text, folder / "tilted", target_modules="all-linear")
     pools = {"page_size": 16, "kv_pages": 64, "host_pages": 16, "embeds": 512}
     with _site() as site, tempfile.TemporaryDirectory(prefix="pie-") as data:
         host = f"127.0.0.1:{site.server_address[1]}"
         with Server(
             Path(data),
             models=[
-                {"source": str(text), "name": "test", **pools, "max_batch_tokens": 128},
+                {
+                    "source": str(text),
+                    "name": "test",
+                    "max_batch_tokens": 128,
+                    "adapters": {"tilted": str(tilted)},
+                    **pools,
+                },
                 {"source": str(vision), "name": "vision", **pools},
             ],
             limits=LIMITS,
@@ -75,7 +82,7 @@ def start(folder: Path) -> Iterator[Place]:
                 {
                     "site": f"http://{host}",
                     "picture": _picture(40, 30),
-                    "huge_picture": _picture(1200, 1000),
+                    "huge_picture": _picture(1200, 1000, plain=True),
                     "tokens": list(range(5, 25)),
                 },
                 {"reference": lambda *given: _reference(text, *given)},
@@ -97,8 +104,10 @@ def _reference(folder: Path, *given: Any) -> list[list[Any]]:
     return [list(range(len(shares))), shares.tolist()]
 
 
-def _picture(width: int, height: int) -> bytes:
+def _picture(width: int, height: int, *, plain: bool = False) -> bytes:
     pixels = np.random.default_rng(0).integers(0, 255, (height // 10, width // 10, 3), np.uint8)
+    if plain:  # a small file
+        pixels[:] = 7
     file = io.BytesIO()
     Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST).save(file, "PNG")
     return file.getvalue()
@@ -120,7 +129,7 @@ class _Site(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self._answer(self.command.encode() + b" " + body)
 
-    do_PUT = do_POST
+    do_PUT = do_POST  # noqa: N815 - the library's names
 
     def _answer(self, body: bytes) -> None:
         self.send_response(200 if self.path != "/missing" else 404)

@@ -12,6 +12,7 @@ from typing import Any
 from case_files import CaseError
 
 TOLERANCE = 1e-4  # of probabilities, computed in fp32
+SHORT = 256  # items of an argument that are written out though all are the same
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -88,6 +89,8 @@ def evaluate(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, A
             return known(node.left) - known(node.right)
         case ast.BinOp(op=ast.Mult()):
             return known(node.left) * known(node.right)
+        case ast.BinOp(op=ast.FloorDiv()):
+            return known(node.left) // known(node.right)
         case ast.BinOp(op=ast.Pow()):
             return known(node.left) ** known(node.right)
         case ast.Subscript():
@@ -133,6 +136,8 @@ def argument(value: Any) -> Any:
     match value:
         case Reference():
             return value.json()
+        case str() | bytes() | list() if len(value) > SHORT and len(set(value)) == 1:
+            return {"repeat": argument(value[:1]), "times": len(value)}
         case bytes():
             return {"bytes": list(value)}
         case tuple():

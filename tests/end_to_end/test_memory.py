@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import reference
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from checkpoints import make_adapter
+from peft import PeftModel
 from rust_components import rust_component
 from servers import Server
 from transformers import AutoModelForCausalLM
@@ -26,18 +27,6 @@ pytestmark = pytest.mark.slow
 LANGUAGES = ("python", "rust")
 KV_PAGES, HOST_PAGES = 64, 24
 PROMPT = random.Random(4).choices(range(3, 300), k=41)
-
-
-def make_adapter(checkpoint: Path, folder: Path, seed: int, **config: Any) -> Path:
-    torch.manual_seed(seed)
-    base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    adapted = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, **config))
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
-                parameter.normal_(0.0, 0.3)
-    adapted.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,8 @@ def resolve(argument, outcomes):
         return argument
     if "bytes" in argument:
         return bytes(argument["bytes"])
+    if "repeat" in argument:
+        return resolve(argument["repeat"], outcomes) * argument["times"]
     if "tuple" in argument:
         return tuple(resolve(item, outcomes) for item in argument["tuple"])
     outcome = outcomes[argument["of"]]

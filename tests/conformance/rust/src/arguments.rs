@@ -14,6 +14,17 @@ pub fn resolve(argument: &Value, outcomes: &[Result<Value>]) -> Result<Value> {
             return resolve(items, outcomes);
         }
     }
+    if let Some(item) = argument.get("repeat") {
+        let times = argument.get("times").and_then(Value::as_u32).unwrap_or(0) as usize;
+        return Ok(match resolve(item, outcomes)? {
+            Value::Text(text) => Value::Text(text.repeat(times)),
+            Value::List(items) => {
+                let count = items.len() * times;
+                Value::List(items.into_iter().cycle().take(count).collect())
+            }
+            other => other,
+        });
+    }
     let (Some(of), Some(path), Some(add)) =
         (argument.get("of"), argument.get("at"), argument.get("add"))
     else {

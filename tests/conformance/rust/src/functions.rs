@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use inferlet::json::Value;
 use inferlet::runtime::LogLevel;
-use inferlet::{allocate, forward, grammar, http, images, mcp, messaging, runtime, sample};
-use inferlet::{session, store, text, Error, Result};
+use inferlet::{adapter, allocate, forward, grammar, http, images, introspect, mcp, messaging};
+use inferlet::{offload, runtime, sample, session, store, text, Detail, Error, Result};
 
 use crate::arguments::Arguments;
 use crate::results::Reply;
@@ -89,6 +89,14 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "pool-stats" => allocate::pool_stats(a.u32(0)?).reply(),
 
         "forward" => forward::forward(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?).reply(),
+        "available-adapters" => adapter::available_adapters(a.text(0)?).reply(),
+        "forward-with-adapter" => adapter::forward_with_adapter(a.u32(0)?, a.text(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?, &a.u32s(6)?).reply(),
+        "forward-with-attention" => introspect::forward_with_attention(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?, a.u32(6)?, detail(a.text(7)?)?, a.text(8)?).reply(),
+        "take-attention" => introspect::take_attention(a.u32(0)?).reply(),
+        "swap-out" => offload::swap_out(a.u32(0)?, &a.u32s(1)?).reply(),
+        "swap-in" => offload::swap_in(a.u32(0)?, &a.u32s(1)?).reply(),
+        "discard" => offload::discard(a.u32(0)?, &a.u32s(1)?).reply(),
+        "kv-costs" => offload::kv_costs(a.text(0)?).reply(),
         "mask-kvpage" => forward::mask_kvpage(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?).reply(),
 
         "embed-txt" => text::embed_txt(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?).reply(),
@@ -138,6 +146,15 @@ fn level(name: &str) -> Result<LogLevel> {
         "warning" => Ok(LogLevel::Warning),
         "error" => Ok(LogLevel::Error),
         other => Err(Error::other(format!("{other} is no level"))),
+    }
+}
+
+fn detail(name: &str) -> Result<Detail> {
+    match name {
+        "total" => Ok(Detail::Total),
+        "layers" => Ok(Detail::Layers),
+        "heads" => Ok(Detail::Heads),
+        other => Err(Error::other(format!("{other} is no detail"))),
     }
 }
 

@@ -3,7 +3,7 @@
 use inferlet::http::Response;
 use inferlet::json::quote;
 use inferlet::messaging::Subscription;
-use inferlet::{Distribution, HostFuture, Result, Sampled};
+use inferlet::{Attention, Distribution, HostFuture, Result, Sampled};
 
 /// A value that JSON can say.
 pub trait Json {
@@ -96,6 +96,12 @@ impl<A: Json, B: Json> Json for (A, B) {
 impl Json for Distribution {
     fn json(&self) -> String {
         format!("[{},{}]", self.tokens.json(), self.probabilities.json())
+    }
+}
+
+impl Json for Attention {
+    fn json(&self) -> String {
+        format!("[{},{}]", self.rows, self.numbers.json())
     }
 }
 
