@@ -57,7 +57,8 @@ async def ahead(given: dict) -> dict:
     assert raw.kvpage_used(q, spans(pages)) == used
     again = []
     for position in range(kept, kept + wasted):
-        raw.embed_txt(q, [chosen[position - n]], [position, 1], [embed, 1])
+        token = (chosen[position - n] + given["shift"]) % 300
+        raw.embed_txt(q, [token], [position, 1], [embed, 1])
         raw.forward(q, spans(pages), [embed, 1], spans(pages), [embed, 1], [])
         future = raw.get_next_dist(q, embed, 1)
         raw.wait([future])

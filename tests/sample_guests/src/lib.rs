@@ -107,7 +107,7 @@ async fn ahead(given: &Value) -> Result<String> {
     assert_eq!(allocate::kvpage_used(queue, &pages)?, used);
     let mut again = Vec::new();
     for position in kept..kept + wasted {
-        let token = chosen[(position - n) as usize];
+        let token = (chosen[(position - n) as usize] + number(given, "shift")?) % 300;
         text::embed_txt(queue, &[token], &[position, 1], &[embed, 1])?;
         forward::forward(queue, &pages, &[embed, 1], &pages, &[embed, 1], &[])?;
         again.push(text::get_next_dist(queue, embed, 1).await?.max_index());
