@@ -1,7 +1,8 @@
-"""Random JSON schemas and regular expressions whose texts are not too long."""
+"""Random JSON schemas and regular expressions whose texts are not too long; and grammars made to hurt."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import hypothesis.strategies as st
@@ -70,3 +71,28 @@ _atoms = st.sampled_from(
 _pieces = st.tuples(_atoms, st.sampled_from(["", "?", "{2}", "{1,3}", "{0,2}"])).map("".join)
 _branches = st.lists(_pieces, min_size=1, max_size=4).map("".join)
 regexes = st.lists(_branches, min_size=1, max_size=2).map("|".join)
+
+BOMBS = {
+    "repeated repeats": ("regex", "((((a{1,1000}){1,1000}){1,1000}){1,1000}){1,1000}"),
+    "far back": ("regex", "(.*a.{20}|.*b.{21}|.*c.{22}){10}"),
+    "many choices": ("regex", "(a|b|ab|ba)*" + "(a|b){1000}" * 50),
+    "intersections": ("lark", "start: A\nA: /.*a.{15}/ & /.*b.{17}/ & /.*c.{19}/ & ~/.*d.{20}/\n"),
+    "ambiguity": ("lark", "start: e\ne: e e | e e e | A?\nA: /a/\n"),
+    "wide object": (
+        "json-schema",
+        json.dumps(
+            {
+                "allOf": [
+                    {"properties": {f"p{i}_{j}": {"type": "integer"} for j in range(50)}}
+                    for i in range(100)
+                ]
+            }
+        ),
+    ),
+    "long list": (
+        "json-schema",
+        json.dumps({"type": "array", "minItems": 10**9, "items": {"type": "array"}}),
+    ),
+    "nothing but itself": ("json-schema", json.dumps({"allOf": [{"$ref": "#"}]})),
+    "long string": ("json-schema", json.dumps({"type": "string", "minLength": 10**9})),
+}

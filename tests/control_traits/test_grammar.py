@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import trio
 from checkpoints import small_tokenizer
-from grammar_strategies import regexes, schemas
+from grammar_strategies import BOMBS, regexes, schemas
 from hypothesis import HealthCheck, assume, given, settings
 
 from pie_control.errors import ApiError
@@ -385,32 +385,6 @@ def test_an_object_with_many_optional_members_is_no_bomb() -> None:
         assert walk.matcher.accepting
 
     run(test)
-
-
-BOMBS = {
-    "repeated repeats": ("regex", "((((a{1,1000}){1,1000}){1,1000}){1,1000}){1,1000}"),
-    "far back": ("regex", "(.*a.{20}|.*b.{21}|.*c.{22}){10}"),
-    "many choices": ("regex", "(a|b|ab|ba)*" + "(a|b){1000}" * 50),
-    "intersections": ("lark", "start: A\nA: /.*a.{15}/ & /.*b.{17}/ & /.*c.{19}/ & ~/.*d.{20}/\n"),
-    "ambiguity": ("lark", "start: e\ne: e e | e e e | A?\nA: /a/\n"),
-    "wide object": (
-        "json-schema",
-        json.dumps(
-            {
-                "allOf": [
-                    {"properties": {f"p{i}_{j}": {"type": "integer"} for j in range(50)}}
-                    for i in range(100)
-                ]
-            }
-        ),
-    ),
-    "long list": (
-        "json-schema",
-        json.dumps({"type": "array", "minItems": 10**9, "items": {"type": "array"}}),
-    ),
-    "nothing but itself": ("json-schema", json.dumps({"allOf": [{"$ref": "#"}]})),
-    "long string": ("json-schema", json.dumps({"type": "string", "minLength": 10**9})),
-}
 
 
 @pytest.mark.parametrize("name", BOMBS)
