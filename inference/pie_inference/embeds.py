@@ -29,5 +29,11 @@ class EmbedPool:
         self.hidden.index_copy_(0, self._index(embeds), hidden)
         self.positions[embeds] = positions
 
+    def clear(self, embeds: NDArray[np.int32]) -> None:
+        """Writes zeros, at position 0."""
+        if embeds.size:
+            self.positions[embeds] = 0
+            self.hidden.index_fill_(0, self._index(embeds), 0)
+
     def _index(self, embeds: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(embeds.astype(np.int64)).to(self.hidden.device)

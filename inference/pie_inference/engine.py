@@ -20,6 +20,7 @@ from pie_py.wire.plan import (
     AdapterDone,
     Batch,
     BatchResult,
+    Clear,
     CopyKv,
     EmbedImage,
     EmbedSampled,
@@ -101,13 +102,22 @@ def _run(model: ServedModel, batch: Batch) -> BatchResult:
     try:
         result = _handle(model, batch)
     except BadBatch as error:
-        return BatchResult(error=str(error), nanoseconds=time.perf_counter_ns() - start)
+        result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
         log.exception("a batch failed", kind=batch.kind)
-        text = f"{batch.kind}: {type(error).__name__}: {error}"
-        return BatchResult(error=text, nanoseconds=time.perf_counter_ns() - start)
+        result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
+    if result.error is not None:
+        _clear_after(model, batch)
     result.nanoseconds = time.perf_counter_ns() - start
     return result
+
+
+def _clear_after(model: ServedModel, batch: Batch) -> None:
+    """What a failed batch was to write must not show what somebody else left there."""
+    try:
+        handlers.clear(model, handlers.written_by(model, batch))
+    except Exception:  # of a batch that named what does not exist, or the device is lost
+        log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
 
 
 def _handle(model: ServedModel, batch: Batch) -> BatchResult:
@@ -133,6 +143,8 @@ def _handle(model: ServedModel, batch: Batch) -> BatchResult:
             return BatchResult(samples=samples, refused=refused)
         case EmbedSampled():
             return BatchResult(refused=handlers.embed_sampled(model, batch))
+        case Clear():
+            handlers.clear(model, batch)
         case SwapOut():
             handlers.swap_out(model, batch)
         case SwapIn():

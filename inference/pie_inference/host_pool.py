@@ -31,10 +31,10 @@ class HostPool:
         layers, _, *token = cache.data.shape
         self._block = cache.page_size * int(np.prod(token))  # numbers a page and layer
         shape = (pages, layers, self._block)
-        on_cpu = cache.data.device.type == "cpu"
+        self._on_cpu = cache.data.device.type == "cpu"
         self._data = (
             zeros(shape, cache.data.dtype, cache.data.device)
-            if on_cpu
+            if self._on_cpu
             else torch.empty(shape, dtype=cache.data.dtype, pin_memory=True)
         )
         # [layers, pages, numbers], a view of the KV pool
@@ -72,6 +72,15 @@ class HostPool:
             for at, host in _runs(hosts[part]):
                 staged[at].copy_(self._data[host], non_blocking=True)
             self._resident.index_copy_(1, self._index(pages[part]), staged.transpose(0, 1))
+
+    def clear(self, hosts: Int32) -> None:
+        """Writes zeros into host pages."""
+        self._masked[hosts] = False
+        self._positions[hosts] = 0
+        if hosts.size and not self._on_cpu:
+            torch.cuda.synchronize(self._cache.data.device)  # copies may be under way
+        for host in hosts.tolist():
+            self._data[host].zero_()
 
     def _slots(self, pages: Int32) -> NDArray[np.int64]:
         """Slots of pages, `[n, page_size]`."""

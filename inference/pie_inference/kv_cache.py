@@ -65,6 +65,14 @@ class KvCache:
         self.clock += 1
         self.written[slots] = self.clock
 
+    def clear(self, slots: NDArray[np.int32]) -> None:
+        """Writes zeros into slots, which are live then, at position 0."""
+        if slots.size:
+            self.stamp(slots)
+            self.masked[slots] = False
+            self.positions[slots] = 0
+            self.data.index_fill_(1, self._index(slots), 0)
+
     def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
         """Copies slots with their positions and masks, as if one after the other."""
         self.stamp(targets)

@@ -179,6 +179,16 @@ class SwapIn:
     pages: Int32  # [n] all different
 
 
+@dataclass(slots=True)
+class Clear:
+    """Writes zeros where a batch that did not run was to write."""
+
+    kind: ClassVar[str] = "clear"
+    slots: Int32  # [s] KV slots
+    embeds: Int32  # [e]
+    hosts: Int32  # [h] host pages
+
+
 Batch: TypeAlias = (
     EmbedText
     | EmbedImage
@@ -192,6 +202,7 @@ Batch: TypeAlias = (
     | EmbedSampled
     | SwapOut
     | SwapIn
+    | Clear
 )
 BATCH_TYPES: dict[str, type[Any]] = {
     t.kind: t
@@ -208,6 +219,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         EmbedSampled,
         SwapOut,
         SwapIn,
+        Clear,
     )
 }
 

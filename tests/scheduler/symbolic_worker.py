@@ -14,6 +14,7 @@ from pie_py.wire.plan import (
     DETAILS,
     Attention,
     BatchResult,
+    Clear,
     CopyKv,
     Distributions,
     EmbedSampled,
@@ -234,6 +235,16 @@ class SymbolicWorker:
                 self.slots[page * size + offset] = Slot(
                     old.value, old.position, bool(mask >> offset & 1)
                 )
+        return BatchResult()
+
+    def clear(self, batch: Clear) -> BatchResult:
+        size = self.facts.page_size
+        for slot in batch.slots.tolist():
+            self.slots[slot] = Slot(0, 0)
+        for embed in batch.embeds.tolist():
+            self.embeds[embed] = (0, 0)
+        for host in batch.hosts.tolist():
+            self.host[host * size : (host + 1) * size] = [Slot(0, 0)] * size
         return BatchResult()
 
     def swap_out(self, batch: SwapOut) -> BatchResult:

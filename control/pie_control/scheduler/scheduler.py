@@ -17,6 +17,7 @@ from pie_control.scheduler.command import (
     NextDistCommand,
     Sync,
 )
+from pie_control.scheduler.leftovers import Leftovers
 from pie_control.scheduler.order import CallOrder
 from pie_control.scheduler.policy import Policy
 from pie_control.scheduler.queue import Account, CommandQueue, Owner
@@ -54,6 +55,7 @@ class Scheduler:
         self._accounts: dict[Owner, Account] = {}
         self._order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
+        self._leftovers = Leftovers(model.page_size)
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
         self._in_flight: dict[int, list[Dispatched]] = {}
@@ -150,6 +152,10 @@ class Scheduler:
         if not batches:
             return None
         self._release_sent()
+        leftovers = self._leftovers.take()
+        if leftovers is not None:
+            batches.insert(0, leftovers)
+            dispatched.insert(0, Dispatched([]))
         plan = Plan(next(self._plan_numbers), self._model, batches)
         self._in_flight[plan.id] = dispatched
         self._plans += 1
@@ -347,6 +353,7 @@ class Scheduler:
                 queue.settle(item)
             else:
                 queue.owner.queued_commands -= 1
+                self._leftovers.add(item)
                 fail_dependant(item)
         self._advance(queue)
         self._release(queue.account)
@@ -356,6 +363,7 @@ class Scheduler:
         if self._lost is not None:
             fail(command, self._lost)
         else:
+            self._leftovers.add(command)
             fail_dependant(command)
 
     def _withdraw(self, command: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pie_inference.handlers.clear import clear, written_by
 from pie_inference.handlers.copy_kv import copy_kv
 from pie_inference.handlers.embed_image import embed_image
 from pie_inference.handlers.embed_sampled import embed_sampled
@@ -14,6 +15,7 @@ from pie_inference.handlers.samplers import feed_sampler, set_sampler
 from pie_inference.handlers.swap import swap_in, swap_out
 
 __all__ = [
+    "clear",
     "copy_kv",
     "embed_image",
     "embed_sampled",
@@ -26,4 +28,5 @@ __all__ = [
     "set_sampler",
     "swap_in",
     "swap_out",
+    "written_by",
 ]

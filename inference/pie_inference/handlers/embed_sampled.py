@@ -12,7 +12,10 @@ UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
 
 
 def embed_sampled(model: ServedModel, batch: EmbedSampled) -> dict[int, str]:
-    """Writes embeddings of the samplers' last tokens; tells the rows whose sampler has none."""
+    """Writes embeddings of the samplers' last tokens; tells the rows whose sampler has none.
+
+    Those get zeros: the sampler's slot may hold a token of somebody else's.
+    """
     require_lengths("embed_sampled", batch.samplers, batch.positions, batch.embeds)
     require_below("embed_sampled: sampler", batch.samplers, model.samplers.size)
     require_below("embed_sampled: position", batch.positions, model.network.shape.max_position)
@@ -20,4 +23,5 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> dict[int, str]:
     tokens = model.samplers.tokens[model.index(batch.samplers)]
     model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
     missing = np.flatnonzero(~model.samplers.known[batch.samplers])
+    model.embeds.clear(batch.embeds[missing])
     return dict.fromkeys(missing.tolist(), UNKNOWN)

@@ -1,0 +1,59 @@
+"""What dropped commands should have written, to be cleared before anybody reads it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pie_control.scheduler.command import (
+    Command,
+    CopyKvCommand,
+    EmbedImageCommand,
+    EmbedSampledCommand,
+    EmbedTextCommand,
+    ForwardCommand,
+    SwapInCommand,
+    SwapOutCommand,
+)
+from pie_py.wire.plan import Clear
+
+
+class Leftovers:
+    """Slots, embeds and host pages that hold what their last owner left.
+
+    Control counts them as filled since the command that was to fill them was queued. That command will
+    never run: another one before it failed.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._slots: set[int] = set()
+        self._embeds: set[int] = set()
+        self._hosts: set[int] = set()
+
+    def add(self, command: Command) -> None:
+        """Notes a command that is dropped."""
+        match command:
+            case ForwardCommand():
+                self._slots.update(command.output_slots or ())
+                self._embeds.update(command.outputs)
+            case EmbedTextCommand() | EmbedImageCommand():
+                self._embeds.update(command.embeds)
+            case EmbedSampledCommand():
+                self._embeds.add(command.embed)
+            case CopyKvCommand():
+                self._slots.update(command.targets.tolist())
+            case SwapInCommand():
+                for page in command.pages.tolist():
+                    self._slots.update(range(page * self._page_size, (page + 1) * self._page_size))
+            case SwapOutCommand():
+                self._hosts.update(command.hosts.tolist())
+
+    def take(self) -> Clear | None:
+        """The batch that clears them, which goes before all that is sent from now on."""
+        if not (self._slots or self._embeds or self._hosts):
+            return None
+        parts = self._slots, self._embeds, self._hosts
+        batch = Clear(*(np.array(sorted(part), np.int32) for part in parts))
+        for part in parts:
+            part.clear()
+        return batch

@@ -1,0 +1,135 @@
+"""Commands that are dropped after a failure leave nothing of an earlier owner to be read.
+
+Control counts slots and embeds as filled when a command is queued. If it then never runs, what lies
+there is what the last owner left.
+"""
+
+from __future__ import annotations
+
+import pytest
+from scheduler_fixtures import Guest, Server, refused
+from symbolic_worker import Slot
+
+from pie_control.api import allocate, runtime
+
+SECRET = 123456789
+
+
+@pytest.fixture
+def server() -> Server:
+    """A server all of whose slots, host slots and embeds have had an owner."""
+    server = Server(kv_pages=8, host_pages=4, embeds=20)
+    worker = server.worker
+    worker.slots = [Slot(SECRET)] * len(worker.slots)
+    worker.host = [Slot(SECRET)] * len(worker.host)
+    worker.embeds = [(SECRET, 0)] * len(worker.embeds)
+    return server
+
+
+def failing(server: Server, guest: Guest) -> None:
+    """A command of the guest is at the worker, and will have failed."""
+    server.worker.fail_kinds = {"mask_kv"}
+    guest.mask(guest.pages(1), 0)
+    assert server.send()
+
+
+def recover(server: Server, guest: Guest) -> None:
+    """The guest learns of it, and begins anew."""
+    mark = guest.sync()
+    server.deliver()
+    server.drain()
+    with refused("internal"):
+        runtime.take(guest.instance, mark)
+    server.worker.fail_kinds = set()
+
+
+def slots(server: Server, guest: Guest, pages: list[int], count: int) -> set[int]:
+    """Values of the first slots of pages."""
+    size = server.facts.page_size
+    found = guest.instance.spaces["symbolic"].pages.find(pages, 9).tolist()
+    return {s.value for page in found for s in server.worker.slots[page * size :][:count]}
+
+
+def embedded(server: Server, guest: Guest, embeds: list[int]) -> set[int]:
+    """Values of embeds."""
+    found = guest.instance.spaces["symbolic"].embeds.find(embeds, 9).tolist()
+    return {server.worker.embeds[row][0] for row in found}
+
+
+def test_a_dropped_forward_and_its_inputs(server: Server) -> None:
+    guest = Guest(server)
+    page, embeds, outs = guest.pages(1), guest.embeds(2), guest.embeds(2)
+    failing(server, guest)
+    guest.embed([1, 2], 0, embeds)
+    guest.forward([], embeds, page, outs)
+    recover(server, guest)
+    future = guest.dist(outs[0])
+    server.drain()
+    guest.take(future)
+    assert slots(server, guest, page, 2) == {0}
+    assert embedded(server, guest, [*embeds, *outs]) == {0}
+
+
+def test_another_queue_that_waited_for_what_was_dropped(server: Server) -> None:
+    guest = Guest(server)
+    second = Guest(server, guest.instance)
+    embed, out = guest.embeds(1), guest.embeds(1)
+    failing(server, guest)
+    guest.embed([1], 0, embed)
+    second.forward([], embed, [], out)
+    recover(server, guest)
+    assert embedded(server, guest, embed) == {0}
+    assert SECRET not in embedded(server, guest, out)
+
+
+def test_what_is_refused_while_the_queue_has_failed(server: Server) -> None:
+    guest = Guest(server)
+    embed = guest.embeds(1)
+    failing(server, guest)
+    server.deliver()
+    guest.embed([1], 0, embed)
+    mark = guest.sync()
+    server.drain()
+    with refused("internal|failed-dependency"):
+        runtime.take(guest.instance, mark)
+    guest.dist(embed[0])
+    server.drain()
+    assert embedded(server, guest, embed) == {0}
+
+
+def test_dropped_copies_and_swaps(server: Server) -> None:
+    guest = Guest(server)
+    page, other = guest.filled(3), guest.pages(1)
+    server.drain()
+    failing(server, guest)
+    guest.copy(page[0], 0, other[0], 0, 2)
+    guest.swap_out(page)
+    recover(server, guest)
+    guest.swap_in(page)
+    server.drain()
+    assert slots(server, guest, other, 2) == {0}
+    assert SECRET not in slots(server, guest, page, 3)
+    server.drain()
+    failing(server, guest)
+    guest.swap_out(other)
+    guest.swap_in(other)
+    recover(server, guest)
+    guest.mask(other, 0)
+    server.drain()
+    assert SECRET not in slots(server, guest, other, 8)
+
+
+def test_others_are_not_touched(server: Server) -> None:
+    guest, other = Guest(server), Guest(server)
+    embeds, theirs = guest.embeds(2), other.embeds(2)
+    failing(server, guest)
+    guest.embed([1, 2], 0, embeds)
+    allocate.dealloc_emb(guest.instance, guest.queue, embeds)
+    server.deliver()  # drops the command, so the embeds are free
+    more = other.embeds(2)
+    other.embed([7, 8], 0, more)
+    other.embed([7, 8], 0, theirs)
+    future, again = other.dist(more[0]), other.dist(theirs[0])
+    server.drain()
+    assert other.take(future) == other.take(again)
+    assert server.scheduler.stats()["plans_in_flight"] == 0
