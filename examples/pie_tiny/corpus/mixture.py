@@ -34,15 +34,15 @@ GENERATORS: Mapping[str, Generator] = {
 SHARES: Mapping[str, float] = {
     "copying": 0.03,
     "facts": 0.09,
-    "story": 0.05,
+    "story": 0.04,
     "qa": 0.07,
-    "arithmetic": 0.16,
-    "strings": 0.07,
-    "json": 0.10,
-    "react": 0.06,
-    "sequential": 0.08,
-    "parallel": 0.09,
-    "asynchronous": 0.20,
+    "arithmetic": 0.12,
+    "strings": 0.08,
+    "json": 0.11,
+    "react": 0.04,
+    "sequential": 0.09,
+    "parallel": 0.11,
+    "asynchronous": 0.22,
 }
 """Of samples, not of tokens: calls are the longest, so that they are more than half of the text."""
 
