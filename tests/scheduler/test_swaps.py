@@ -200,6 +200,7 @@ def test_moving_what_is_there_already_and_wrong_lists() -> None:
     guest.discard([pages[0], 1])
     guest.discard([pages[0], 1])
     assert guest.used(pages) == [0, 8]
+    assert guest.used([pages[0], 1, pages[0], 2]) == [0, 0, 8]
     allocate.dealloc_kvpage(guest.instance, guest.queue, pages)
     server.drain()
     assert server.service.host_pages.free == 1

@@ -32,7 +32,7 @@ def swap_out(queue: CommandQueue, spans: list[int]) -> None:
     """
     space = queue.space
     pool, host = space.page_pool, space.host
-    entries = space.pages.find_entries(spans, pool.size + host.pool.size)
+    entries = space.pages.find_apart(spans, pool.size + host.pool.size)
     at = np.flatnonzero(entries >= 0)
     pages = entries[at]
     if pool.shared(pages).any():
@@ -72,7 +72,7 @@ def swap_in(queue: CommandQueue, spans: list[int], reclaim: Callable[[int], bool
     """
     space = queue.space
     pool, host = space.page_pool, space.host.pool
-    entries = space.pages.find_entries(spans, pool.size + host.size)
+    entries = space.pages.find_apart(spans, pool.size + host.size)
     at = np.flatnonzero(entries < 0)
     if not len(at):
         return
@@ -99,7 +99,7 @@ def discard(queue: CommandQueue, spans: list[int]) -> None:
         ApiError: `invalid-handle`; nothing has changed then.
     """
     space = queue.space
-    entries = space.pages.find_entries(spans, space.page_pool.size + space.host.pool.size)
+    entries = space.pages.find_apart(spans, space.page_pool.size + space.host.pool.size)
     space.pages.replace(spans, np.full(len(entries), EMPTY, np.int32))
     space.release_later(entries, queue.defer)
 

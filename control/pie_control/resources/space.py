@@ -81,25 +81,24 @@ class Addresses:
         Raises:
             ApiError: `invalid-handle`, or `invalid-argument` if there are more than `most`.
         """
-        if len(spans) == 2:
-            first, count = spans
-            if count > most:
-                raise self._too_many(count, most)
-            return self._range(first, count).copy()
         return self._gather(spans, most, self._range)
 
     def find_entries(self, spans: list[int], most: int) -> Int32:
-        """As `find`, but of addresses that may be away: those have negative entries.
+        """As `find`, but of addresses that may be away: those have negative entries."""
+        return self._gather(spans, most, self._entries)
+
+    def find_apart(self, spans: list[int], most: int) -> Int32:
+        """As `find_entries`, but no address may be in the list twice.
 
         Raises:
-            ApiError: as `find`, and `invalid-handle` for an address that is in the list twice.
+            ApiError: `invalid-handle`, `invalid-argument`.
         """
         entries = self._gather(spans, most, self._entries)
         self._check_apart(spans)
         return entries
 
     def replace(self, spans: list[int], entries: Int32) -> None:
-        """Sets what is behind addresses that `find_entries` has found."""
+        """Sets what is behind addresses that `find_apart` has found."""
         at = 0
         for first, count in zip(spans[::2], spans[1::2], strict=True):
             part = self._entries(first, count)
@@ -109,6 +108,11 @@ class Addresses:
             at += count
 
     def _gather(self, spans: list[int], most: int, find: Callable[[int, int], Int32]) -> Int32:
+        if len(spans) == 2:
+            first, count = spans
+            if count > most:
+                raise self._too_many(count, most)
+            return find(first, count).copy()
         if not spans:
             return NOTHING
         if len(spans) % 2:
@@ -151,7 +155,7 @@ class Addresses:
         Raises:
             ApiError: `invalid-handle`; nothing has changed then.
         """
-        entries = self.find_entries(spans, MAX_WINDOW)
+        entries = self.find_apart(spans, MAX_WINDOW)
         for first, count in zip(spans[::2], spans[1::2], strict=True):
             index = first - self._base
             self._table[index : index + count] = _FREED
