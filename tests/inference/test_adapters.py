@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from families import make_family
+from llava_checkpoints import make_llava
 from model_rig import Rig, Step, Stream, assert_close, reference
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
+from transformers import LlavaForConditionalGeneration
 
 from pie_inference.adapters.lora_config import lora_config
 from pie_inference.errors import BadBatch, LoadError
@@ -155,6 +157,28 @@ def test_experts_and_routers_are_adapted(
     )
     assert_close(found[0], wanted(changed, None, TOKENS[:30]))
     assert_close(found[1], wanted(model, None, TOKENS[:30]))
+
+
+def test_the_language_model_of_a_larger_one(tmp_path: Path) -> None:
+    model = make_llava(tmp_path / "llava")
+    adapters = []
+    for name, targets in (("own", r".*language_model.*\.(q_proj|up_proj)"), ("all", "all-linear")):
+        base = LlavaForConditionalGeneration.from_pretrained(model).eval()
+        adapted = get_peft_model(base, LoraConfig(r=2, target_modules=targets))
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for each, parameter in adapted.named_parameters():
+                if "lora_" in each:
+                    parameter.normal_(0.0, 0.2)
+        adapted.save_pretrained(tmp_path / name)
+        adapters.append((tmp_path / name, adapted))
+    (own, adapted), (everything, _) = adapters
+    rig = Rig(model, adapters={"own": str(own)})
+    found = rig.forward(Step(rig.sequence(20), TOKENS[:20], outputs=20, adapter=0))[0]
+    with torch.inference_mode():
+        assert_close(found, adapted(input_ids=torch.tensor([TOKENS[:20]])).logits[0])
+    with pytest.raises(LoadError, match=r"(vision_tower|projector).* cannot be adapted"):
+        rig.model.adapters.load(1, everything)
 
 
 def test_bfloat16_and_float16_files(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
