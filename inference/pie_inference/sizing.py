@@ -16,6 +16,7 @@ from pie_py.config import ModelConfig
 CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
 CUDA_SHARE = 0.85  # the rest is for activations
 HOST_SHARE = 0.1  # of the free host memory, for swapped pages
+MAX_AUTO_HOST = 8 << 30  # bytes; pinning a gigabyte takes a good part of a second
 MAX_AUTO_PAGES = 1 << 17  # more is bookkeeping without use, unless it is asked for
 MAX_AUTO_EMBEDS = 1 << 16
 EMBED_SHARE = 1 / 16  # of the pools' memory
@@ -124,7 +125,7 @@ def host_pages(
     elif config.host_memory is not None:
         pages = config.host_memory // page
     else:
-        share = int(memory.free * HOST_SHARE / memory.models)
+        share = min(MAX_AUTO_HOST, int(memory.free * HOST_SHARE / memory.models))
         pages = max(0, min(kv_pages, min(share, free) // page))
     if pages * page > free:
         raise LoadError(
