@@ -89,7 +89,7 @@ def _rate(model: ServedModel, most: int, swap: Callable[[int], None]) -> dict[st
     """The fixed part and the rate of moving pages, from the times of one page and of many."""
     size = model.host.page_bytes
     one, many = _fastest(model, lambda: swap(1)), _fastest(model, lambda: swap(most))
-    if many <= one:  # too few to tell
+    if most == 1 or many <= one:  # too few to tell
         return {"seconds": 0.0, "bytes_per_second": most * size / many}
     rate = (most - 1) * size / (many - one)
     return {"seconds": max(0.0, one - size / rate), "bytes_per_second": rate}

@@ -124,6 +124,17 @@ def test_costs_are_measured(folder: Path, host_pages: int) -> None:
         assert all(s > 0 for s in series)
 
 
+@pytest.mark.parametrize(("times", "pages"), [((2.0, 3.0), 1), ((3.0, 2.0), 5), ((2.0, 2.0), 5)])
+def test_rates_of_noisy_times(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, times: tuple[float, float], pages: int
+) -> None:
+    model = Rig(folder, pages=4).model
+    told = iter(times)
+    monkeypatch.setattr(costs, "_fastest", lambda model, run: next(told))
+    found = costs._rate(model, pages, lambda n: None)
+    assert found == {"seconds": 0.0, "bytes_per_second": pages * model.host.page_bytes / times[1]}
+
+
 def test_little_time_is_little_measuring(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "SECONDS", 0.0)
     found = measure(Rig(folder, pages=4).model)
