@@ -43,7 +43,7 @@ class Lane:
     pages: dict[int, Page] = field(default_factory=dict)  # by address
     embeds: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     samplers: dict[int, list[Any]] = field(default_factory=dict)  # by handle: sampler, step, top
-    expected: dict[int, list[int]] = field(default_factory=dict)  # tokens by future
+    expected: dict[int, Any] = field(default_factory=dict)  # distributions by future
     samples: dict[int, tuple[int, list[int]]] = field(
         default_factory=dict
     )  # token and top by future
@@ -87,14 +87,62 @@ def outcome(call: Any, *args: Any) -> tuple[Any, str | None]:
         return None, error.code
 
 
+class Symbols:
+    """Values of the symbolic worker: hashes of all that went into them."""
+
+    ways = ("plain", "plain", "x", "y", "observe")  # of a forward
+
+    def token(self, token: int | None) -> Any:
+        """What embedding a token gives."""
+        return hash(("t", token))
+
+    def forward(
+        self, inputs: list[tuple[Any, int]], columns: list[Slot], mask: list[int], adapter: str
+    ) -> list[Any]:
+        """What becomes of the inputs, given the slots of the input pages."""
+        hidden = run_forward(inputs, columns, mask)
+        return adapted(hidden, {"x": 0, "y": 1}.get(adapter, -1))
+
+    def attention(
+        self,
+        inputs: list[tuple[Any, int]],
+        columns: list[Slot],
+        mask: list[int],
+        observed: int,
+        detail: str,
+    ) -> tuple[int, list[float]]:
+        """Rows and numbers of a forward that observes."""
+        rows = {"total": 1, "layers": 2, "heads": 6}[detail]
+        return rows, attention(len(columns) + len(inputs), observed, rows)
+
+    def distribution(self, value: Any, k: int, vocab: int) -> Any:
+        """What is expected after a value."""
+        return distribution(value, k, vocab)
+
+    def check_distribution(self, wanted: Any, tokens: list[int], shares: list[float]) -> None:
+        """Looks at a distribution."""
+        assert tokens == wanted
+        assert len(shares) == len(wanted)
+
+    def check_attention(self, wanted: tuple[int, list[float]], rows: int, found: Any) -> None:
+        """Looks at notes of attention."""
+        assert (rows, found.tolist()) == wanted
+
+
 class Programs(RuleBasedStateMachine):
+    values: Any = Symbols()
+
+    def make_server(self, policy: str, **facts: int) -> Server:
+        """A server whose worker has the values."""
+        return Server(policy, **facts)
+
     @initialize(
         policy=st.sampled_from(["adaptive", "adaptive", "eager", "k-only", "t-only"]),
         tokens=st.sampled_from([6, 24, 1000]),
         commands=st.sampled_from([1, 3, 100]),
     )
     def start(self, policy: str, tokens: int, commands: int) -> None:
-        self.server = Server(policy, max_batch_tokens=tokens, max_batch_commands=commands)
+        self.server = self.make_server(policy, max_batch_tokens=tokens, max_batch_commands=commands)
         self.lanes: list[Lane] = []
         self.freed: set[Instance] = set()  # instances that have freed something since all ran
         self.exports: dict[tuple[str, str], list[Page]] = {}
@@ -172,7 +220,7 @@ class Programs(RuleBasedStateMachine):
             spans(targets),
         )
         for target, token, position in zip(targets, tokens, positions, strict=True):
-            lane.embeds[target] = (hash(("t", token)), position)
+            lane.embeds[target] = (self.values.token(token), position)
 
     @rule(data=st.data())
     def forward(self, data: st.DataObject) -> None:
@@ -193,18 +241,18 @@ class Programs(RuleBasedStateMachine):
                 mask += runs(data.draw(st.lists(st.booleans(), min_size=width, max_size=width)))
         where = (lane.instance, lane.queue)
         lists = (spans(pages), spans(inputs), spans(receiving), spans(outputs), mask)
-        how = data.draw(st.sampled_from(["plain", "plain", "x", "y", "observe"]))
+        how = data.draw(st.sampled_from(self.values.ways))
+        values = [v for v in (lane.embeds[e] for e in inputs) if v]
         if how == "plain":
             answer, error = outcome(forward.forward, *where, *lists)
         elif how == "observe":
-            detail, rows = data.draw(st.sampled_from([("total", 1), ("layers", 2), ("heads", 6)]))
+            detail = data.draw(st.sampled_from(["total", "layers", "heads"]))
             count = data.draw(st.integers(1, len(inputs)))
             answer, error = outcome(
                 introspect.forward_with_attention, *where, *lists, count, detail, ""
             )
             if error is None:
-                wanted = attention(len(columns) + len(inputs), count, rows)
-                lane.notes[answer] = (rows, wanted)
+                lane.notes[answer] = self.values.attention(values, columns, mask, count, detail)
         else:
             answer, error = outcome(adapter.forward_with_adapter, *where, how, *lists)
         targets: list[Page] = []
@@ -219,14 +267,26 @@ class Programs(RuleBasedStateMachine):
             assert error == "immutable"
             return
         assert error is None
-        values = [lane.embeds[e] for e in inputs]
-        hidden = run_forward([v for v in values if v], columns, mask)
-        hidden = adapted(hidden, {"x": 0, "y": 1}.get(how, -1))
-        pairs = [(h, v[1]) for h, v in zip(hidden, values, strict=True) if v]
+        hidden = self.values.forward(values, columns, mask, how if how in ("x", "y") else "")
+        pairs = [(h, v[1]) for h, v in zip(hidden, values, strict=True)]
         for kept, pair in zip(targets, pairs, strict=False):
             kept.slots.append(Slot(*pair))
         for embed, pair in zip(outputs, pairs[len(pairs) - len(outputs) :], strict=True):
             lane.embeds[embed] = pair
+
+    @rule(data=st.data(), times=st.integers(1, 3))
+    def work(self, data: st.DataObject, times: int) -> None:
+        """What programs do most, so that there is something in the pages."""
+        for _ in range(times):
+            self.embed(data)
+            self.forward(data)
+            self.forward(data)
+            self.dist(data, 1200)
+
+    @rule(data=st.data(), times=st.integers(2, 4))
+    def work_more(self, data: st.DataObject, times: int) -> None:
+        """Again: rules are left out at random, and all are drawn as often."""
+        self.work(data, times)
 
     @rule(data=st.data(), start=st.integers(0, 9), to=st.integers(0, 9))
     def copy(self, data: st.DataObject, start: int, to: int) -> None:
@@ -289,7 +349,7 @@ class Programs(RuleBasedStateMachine):
         value = lane.embeds[embed]
         assert value is not None
         vocab = self.server.facts.vocab_size
-        lane.expected[future] = distribution(value[0], min(k, vocab), vocab)
+        lane.expected[future] = self.values.distribution(value[0], min(k, vocab), vocab)
 
     @rule(data=st.data(), used=st.lists(st.integers(0, PAGE), min_size=3, max_size=3))
     def truncate(self, data: st.DataObject, used: list[int]) -> None:
@@ -479,7 +539,7 @@ class Programs(RuleBasedStateMachine):
         _, error = outcome(sample.embed_sampled, lane.instance, lane.queue, handle, position, embed)
         assert error == (None if step else "invalid-argument")
         if error is None:
-            lane.embeds[embed] = (hash(("t", sampler.last)), position)
+            lane.embeds[embed] = (self.values.token(sampler.last), position)
 
     @rule(data=st.data())
     def cancel_sample(self, data: st.DataObject) -> None:
@@ -588,17 +648,14 @@ class Programs(RuleBasedStateMachine):
         for lane in self.lanes:
             for future, expected in lane.expected.items():
                 tokens, probabilities = text.take_dist(lane.instance, future)
-                assert tokens.tolist() == expected
-                assert len(probabilities) == len(expected)
+                self.values.check_distribution(expected, tokens.tolist(), probabilities.tolist())
             lane.expected.clear()
             for future, (token, top) in lane.samples.items():
-                found, _, top_tokens, top_logprobs = sample.take_sample(lane.instance, future)
-                assert (found, top_tokens.tolist()) == (token, top)
-                assert len(top_logprobs) == len(top)
+                self.check_sample(token, top, *sample.take_sample(lane.instance, future))
             lane.samples.clear()
             for future, note in lane.notes.items():
                 rows, numbers = introspect.take_attention(lane.instance, future)
-                assert (rows, numbers.tolist()) == note
+                self.values.check_attention(note, rows, numbers)
             lane.notes.clear()
             for mark in lane.marks:
                 runtime.take(lane.instance, mark)
@@ -623,6 +680,13 @@ class Programs(RuleBasedStateMachine):
             assert commands <= facts.max_batch_commands
             assert kind not in ("embed_text", "forward") or rows <= facts.max_batch_tokens
         self.server.worker.sizes.clear()
+
+    def check_sample(
+        self, token: Any, top: Any, found: int, _: float, tops: Any, logs: Any
+    ) -> None:
+        """Looks at a sampled token."""
+        assert (found, tops.tolist()) == (token, top)
+        assert len(logs) == len(top)
 
     @invariant()
     def fill_counts_agree(self) -> None:
