@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
+from torch.nn import Module
 from transformers import LlamaForCausalLM
 
 from examples.pie_tiny.call_episodes import Calls
@@ -132,7 +133,8 @@ def main(
     started = time.monotonic()
     torch.set_num_threads(threads)
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-    model.to(torch.device(device)).eval()  # type: ignore[arg-type]
+    Module.to(model, torch.device(device))
+    Module.eval(model)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     splits = dict(list(SPLITS.items())[:1]) if quick else SPLITS
     columns, wrong = {}, {}

@@ -23,6 +23,7 @@ import click
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
+from torch.nn import Module
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
@@ -83,9 +84,8 @@ class Trainer:
         if not (folder / "tokenizer.json").exists():
             save_tokenizer(train_tokenizer(SEED), folder)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.model: LlamaForCausalLM = build(name, self.tokenizer.get_vocab_size(), seed=1).to(
-            device
-        )
+        self.model: LlamaForCausalLM = build(name, self.tokenizer.get_vocab_size(), seed=1)
+        Module.to(self.model, device)
         self.body: Any = (
             torch.compile(self.model.model, dynamic=True) if compiled else self.model.model
         )
@@ -172,7 +172,7 @@ class Trainer:
             hidden = self.body(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
             logits = self.model.lm_head(hidden[learned])
         loss = cross_entropy(logits.float(), targets[learned])
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
