@@ -1,0 +1,51 @@
+"""Arguments as the generated bindings take them.
+
+A value that the bindings can't convert ends the instance, so each is looked at before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from operator import index
+
+
+def as_integer(value: int, lowest: int, end: int) -> int:
+    value = index(value)
+    if not lowest <= value < end:
+        raise ValueError(f"{value} is not within {lowest} to {end - 1}")
+    return value
+
+
+def as_u32(value: int) -> int:
+    return as_integer(value, 0, 2**32)
+
+
+def as_u32s(values: Iterable[int]) -> list[int]:
+    if isinstance(values, str | bytes):
+        raise TypeError(f"a list of integers is wanted, not {type(values).__name__}")
+    return array("I", values).tolist()
+
+
+def as_text(value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text is wanted, not {type(value).__name__}")
+    if not value.isascii():
+        value.encode()  # raises for a lone surrogate
+    return value
+
+
+def as_texts(values: Iterable[str]) -> list[str]:
+    return [as_text(value) for value in values]
+
+
+def as_bytes(value: bytes) -> bytes:
+    return bytes(memoryview(value))
+
+
+def as_headers(values: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(as_text(first), as_text(second)) for first, second in values]
+
+
+def as_pairs(values: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    return [(as_text(key), as_bytes(value)) for key, value in values]
