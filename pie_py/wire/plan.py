@@ -181,12 +181,13 @@ class SwapIn:
 
 @dataclass(slots=True)
 class Clear:
-    """Writes zeros where a batch that did not run was to write."""
+    """Writes zeros where a batch that did not run was to write; forgets tokens."""
 
     kind: ClassVar[str] = "clear"
     slots: Int32  # [s] KV slots
     embeds: Int32  # [e]
     hosts: Int32  # [h] host pages
+    samplers: Int32 = field(default_factory=_nothing)  # [q] whose last token is to be forgotten
 
 
 Batch: TypeAlias = (

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import EmbedSampled, EmbedText, FeedSampler, Sample, Samples, SetSampler
+from pie_py.wire.plan import (
+    Clear,
+    EmbedSampled,
+    EmbedText,
+    FeedSampler,
+    Sample,
+    Samples,
+    SetSampler,
+)
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 
@@ -271,6 +279,18 @@ def test_embed_sampled_is_embed_text_of_what_was_chosen(rig: Rig) -> None:
     hidden = rig.model.embeds.hidden
     torch.testing.assert_close(hidden[30:32], hidden[40:42], rtol=0, atol=0)
     assert rig.model.embeds.positions[30:32].tolist() == [11, 12]
+
+
+def test_a_forgotten_token_is_not_embedded(rig: Rig) -> None:
+    put(rig, 0, **GREEDY)
+    put(rig, 1, **GREEDY)
+    draw(rig, [0, 1], [0, 1])
+    none = ints([])
+    with torch.inference_mode():
+        handlers.clear(rig.model, Clear(none, none, none, ints([1])))
+        sampled = EmbedSampled(ints([0, 1]), ints([0, 0]), ints([9, 10]))
+        assert list(handlers.embed_sampled(rig.model, sampled)) == [1]
+    assert not rig.model.embeds.hidden[10].any()
 
 
 def test_logits_that_are_no_numbers_do_no_harm(rig: Rig) -> None:

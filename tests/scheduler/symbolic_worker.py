@@ -245,6 +245,8 @@ class SymbolicWorker:
             self.embeds[embed] = (0, 0)
         for host in batch.hosts.tolist():
             self.host[host * size : (host + 1) * size] = [Slot(0, 0)] * size
+        for sampler in batch.samplers.tolist():
+            self.samplers[sampler].last = None
         return BatchResult()
 
     def swap_out(self, batch: SwapOut) -> BatchResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import Slot
+from symbolic_worker import Sampler, Slot
 
 from pie_control.api import allocate, runtime
 
@@ -133,3 +133,55 @@ def test_others_are_not_touched(server: Server) -> None:
     server.drain()
     assert other.take(future) == other.take(again)
     assert server.scheduler.stats()["plans_in_flight"] == 0
+
+
+def test_samplers_that_were_to_be_made_are_made(server: Server) -> None:
+    """Nobody samples with the parameters, or embeds the token, of a slot's last owner."""
+    for slot in range(server.facts.samplers):
+        server.worker.samplers[slot] = Sampler(("another's",), True, ((SECRET, True),), SECRET % 7)
+    guest, other = Guest(server), Guest(server)
+    embed, out = guest.embeds(1), guest.embeds(1)
+    theirs = other.embeds(1)
+    for maker in (guest, other):
+        maker.embed([1], 0, embed if maker is guest else theirs)
+    server.drain()
+    failing(server, guest)
+    sampler = guest.sampler('{"seed": 1}')  # dropped
+    guest.sample(embed[0], sampler)
+    server.deliver()
+    late = guest.sampler('{"seed": 2}')  # refused at once
+    guest.sample(embed[0], late)
+    guest.sync()
+    server.drain()
+    server.worker.fail_kinds = set()
+    for handle in (sampler, late):
+        guest.embed_sampled(handle, 0, out[0])  # nothing was sampled
+        mark = guest.sync()
+        server.drain()
+        with refused("failed-dependency"):
+            runtime.take(guest.instance, mark)
+    for handle, parameters in ((sampler, '{"seed": 1}'), (late, '{"seed": 2}')):
+        again = other.sampler(parameters)
+        other.sample(theirs[0], again)
+        same = other.sample(theirs[0], again)
+        mine = guest.sample(embed[0], handle)
+        server.drain()
+        assert guest.take_sample(mine) == other.take_sample(same)  # the second one of each
+
+
+def test_a_dropped_sample_leaves_no_older_token(server: Server) -> None:
+    guest = Guest(server)
+    second = Guest(server, guest.instance)
+    embed, out = guest.embeds(1), guest.embeds(1)
+    guest.embed([1], 0, embed)
+    sampler = guest.sampler()
+    guest.sample(embed[0], sampler)
+    server.drain()
+    failing(server, guest)
+    guest.sample(embed[0], sampler)
+    second.embed_sampled(sampler, 0, out[0])  # not an older one
+    mark = second.sync()
+    server.deliver()
+    server.drain()
+    with refused("failed-dependency"):
+        runtime.take(guest.instance, mark)

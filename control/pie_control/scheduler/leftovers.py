@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pie_control.scheduler.batch import join
 from pie_control.scheduler.command import (
     Command,
     CopyKvCommand,
@@ -11,17 +12,20 @@ from pie_control.scheduler.command import (
     EmbedSampledCommand,
     EmbedTextCommand,
     ForwardCommand,
+    SampleCommand,
+    SetSamplerCommand,
     SwapInCommand,
     SwapOutCommand,
 )
-from pie_py.wire.plan import Clear
+from pie_py.wire.plan import Batch, Clear
 
 
 class Leftovers:
     """Slots, embeds and host pages that hold what their last owner left.
 
     Control counts them as filled since the command that was to fill them was queued. That command will
-    never run: another one before it failed.
+    never run: another one before it failed. Samplers whose making was dropped are made all the same, for
+    they have handles: nobody may sample with the parameters of a slot's last owner.
     """
 
     def __init__(self, page_size: int) -> None:
@@ -29,6 +33,8 @@ class Leftovers:
         self._slots: set[int] = set()
         self._embeds: set[int] = set()
         self._hosts: set[int] = set()
+        self._samplers: set[int] = set()  # whose last token is not the one that was to be
+        self._unmade: list[SetSamplerCommand] = []
 
     def add(self, command: Command) -> None:
         """Notes a command that is dropped."""
@@ -47,13 +53,21 @@ class Leftovers:
                     self._slots.update(range(page * self._page_size, (page + 1) * self._page_size))
             case SwapOutCommand():
                 self._hosts.update(command.hosts.tolist())
+            case SampleCommand():
+                self._samplers.add(command.sampler.slot)
+            case SetSamplerCommand():
+                self._unmade.append(command)
 
-    def take(self) -> Clear | None:
-        """The batch that clears them, which goes before all that is sent from now on."""
-        if not (self._slots or self._embeds or self._hosts):
-            return None
-        parts = self._slots, self._embeds, self._hosts
-        batch = Clear(*(np.array(sorted(part), np.int32) for part in parts))
+    def take(self) -> list[Batch]:
+        """The batches that set this right, which go before all that is sent from now on."""
+        parts = self._slots, self._embeds, self._hosts, self._samplers
+        if not (any(parts) or self._unmade):
+            return []
+        batches = [
+            *(join([command]) for command in self._unmade),
+            Clear(*(np.array(sorted(part), np.int32) for part in parts)),
+        ]
+        self._unmade.clear()
         for part in parts:
             part.clear()
-        return batch
+        return batches

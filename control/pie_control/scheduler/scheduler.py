@@ -152,10 +152,9 @@ class Scheduler:
         if not batches:
             return None
         self._release_sent()
-        leftovers = self._leftovers.take()
-        if leftovers is not None:
-            batches.insert(0, leftovers)
-            dispatched.insert(0, Dispatched([]))
+        if leftovers := self._leftovers.take():
+            batches = leftovers + batches
+            dispatched = [Dispatched([]) for _ in leftovers] + dispatched
         plan = Plan(next(self._plan_numbers), self._model, batches)
         self._in_flight[plan.id] = dispatched
         self._plans += 1

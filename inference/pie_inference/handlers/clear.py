@@ -21,13 +21,15 @@ from pie_py.wire.plan import (
 
 
 def clear(model: ServedModel, batch: Clear) -> None:
-    """Writes zeros."""
+    """Writes zeros, and forgets what samplers have chosen."""
     require_below("clear: slot", batch.slots, model.cache.slots)
     require_below("clear: embed", batch.embeds, model.embeds.size)
     require_below("clear: host page", batch.hosts, model.host.pages)
+    require_below("clear: sampler", batch.samplers, model.samplers.size)
     model.cache.clear(batch.slots)
     model.embeds.clear(batch.embeds)
     model.host.clear(batch.hosts)
+    model.samplers.known[batch.samplers] = False
 
 
 def written_by(model: ServedModel, batch: Batch) -> Clear:
