@@ -144,6 +144,23 @@ def test_a_stream_is_resumed_where_the_client_says(bench: Bench) -> None:
         assert read(raw, 8) == [(i, str(i)) for i in range(17, 25)]
 
 
+def test_a_stream_whose_launch_answer_was_lost_with_the_connection_is_sent(bench: Bench) -> None:
+    hello = Hello(PROTOCOL, os.urandom(16), "raw")
+    launch = Request(1, 1, "launch", {"program": "count", "args": ["3"]})
+    with Raw(bench.endpoint) as first:
+        first.ask(hello)
+        assert isinstance(
+            first.ask(launch), Response
+        )  # which never reaches the program, let us say
+    with Raw(bench.endpoint) as second:
+        welcome = second.ask(hello)
+        assert isinstance(welcome, Welcome)
+        assert welcome.resumed
+        # It knows of no stream to resume: it asks again.
+        assert isinstance(second.ask(launch), Response)
+        assert [item for _, item in read(second, 4)][:3] == ["0", "1", "2"]
+
+
 def read(raw: Raw, count: int) -> list[tuple[int, object]]:
     found: list[tuple[int, object]] = []
     while len(found) < count:

@@ -252,7 +252,12 @@ class Requests:
         if previous is not None and previous is not session:
             self._take_from(previous, instance)
         self._read(session, outlet, params.number("window", DEFAULT_WINDOW), received)
-        return {"first": outlet.next_number, "state": "running", "text": ""}
+        return {
+            "instance": instance.id,
+            "first": outlet.next_number,
+            "state": "running",
+            "text": "",
+        }
 
     def _read(
         self, session: Session, outlet: Outlet, window: int, received: int | None = None

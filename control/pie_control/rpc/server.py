@@ -340,6 +340,7 @@ class RpcServer:
         if known is not None:  # sent again after a broken connection
             if known.answer is not None:
                 self._transmit(session, known.answer)
+                self._begin_again(session, known.opened)
             return
         if request.number <= session.highest:
             return  # its answer was confirmed, so nobody waits for it
@@ -366,6 +367,12 @@ class RpcServer:
             self._nursery.start_soon(self._finish, session, number, value)
         else:
             self._answer(session, Response(number, value))
+
+    def _begin_again(self, session: Session, opened: str | None) -> None:
+        """The client did not know of this stream when it came back, so it could not resume it."""
+        outlet = None if opened is None else session.streams.get(opened)
+        if outlet is not None:
+            outlet.resume(0, 0)
 
     async def _finish(self, session: Session, number: int, value: Awaitable[Any]) -> None:
         scope = trio.CancelScope()

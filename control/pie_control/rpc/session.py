@@ -40,6 +40,7 @@ class Pending:
     """A request: under way while `answer` is None."""
 
     answer: bytes | None = None
+    opened: str | None = None  # the instance whose stream the answer tells of
     scope: trio.CancelScope | None = None  # of the task that works on it
 
 
@@ -97,6 +98,8 @@ class Session:
             return False
         request.answer = frame
         request.scope = None
+        if isinstance(answer, Response) and isinstance(answer.value, dict):
+            request.opened = answer.value.get("instance")
         self.answer_bytes += len(frame)
         return True
 
