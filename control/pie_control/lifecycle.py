@@ -201,6 +201,8 @@ class Lifecycle:
                 finally:
                     parent.starting -= 1
                 if child is not None:
+                    if scope.cancel_called:  # while it was started, which nothing interrupts
+                        kill()
                     await child.ended_event.wait()
                     assert child.ended is not None
                     done(child.ended)

@@ -122,3 +122,23 @@ def test_a_child_whose_program_does_not_start(client: Client) -> None:
     assert "no_such_module" in told
     with pytest.raises(InferletFailed, match="no_such_module"):
         client.launch(broken).result()
+
+
+def test_a_child_that_is_given_up_before_it_has_started(client: Client) -> None:
+    source = b"""
+import asyncio
+from inferlet import raw
+
+async def main(args):
+    for _ in range(5):
+        raw.cancel(raw.launch(args[0], ["family", args[0], "0"]))
+    await asyncio.sleep(0.2)
+    return "given up"
+"""
+    parent = client.upload(source, name="changes_its_mind")
+    launched = client.launch(parent, [upload(client, "python")])
+    assert launched.result() == "given up"
+    children = [i for i in client.instances(ended=True) if i["parent"] == launched.id]
+    assert {i["state"] for i in children} <= {"killed"}
+    assert all(i["reason"] == "killed: its parent gave it up" for i in children)
+    assert all(i["cpu_ms"] == 0 for i in children)  # none has had a turn
