@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 # Pages that one batch swaps, and thus one command: a forward of somebody else waits for no more.
 MAX_SWAP_PAGES = 256
 MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
+NOTHING: Int32 = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +251,10 @@ def _join_forward(commands: list[ForwardCommand]) -> Forward:
         output_starts=_array(output_starts),
         outputs=_array(outputs),
         mask_starts=_array(mask_starts),
-        mask=_chain(masks) if masks else _array([]),
-        adapters=_array(adapters if max(adapters) != NO_ADAPTER else []),
-        observed=_array([o.count if o else 0 for o in watched] if observes else []),
-        detail=_array([o.detail if o else 0 for o in watched] if observes else []),
+        mask=_chain(masks) if masks else NOTHING,
+        adapters=_array(adapters) if max(adapters) != NO_ADAPTER else NOTHING,
+        observed=_array([o.count if o else 0 for o in watched]) if observes else NOTHING,
+        detail=_array([o.detail if o else 0 for o in watched]) if observes else NOTHING,
     )
 
 

@@ -368,7 +368,7 @@ LIGHT_KINDS = (
     "swap_in",
 )
 KINDS = (*LIGHT_KINDS, "forward")
-ONCE_A_PLAN = frozenset({"embed_image"})  # not so light that a plan may have several batches
+ONCE_A_PLAN = "embed_image"  # not so light that a plan may have several batches
 
 
 class Sync:

@@ -182,10 +182,9 @@ class Scheduler:
 
     def _light_kinds(self, batches: list[Batch]) -> Sequence[str]:
         """Light kinds that a plan with these batches may have another batch of."""
-        if not any(self._heads[kind] for kind in ONCE_A_PLAN):
+        if not self._heads[ONCE_A_PLAN] or all(batch.kind != ONCE_A_PLAN for batch in batches):
             return LIGHT_KINDS
-        had = {batch.kind for batch in batches} & ONCE_A_PLAN
-        return [kind for kind in LIGHT_KINDS if kind not in had]
+        return [kind for kind in LIGHT_KINDS if kind != ONCE_A_PLAN]
 
     def _add_ready(self, batches: list[Batch], dispatched: list[Dispatched], now_ns: int) -> None:
         """Adds one batch of the kind that has waited longest among those the policy lets go."""
