@@ -214,3 +214,14 @@ def test_rounding_of_the_logits_seldom_changes_a_choice() -> None:
         one = choose(logits.expand(2000, -1), parameters(2000, **filters))
         other = choose(noisy.expand(2000, -1), parameters(2000, **filters))
         assert int((one != other).sum()) <= 1
+
+
+def test_a_nucleus_that_rounding_makes_all_there_is() -> None:
+    """Weights whose float32 sum is larger than that of their histogram."""
+    near = torch.arange(-5.53, -5.52, 1e-6)
+    worst = near[(near.exp().double() / near.double().exp()).argmax()]
+    logits = worst.repeat(2, 200_000)
+    logits[:, 0] = 0
+    almost = float(np.nextafter(np.float32(1), np.float32(0)))
+    everything = choose(logits, parameters(2))
+    assert choose(logits, parameters(2, top_p=almost)).tolist() == everything.tolist()

@@ -124,7 +124,8 @@ def _cut_to_nucleus(scaled: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     sums = masses.cumsum(1)
     border = (sums < wanted).sum(1, keepdim=True).clamp_(max=_BINS - 1)
     inside = bins == border
-    tokens = top_tokens(scaled.masked_fill(~inside, -torch.inf), int(inside.sum(1).max()))
+    most = max(1, int(inside.sum(1).max()))  # nothing, if rounding wants more than there is
+    tokens = top_tokens(scaled.masked_fill(~inside, -torch.inf), most)
     parts = weights.gather(1, tokens).masked_fill_(~inside.gather(1, tokens), 0.0)
     before = (sums - masses).gather(1, border) + parts.cumsum(1) - parts
     kept = (bins < border).scatter_(1, tokens, (parts > 0) & (before < wanted))
