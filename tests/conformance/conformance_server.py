@@ -49,11 +49,12 @@ class Place:
 
 
 @contextmanager
-def start(folder: Path) -> Iterator[Place]:
+def start(folder: Path, **settings: Any) -> Iterator[Place]:
     """A server of a text model `test` and of a model `vision` that reads images.
 
-    Takes a folder for their checkpoints.
+    Takes a folder for their checkpoints, and fields of `ServerConfig` that are to be others.
     """
+    settings.setdefault("limits", LIMITS)
     text, vision = make_llama(folder / "text"), make_llava(folder / "vision", "clip-llama")
     tilted = make_adapter(text, folder / "tilted", target_modules="all-linear")
     pools = {"page_size": 16, "kv_pages": 64, "host_pages": 16, "embeds": 512}
@@ -71,7 +72,7 @@ def start(folder: Path) -> Iterator[Place]:
                 },
                 {"source": str(vision), "name": "vision", **pools},
             ],
-            limits=LIMITS,
+            **settings,
             messaging={"subscriptions": 4, "queues": 4, "queue_messages": 8, "box_messages": 8},
             store={"keys": 16, "value_bytes": 4096, "bytes": 65536, "waiting_bytes": 16384},
             http={"allow": [host], "allow_networks": ["127.0.0.0/8"], "concurrent": 4, "bodies": 2},

@@ -1,0 +1,221 @@
+"""Malformed arguments to every function: an error each time, nothing left behind, no neighbour disturbed."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from conformance_server import PROGRAMS, Place, start
+from hypothesis import HealthCheck, Phase, given, settings
+from values import argument
+from wat_guests import CORE, OK, flat, guest
+from wit_strategies import calls
+
+from pie_control.api import FUNCTIONS
+from pie_control.wasm import HostFunction
+from pie_control.wasm.types import Array, Bytes, List, String
+from pie_py.build.wit import parse
+from pie_py.client.errors import InferletFailed
+from pie_py.client.sync import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TESTS = Path(__file__).parents[1]
+TEXT = (TESTS.parent / "sdk" / "wit" / "inferlet.wit").read_text()
+CONTRACT = parse(TEXT)
+TRAITS = {name: CONTRACT.interfaces[name] for name in CONTRACT.worlds["inferlet"].imports}
+HEADER = " ".join(TEXT[: TEXT.index("package ")].replace("///", " ").split())
+CODES = set(re.findall(r"`([a-z-]+)`", HEADER[HEADER.index("The codes are stable") :]))
+LIMITS = {"kv_pages": 24, "embeds": 256, "samplers": 4, "grammars": 4, "image_pixels": 1 << 20}
+PROMPT, COUNT = [5, 6, 7, 8], 80
+# So that small numbers are live handles of every kind.
+SETTING: list[list[Any]] = [
+    ["create-queue", ["test"]],
+    ["create-queue", ["vision"]],
+    ["create-queue", ["test"]],
+    ["alloc-kvpage", [1, 4]],
+    ["alloc-kvpage", [2, 3]],
+    ["alloc-emb", [1, 30]],
+    ["alloc-emb", [2, 20]],
+    ["embed-txt", [1, [7] * 20, [0, 20], [1, 20]]],
+    ["forward", [1, [], [1, 20], [1, 4], [25, 1], []]],
+    ["create-sampler", [1, '{"temperature": 0}']],
+    ["sample", [1, 25, 1]],
+    ["get-next-dist", [1, 25, 5]],
+    ["subscribe", ["t"]],
+    ["push", ["t", "x"]],
+    ["compile-grammar", ["test", "regex", "[a-c]*"]],
+    ["synchronize", [1]],
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("bad-input")
+    with start(folder, limits=LIMITS, grammar={"compile_seconds": 2.0}) as running:
+        yield running
+        assert "Traceback" not in running.server.stderr
+
+
+@pytest.fixture(scope="module")
+def client(place: Place) -> Iterator[Client]:
+    with place.server.client() as connected:
+        yield connected
+
+
+class Neighbour:
+    """A program that generates all the time, and what it says when it is alone."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._program = client.upload(TESTS / "end_to_end" / "guests" / "greedy.py")
+        self.alone = self._launch().result()
+
+    def _launch(self) -> Any:
+        return self._client.launch(self._program, [json.dumps(PROMPT), str(COUNT)])
+
+    def __enter__(self) -> None:
+        self._running = self._launch()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        text = self._running.result()
+        assert kind is not None or text == self.alone
+
+
+@pytest.fixture(scope="module")
+def neighbour(client: Client) -> Neighbour:
+    return Neighbour(client)
+
+
+def perform(client: Client, program: str, made: list[list[Any]]) -> list[dict[str, Any]]:
+    """Has an instance make calls and end; what came of each."""
+    instance = client.launch(program, ["serve", "fuzz"])
+    instance.send(json.dumps([[name, [argument(value) for value in args]] for name, args in made]))
+    while (answer := instance.receive()) is not None:
+        if isinstance(answer, str) and answer.startswith('[{"'):
+            instance.cancel()  # a text would perhaps go to one of its own futures
+            outcomes: list[dict[str, Any]] = json.loads(answer)
+            assert len(outcomes) == len(made)
+            return outcomes
+    raise AssertionError(f"it ended: {instance.result()}")
+
+
+def assert_nothing_is_left(client: Client, program: str) -> None:
+    """No instance, and every pool as full as at the start, once the exports are withdrawn."""
+    deadline = time.monotonic() + 20
+    while client.instances() and time.monotonic() < deadline:  # children end after their parents
+        time.sleep(0.01)
+    assert client.instances() == []
+    queues: list[list[Any]] = [["create-queue", [model]] for model in ("test", "vision")]
+    listed = perform(client, program, [*queues, ["list-exports", [1]], ["list-exports", [2]]])
+    names = [(queue, name) for queue in (1, 2) for name in listed[1 + queue]["ok"]]
+    releases = [["release-export", [queue, name]] for queue, name in names * 2]
+    perform(client, program, [*queues, *releases])
+    for name, stats in client.stats().items():
+        for pool in ("kv_pages", "host_pages", "embeds", "samplers"):
+            if pool in stats:
+                assert stats[f"{pool}_free"] == stats[pool], (name, pool)
+
+
+def test_calls_of_every_function(client: Client, neighbour: Neighbour) -> None:
+    """Random calls: each is a result or an error with a code that the contract names."""
+    program = client.upload(PROGRAMS["rust"](), name="interpreter-rust")
+    called: set[str] = set()
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(calls(TRAITS), min_size=40, max_size=60))
+    def run(made: list[list[Any]]) -> None:
+        with neighbour:
+            outcomes = perform(client, program, [*SETTING, *made])
+        for (name, args), outcome in zip([*SETTING, *made], outcomes, strict=True):
+            if "error" in outcome:
+                code = outcome["error"].split(": ")[0]
+                assert code in CODES - {"internal"}, (name, repr(args)[:500], outcome)
+                called.add(name)
+
+    run()
+    assert_nothing_is_left(client, program)
+    assert len(called) > 60
+
+
+@pytest.mark.parametrize("name", [n for trait in TRAITS.values() for n in trait.functions])
+def test_each_function(client: Client, neighbour: Neighbour, name: str) -> None:
+    """Each function on its own, many times."""
+    program = client.upload(PROGRAMS["rust"](), name="interpreter-rust")
+    one = {"it": next(trait for trait in TRAITS.values() if name in trait.functions)}
+    one["it"] = type(one["it"])(one["it"].enums, {name: one["it"].functions[name]})
+
+    @settings(
+        max_examples=2,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(calls(one), min_size=30, max_size=40))
+    def run(made: list[list[Any]]) -> None:
+        outcomes = perform(client, program, [*SETTING, *made])
+        for (called, args), outcome in zip([*SETTING, *made], outcomes, strict=True):
+            if "error" in outcome:
+                code = outcome["error"].split(": ")[0]
+                assert code in CODES - {"internal"}, (called, repr(args)[:500], outcome)
+
+    with neighbour:
+        run()
+    assert_nothing_is_left(client, program)
+
+
+# What no compiler makes: values that the canonical ABI refuses
+
+WITH_TEXT = [f for f in FUNCTIONS if String() in f.params and f.interface != "source"]
+WITH_LIST = [
+    f
+    for f in FUNCTIONS
+    if any(isinstance(p, List | Array | Bytes) for p in f.params) and f.interface != "source"
+]
+
+
+def wasm(function: HostFunction, wrong: tuple[int, int], kinds: tuple[type, ...]) -> bytes:
+    """A guest that calls a function with `wrong` as address and length of values of some kinds."""
+    pushed = []
+    for param in function.params:
+        if isinstance(param, kinds):
+            pushed += [f"(i32.const {number})" for number in wrong]
+        else:
+            pushed += [f"({CORE.get(param, 'i32')}.const 0)" for _ in flat(param)]
+    if function.fallible or (function.result is not None and len(flat(function.result)) > 1):
+        pushed.append("(i32.const 1024)")
+    drop = "drop" if function.result is not None and not function.fallible else ""
+    body = f"""
+        (i32.store (i32.const 2048) (i32.const 0xfffefdfc))
+        (call ${function.name} {" ".join(pushed)}) {drop} {OK}"""
+    return guest([function], body)
+
+
+@pytest.mark.parametrize("function", WITH_TEXT, ids=lambda f: f.name)
+def test_text_that_is_no_utf8(client: Client, neighbour: Neighbour, function: HostFunction) -> None:
+    program = client.upload(wasm(function, (2048, 4), (String,)), name="no-utf8")
+    with neighbour, pytest.raises(InferletFailed, match=r"trap: .*(utf-8|UTF-8)"):
+        client.launch(program).result()
+
+
+@pytest.mark.parametrize("wrong", [(0xFFFFFFF0, 64), (0, 0x3FFFFFFF)], ids=str)
+@pytest.mark.parametrize("function", WITH_LIST, ids=lambda f: f.name)
+def test_lists_that_lie_outside_of_memory(
+    client: Client, function: HostFunction, wrong: tuple[int, int]
+) -> None:
+    program = client.upload(wasm(function, wrong, (List, Array, Bytes)), name="outside")
+    with pytest.raises(InferletFailed, match="trap: "):
+        client.launch(program).result()
