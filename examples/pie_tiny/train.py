@@ -49,8 +49,8 @@ class Plan:
     """
 
     tokens: int
-    matrix_rate: float = 0.004
-    other_rate: float = 0.0015
+    matrix_rate: float = 0.005
+    other_rate: float = 0.002
     warmup: float = 0.004
     stages: tuple[Stage, ...] = (
         Stage(until=0.02, longest=160, batch=2048, copies=0.5),

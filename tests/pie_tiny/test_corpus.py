@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from random import Random
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.copying import copying
 from examples.pie_tiny.corpus.mixture import GENERATORS, SHARES, draw
+from examples.pie_tiny.corpus.ordering import ordering
 from examples.pie_tiny.corpus.sample import Sample, Split, prose, turn
 from examples.pie_tiny.corpus.words import invented
 
@@ -62,3 +64,16 @@ def test_pieces_and_turns() -> None:
     sample = draw("x", 1, Split())
     assert isinstance(sample, Sample)
     assert sample.text.startswith(sample.prompt)
+
+
+@given(SEEDS, st.booleans())
+def test_ordering_exercises_put_the_longest_first(seed: int, held_out: bool) -> None:
+    sample = ordering(Random(seed), Split(held_out))
+    shown = dict(re.findall(r"^(\w+)\(.*?\) ([\d.]+)s", sample.prompt, re.MULTILINE))
+    tasks = re.findall(r"^- (.+)\.", sample.prompt, re.MULTILINE)
+    times = {
+        f"{letter}1": float(shown[task.replace(" the ", "_").replace(" ", "_")])
+        for letter, task in zip("abcde", tasks, strict=False)
+    }
+    learned = sample.pieces[1].text.removesuffix("<|end|>")
+    assert learned.split() == sorted(times, key=lambda name: -times[name])

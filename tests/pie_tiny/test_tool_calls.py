@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.calls import parallel, sequential
 from examples.pie_tiny.corpus.cml import USER, asynchronous
-from examples.pie_tiny.corpus.functions import HELD_OUT_NOUNS, HELD_OUT_VERBS, NOUNS, VERBS
 from examples.pie_tiny.corpus.sample import CALL, END, INTR, TRAP, Generator, Sample, Split
 from examples.pie_tiny.corpus.tasks import Request, chain_letter
+from examples.pie_tiny.corpus.words import HELD_OUT_NOUNS, HELD_OUT_VERBS, NOUNS, VERBS
 from examples.pie_tiny.parsing import CallBlock, Parser, TrapBlock, parse_call
 
 SEEDS = st.integers(0, 2**32)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
-from examples.pie_tiny.corpus.functions import PARAMETERS, draw_name, draw_value, write_value
+from examples.pie_tiny.corpus.functions import draw_name, draw_value, write_value
 from examples.pie_tiny.corpus.sample import Sample, Split, chat
+from examples.pie_tiny.corpus.words import PARAMETERS
 
 KIND = "copying"
 

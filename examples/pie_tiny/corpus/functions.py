@@ -15,34 +15,16 @@ from examples.pie_tiny.corpus.words import (
     ADJECTIVES,
     ANIMALS,
     COLOURS,
+    HELD_OUT_NOUNS,
+    HELD_OUT_VERBS,
+    NOUNS,
+    PARAMETERS,
     PEOPLE,
     PLACES,
     THINGS,
+    VERBS,
     invented,
 )
-
-VERBS = (
-    "fetch find send read write open close start stop check list count add remove update create book "
-    "order pay cancel print save load copy move rename sort merge plan call invite remind translate "
-    "measure compare lock unlock paint repair clean wash cook boil mix serve plant water feed hire pack "
-    "ship track rate post share play pause record scan draw"
-).split()
-NOUNS = (
-    "weather mail file table room flight hotel taxi train ticket meeting note report invoice photo song "
-    "video price stock order user account password address phone message letter parcel recipe pasta soup "
-    "salad garden tree flower window door light heater fan oven fridge car bike boat engine tyre map "
-    "route street city river bridge school course exam book page chapter word story game score team "
-    "player coach match goal plan task project budget salary tax bank loan bill shop cart item size "
-    "colour shape wall roof floor chair desk bed clock alarm calendar event guest gift card"
-).split()
-HELD_OUT_VERBS = "borrow deliver inspect polish collect compress launch rotate".split()
-HELD_OUT_NOUNS = (
-    "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
-)
-PARAMETERS = (
-    "name city day count text receiver place size colour title topic amount owner person limit kind level "
-    "code key note date hour target source label unit length speed rank group"
-).split()
 
 Value = str | int
 

@@ -11,6 +11,7 @@ from examples.pie_tiny.corpus.cml import asynchronous
 from examples.pie_tiny.corpus.copying import copying
 from examples.pie_tiny.corpus.facts import facts
 from examples.pie_tiny.corpus.json_objects import json_objects
+from examples.pie_tiny.corpus.ordering import ordering
 from examples.pie_tiny.corpus.questions import questions
 from examples.pie_tiny.corpus.react import react
 from examples.pie_tiny.corpus.sample import Generator, Sample, Split
@@ -19,6 +20,7 @@ from examples.pie_tiny.corpus.strings import strings
 
 GENERATORS: Mapping[str, Generator] = {
     "copying": copying,
+    "ordering": ordering,
     "facts": facts,
     "story": stories,
     "qa": questions,
@@ -33,16 +35,17 @@ GENERATORS: Mapping[str, Generator] = {
 
 SHARES: Mapping[str, float] = {
     "copying": 0.03,
-    "facts": 0.09,
+    "ordering": 0.07,
+    "facts": 0.08,
     "story": 0.04,
     "qa": 0.07,
     "arithmetic": 0.12,
-    "strings": 0.08,
+    "strings": 0.07,
     "json": 0.11,
     "react": 0.04,
-    "sequential": 0.09,
-    "parallel": 0.11,
-    "asynchronous": 0.22,
+    "sequential": 0.08,
+    "parallel": 0.10,
+    "asynchronous": 0.19,
 }
 """Of samples, not of tokens: calls are the longest, so that they are more than half of the text."""
 

@@ -113,6 +113,12 @@ def describe(random: Random, chain: Chain) -> str:
     return ", then ".join(_describe_call(random, call) for call in chain) + "."
 
 
+def describe_function(random: Random, name: str) -> str:
+    """A function's name as a user may say it: `fetch_weather`, `fetch weather`, `fetch the weather`."""
+    draw = random.random()
+    return name if draw < 0.4 else name.replace("_", " the " if draw < 0.7 else " ")
+
+
 def chain_letter(chain: int) -> str:
     """The letter that the identifiers of a chain's calls begin with; their step follows: `b2`."""
     return "abcdefghijklmnopqrstuvwxyz"[chain]
@@ -138,9 +144,7 @@ def _chain(random: Random, split: Split, functions: Sequence[Function]) -> Chain
 
 
 def _describe_call(random: Random, call: Call) -> str:
-    name = call.function.name
-    draw = random.random()
-    words = name if draw < 0.4 else name.replace("_", " the " if draw < 0.7 else " ")
+    words = describe_function(random, call.function.name)
     if not call.arguments:
         return words
     quoted = random.random() < 0.3

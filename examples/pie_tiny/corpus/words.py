@@ -35,19 +35,62 @@ ADJECTIVES = (
     "strong"
 ).split()
 
-_ONSETS = "b d f g h k l m n p r s t v z br dr gr kr pl st tr".split()
-_VOWELS = "a e i o u ai ei".split()
-_CODAS = ("", "", "", "n", "r", "l", "s", "m", "x")
+# Functions are called by a verb and a noun; those held out are in no training sample.
+VERBS = (
+    "fetch find send read write open close start stop check list count add remove update create book "
+    "order pay cancel print save load copy move rename sort merge plan call invite remind translate "
+    "measure compare lock unlock paint repair clean wash cook boil mix serve plant water feed hire pack "
+    "ship track rate post share play pause record scan draw"
+).split()
+NOUNS = (
+    "weather mail file table room flight hotel taxi train ticket meeting note report invoice photo song "
+    "video price stock order user account password address phone message letter parcel recipe pasta soup "
+    "salad garden tree flower window door light heater fan oven fridge car bike boat engine tyre map "
+    "route street city river bridge school course exam book page chapter word story game score team "
+    "player coach match goal plan task project budget salary tax bank loan bill shop cart item size "
+    "colour shape wall roof floor chair desk bed clock alarm calendar event guest gift card"
+).split()
+HELD_OUT_VERBS = "borrow deliver inspect polish collect compress launch rotate".split()
+HELD_OUT_NOUNS = (
+    "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
+)
+PARAMETERS = (
+    "name city day count text receiver place size colour title topic amount owner person limit kind level "
+    "code key note date hour target source label unit length speed rank group"
+).split()
+
+# Common ones more than once, so that they are drawn more often. The rest is there for copying to be
+# learnt with every letter and spelling, not only with the easy ones.
+_ONSETS = (
+    "b d f g h k l m n p r s t v z b d f g h k l m n p r s t v z br dr gr kr pl st tr "
+    "c j w y qu ch sh th bl cl fl gl sl cr fr pr sc sk sm sn sp sw tw str"
+).split()
+_VOWELS = "a e i o u a e i o u a e i o u ai ei ea ee ie oa oo ou y".split()
+_CODAS = (
+    "",
+    "",
+    "",
+    "n",
+    "r",
+    "l",
+    "s",
+    "m",
+    "x",
+    *"b d g k p t nd nt st ck sh ll ss rt ct".split(),
+)
 _SYLLABLES = len(_ONSETS) * len(_VOWELS) * len(_CODAS)
+_MIDDLE_CODAS = 9
+"""Only the first codas stand within a name, and seldom: others make clusters that nobody can say."""
 
 
 def invented(random: Random, split: Split) -> str:
-    """A made-up name of two or three syllables, lower-case: `dromel`, `vataisin`.
+    """A made-up name of one to three syllables, lower-case: `dromel`, `vataisin`, `quist`.
 
     One in ten names is of the kind that only held-out samples use, and those use no other.
     """
     while True:
-        last = 1 + (random.random() < 0.4)
+        draw = random.random()
+        last = 0 if draw < 0.08 else 1 if draw < 0.65 else 2
         name = "".join(
             [_syllable(int(random.random() * _SYLLABLES), n == last) for n in range(last + 1)]
         )
@@ -58,9 +101,13 @@ def invented(random: Random, split: Split) -> str:
 def _syllable(number: int, last: bool) -> str:
     number, coda = divmod(number, len(_CODAS))
     onset, vowel = divmod(number, len(_VOWELS))
-    # A coda in the middle of a name would make clusters that nobody can say.
-    return _ONSETS[onset] + _VOWELS[vowel] + (_CODAS[coda] if last else "")
+    within = last or (coda < _MIDDLE_CODAS and number % 3 == 0)
+    return _ONSETS[onset] + _VOWELS[vowel] + (_CODAS[coda] if within else "")
 
 
-_REAL = frozenset(word.lower() for words in (PEOPLE, PLACES, THINGS) for word in words)
+_REAL = frozenset(
+    word.lower()
+    for words in (PEOPLE, PLACES, THINGS, VERBS, NOUNS, HELD_OUT_VERBS, HELD_OUT_NOUNS, PARAMETERS)
+    for word in words
+)
 """What syllables may spell by chance."""
