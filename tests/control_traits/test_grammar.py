@@ -302,6 +302,26 @@ def test_long_work_is_done_in_a_thread_and_others_wait_for_it() -> None:
     run(test)
 
 
+def test_a_long_forced_text_is_found_in_a_thread_and_told_in_parts() -> None:
+    async def test() -> None:
+        walk = Walk(await compiled("regex", "[ab]a{30000}b"))
+        a = codec().encode("a")[0]
+        matcher = walk.matcher
+        answers: list[Any] = []
+        assert not matcher.foresees
+        matcher.lend(matcher.forced, answers.append)
+        await walk.idle()
+        assert answers == [[]]
+        matcher.on_token(a)  # a sampled one
+        assert matcher.foresees  # found along with the mask
+        matcher = await walk.idle()
+        sure = matcher.forced()
+        assert len(sure) == 1024
+        assert matcher.count_allowed(sure) == 1024
+
+    run(test)
+
+
 def test_the_same_text_is_compiled_once() -> None:
     async def test() -> None:
         text = '{"type": "integer", "maximum": 12345}'

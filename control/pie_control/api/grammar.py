@@ -10,13 +10,13 @@ from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.futures import FutureKind
 from pie_control.grammar import Grammar, Matcher
+from pie_control.grammar.matcher import MOST_FORCED
 from pie_control.instance import Instance, State
 from pie_control.wasm import BOOL, STRING, SUSPENDED, U32, U32_LIST, HostFunction
 
-MAX_TOKENS = 1024  # of one call
-INLINE_TOKENS = (
-    8  # a token takes a microsecond as a rule, and some milliseconds in a grammar made for that
-)
+MAX_TOKENS = MOST_FORCED  # of one call
+# A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
+INLINE_TOKENS = 8
 
 
 def compile_grammar(instance: Instance, model: str, kind: str, text: str) -> int:
@@ -122,7 +122,8 @@ def grammar_mask(instance: Instance, matcher: int) -> Any:
 
 def grammar_forced(instance: Instance, matcher: int) -> Any:
     """The tokens that follow whatever is chosen."""
-    return _do(instance, matcher, lambda found: found.forced())
+    long = not instance.grammars.matcher(matcher).foresees
+    return _do(instance, matcher, lambda found: found.forced(), long=long)
 
 
 def sample_constrained(

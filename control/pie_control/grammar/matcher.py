@@ -19,6 +19,8 @@ from pie_py.wire.plan import Uint32
 # time. The threads run without Python's lock, beside the model.
 _threads = ThreadPoolExecutor(2, thread_name_prefix="grammar-mask")
 
+MOST_FORCED = 1024  # tokens told at once; as many as `advance` takes
+
 
 class Matcher:
     """Where one text is in a grammar.
@@ -50,6 +52,7 @@ class Matcher:
         self._mask: Mask | None = None  # of the next token, computed or under way
         self._waiting: list[Callable[[], None]] = []  # for the mask under way
         self._forced: list[int] | None = None  # tokens that follow, if somebody has asked
+        self._foreseen: list[list[int]] | None = None  # the same, from the thread of the mask
         self._asks_forced = False
         self.sampling = False  # a sample is queued whose token decides where this goes on
         self._failure: ApiError | None = None  # why this goes on no more
@@ -65,14 +68,13 @@ class Matcher:
             raise self._broken()
         self.accepting: bool = self.ended or walk.is_accepting()
         self.finished: bool = self.ended or walk.is_stopped()
-        self._forced = self._find_forced() if self._asks_forced else None
+        self._forced = self._foreseen = None
         self._mask = None  # from here on the matcher is free, if a thread had it
 
     def _find_forced(self) -> list[int]:
         if self.finished:
             return []
-        forced: list[int] = self._walk.compute_ff_tokens()
-        return forced
+        return _forced_of(self._walk)
 
     def call(self, work: Callable[[], None]) -> bool:
         """Does some work at once, or after the mask under way. Returns whether it is done."""
@@ -187,16 +189,21 @@ class Matcher:
             self._failure = error
             self.accepting = self.finished = False
             return
-        if not self.finished and not self._forced:
+        if not self.finished:
             self.mask()
 
     # What may follow
 
+    @property
+    def foresees(self) -> bool:
+        """Whether `forced` answers at once: it takes tenths of a second where thousands are forced."""
+        return self.finished or self._forced is not None or self._foreseen is not None
+
     def forced(self) -> list[int]:
-        """The tokens that follow whatever is chosen, possibly none."""
+        """The tokens that follow whatever is chosen, possibly none, `MOST_FORCED` of them at most."""
         self._asks_forced = True
         if self._forced is None:
-            self._forced = self._find_forced()
+            self._forced = self._foreseen.pop() if self._foreseen else self._find_forced()
         return self._forced
 
     def mask(self) -> Mask:
@@ -207,7 +214,8 @@ class Matcher:
             else:
                 token = trio.lowlevel.current_trio_token()
                 self._mask = mask = Mask(notify=lambda: token.run_sync_soon(self._computed))
-                _threads.submit(_compute, self._walk, self._vocabulary, mask)
+                self._foreseen = [] if self._asks_forced else None
+                _threads.submit(_compute, self._walk, self._vocabulary, mask, self._foreseen)
         return self._mask
 
     def _computed(self) -> None:
@@ -222,10 +230,19 @@ class Matcher:
         return ApiError("limit-exceeded", f"the grammar: {text}")
 
 
-def _compute(walk: LLMatcher, vocabulary: Vocabulary, mask: Mask) -> None:
-    """Runs in a thread."""
+def _forced_of(walk: LLMatcher) -> list[int]:
+    forced: list[int] = walk.compute_ff_tokens()[:MOST_FORCED]
+    return forced
+
+
+def _compute(
+    walk: LLMatcher, vocabulary: Vocabulary, mask: Mask, forced: list[list[int]] | None
+) -> None:
+    """Runs in a thread. Appends to `forced`, if it is there, the tokens that are forced."""
     nothing: Uint32 = np.zeros_like(vocabulary.known)
     try:
+        if forced is not None:
+            forced.append(_forced_of(walk))
         words = vocabulary.words(walk.compute_bitmask())
         error = walk.get_error() if walk.is_error() else None
     except Exception as failure:  # it must not leave a sample waiting for ever

@@ -120,7 +120,8 @@ def grammar_mask(matcher: int) -> list[int]:
 
 
 def grammar_forced(matcher: int) -> list[int]:
-    """The tokens that follow whatever is chosen, possibly none; they are not consumed.
+    """The tokens that follow whatever is chosen, possibly none, at most 1024 at
+    once; they are not consumed.
     Errors: `invalid-handle`, `busy`.
     """
     try:
