@@ -80,6 +80,10 @@ class Engine:
             model.adapters.load(order.slot, Path(order.folder))
         except LoadError as error:
             return AdapterDone(order.model, order.slot, str(error))
+        except Exception as error:  # a folder must not end the worker, whatever is in it
+            log.exception("an adapter cannot be loaded", folder=order.folder)
+            text = f"adapter {order.folder}: {type(error).__name__}: {error}"
+            return AdapterDone(order.model, order.slot, text)
         return AdapterDone(order.model, order.slot, None)
 
     def unload_adapter(self, order: UnloadAdapter) -> None:

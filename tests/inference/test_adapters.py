@@ -20,7 +20,10 @@ from safetensors.torch import load_file, save_file
 from transformers import LlavaForConditionalGeneration
 
 from pie_inference.adapters.lora_config import lora_config
+from pie_inference.engine import Engine
 from pie_inference.errors import BadBatch, LoadError
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import LoadAdapter
 
 TOKENS = [int(t) for t in np.random.default_rng(5).integers(4, 300, 60)]
 FAMILIES = ["llama", "qwen3", "gemma2", "qwen3-moe", "mixtral"]
@@ -265,6 +268,19 @@ def test_files_that_lack_or_are_broken(checkpoints: Callable[[str], Path], tmp_p
         table.load(0, folder)
     with pytest.raises(BadBatch, match="there is no adapter 0"):
         rig.forward(Step(rig.sequence(9), [5], adapter=0))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, '{"peft_type": "LORA", "target_modules": "all-linear", "r": 1e999}']
+)
+def test_nothing_in_a_folder_ends_the_worker(
+    checkpoints: Callable[[str], Path], tmp_path: Path, text: str
+) -> None:
+    engine = Engine([ModelConfig(source=str(checkpoints("llama")), name="m", kv_pages=8)], tmp_path)
+    save_file({}, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(text)
+    done = engine.load_adapter(LoadAdapter("m", 0, str(tmp_path)))
+    assert done.error is not None
 
 
 def test_loaded_and_unloaded_while_it_runs(
