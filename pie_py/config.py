@@ -98,6 +98,7 @@ class MessagingConfig(_Section):
     """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
 
     subscriptions: PositiveInt = 256  # of one instance
+    subscribers: PositiveInt = 2000  # of one topic, in all instances of a user
     box_messages: PositiveInt = 4096  # not yet read by one subscriber
     queues: PositiveInt = 4096  # work queues of one user that hold messages
     queue_messages: PositiveInt = 65536  # in one work queue
@@ -199,7 +200,8 @@ class GrammarConfig(_Section):
 
     text_characters: PositiveInt = 256 << 10  # one grammar
     compile_seconds: PositiveFloat = 10.0
-    threads: PositiveInt = 2  # that compile
+    threads: PositiveInt = 2  # that compile; a user has one of them at a time
+    user_compilations: PositiveInt = 64  # of all instances of one user, under way
     kept: PositiveInt = 128  # compiled grammars kept for whoever wants the same
     kept_characters: PositiveInt = 4 << 20  # their texts together
 

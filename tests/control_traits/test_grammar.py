@@ -17,6 +17,7 @@ import jsonschema
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from checkpoints import small_tokenizer
 from grammar_strategies import BOMBS, regexes, schemas
 from hypothesis import HealthCheck, assume, given, settings
@@ -335,6 +336,53 @@ def test_the_same_text_is_compiled_once() -> None:
                 nursery.start_soon(one)
         assert all(grammar is found[0] for grammar in found)
         assert await compiled("json-schema", text) is found[0]
+
+    run(test)
+
+
+def test_users_take_turns_and_each_may_have_so_many_under_way() -> None:
+    async def test() -> None:
+        busy = GrammarService(GrammarConfig(threads=1, user_compilations=20))
+        order: list[str] = []
+
+        async def one(user: str, number: int) -> None:
+            try:
+                await busy.compile(model(), codec(), "regex", f"{user}{{{number}}}", user)
+                order.append(user)
+            except ApiError as error:
+                order.append(f"{user}: {error}")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                nursery.start_soon(one, "a", number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(order) == 10
+            assert all(said.startswith("a: limit-exceeded: 20 grammars of") for said in order)
+            nursery.start_soon(one, "b", 1)
+        assert order.index("b") < 13
+        await one("a", 99)
+        assert order[-1] == "a"
+
+    run(test)
+
+
+def test_who_wants_the_same_goes_on_if_the_first_one_gives_up() -> None:
+    async def test() -> None:
+        shared = GrammarService(GrammarConfig(threads=1))
+        found: list[Grammar] = []
+
+        async def second() -> None:
+            found.append(await shared.compile(model(), codec(), "regex", "ab", "b"))
+
+        async with trio.open_nursery() as others:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(shared.compile, model(), codec(), "regex", "ab", "a")
+                    await trio.testing.wait_all_tasks_blocked()
+                    others.start_soon(second)
+                    await trio.testing.wait_all_tasks_blocked()
+                    scope.cancel()
+        assert len(found) == 1
 
     run(test)
 

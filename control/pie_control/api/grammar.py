@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import trio
+
 from pie_control.api.runtime import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
@@ -25,16 +27,21 @@ def compile_grammar(instance: Instance, model: str, kind: str, text: str) -> int
     description, codec = host.service(model).description, host.codec(model)
     host.grammars.check(kind, text)
     future = instance.futures.create(FutureKind.GRAMMAR)
+    kept = host.grammars.kept(model, kind, text)
+    if kept is not None:
+        future.resolve(kept)
+        return future.handle
+    user, scope = instance.user, trio.CancelScope()
+    future.on_cancel = scope.cancel
 
     async def run() -> None:
-        try:
-            grammar = await host.grammars.compile(description, codec, kind, text)
-        except ApiError as error:
-            future.fail(error)
-        except Exception as error:
-            future.fail(ApiError("internal", f"{type(error).__name__}: {error}"))
-        else:
-            future.resolve(grammar)
+        with scope:
+            try:
+                future.resolve(await host.grammars.compile(description, codec, kind, text, user))
+            except ApiError as error:
+                future.fail(error)
+            except Exception as error:
+                future.fail(ApiError("internal", f"{type(error).__name__}: {error}"))
 
     host.lifecycle.start_soon(run)
     return future.handle

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import trio
@@ -61,7 +62,15 @@ class _Compilation:
 
     def __init__(self) -> None:
         self.done = trio.Event()
-        self.result: Grammar | ApiError | None = None
+        self.result: Grammar | ApiError | None = None  # None: whoever began it has given it up
+
+
+class _Share:
+    """What one user has of the service."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  # compilations under way
+        self.turn = trio.Lock()  # of the one that has a thread, or comes next
 
 
 class GrammarService:
@@ -74,6 +83,7 @@ class GrammarService:
         self._kept: OrderedDict[tuple[str, str, str], Grammar] = OrderedDict()
         self._kept_characters = 0
         self._under_way: dict[tuple[str, str, str], _Compilation] = {}
+        self._shares: dict[str, _Share] = {}  # by user
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -92,37 +102,76 @@ class GrammarService:
         if len(text) > most:
             raise ApiError("limit-exceeded", f"a grammar of {len(text)} characters; {most} at most")
 
+    def kept(self, model: str, kind: str, text: str) -> Grammar | None:
+        """A grammar that was compiled before, if it is still there."""
+        key = (model, kind, text)
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+        return kept
+
+    @contextmanager
+    def _share(self, user: str) -> Iterator[_Share]:
+        """A compilation more of a user: so many at once, since each keeps its text.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        share = self._shares.get(user)
+        most = self._config.user_compilations
+        if share is not None and share.waiting >= most:
+            raise ApiError(
+                "limit-exceeded",
+                f"{most} grammars of this user are being compiled, in all instances; wait for some"
+                " first",
+            )
+        if share is None:
+            share = self._shares[user] = _Share()
+        share.waiting += 1
+        try:
+            yield share
+        finally:
+            share.waiting -= 1
+            if not share.waiting:
+                del self._shares[user]
+
     async def compile(
-        self, model: ModelDescription, codec: TextCodec, kind: str, text: str
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str = ""
     ) -> Grammar:
-        """The compiled grammar, from the cache if it was compiled before.
+        """The compiled grammar, from the cache if it was compiled before. Users take turns.
 
         Raises:
             ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
                 `unsupported` (the model's tokenizer does not work with grammars).
         """
         key = (model.name, kind, text)
-        kept = self._kept.get(key)
-        if kept is not None:
-            self._kept.move_to_end(key)
-            return kept
-        compilation = self._under_way.get(key)
-        if compilation is None:
-            compilation = self._under_way[key] = _Compilation()
-            try:
+        result: Grammar | ApiError | None = self.kept(*key)
+        while result is None:
+            compilation = self._under_way.get(key)
+            if compilation is not None:
+                await compilation.done.wait()
+                result = compilation.result
+                continue
+            with self._share(user) as share:
+                result = await self._compile_for_all(model, codec, kind, text, share)
+        if isinstance(result, ApiError):
+            raise ApiError(result.code, result.message)
+        return result
+
+    async def _compile_for_all(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, share: _Share
+    ) -> Grammar | ApiError:
+        key = (model.name, kind, text)
+        compilation = self._under_way[key] = _Compilation()
+        try:
+            async with share.turn:
                 compilation.result = await self._in_time(model, codec, kind, text)
-                self._keep(key, compilation.result)
-            except ApiError as error:
-                compilation.result = error
-            finally:
-                if compilation.result is None:  # cancelled: the server stops
-                    compilation.result = ApiError("cancelled", "the compilation was given up")
-                del self._under_way[key]
-                compilation.done.set()
-        await compilation.done.wait()
-        if isinstance(compilation.result, ApiError):
-            raise ApiError(compilation.result.code, compilation.result.message)
-        assert compilation.result is not None
+            self._keep(key, compilation.result)
+        except ApiError as error:
+            compilation.result = error
+        finally:
+            del self._under_way[key]
+            compilation.done.set()
         return compilation.result
 
     async def _in_time(
