@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from model_rig import Rig, Step, assert_close, expected_logits, ints
 from numpy.typing import NDArray
 
-from pie_inference.attention.sequences import expand_runs
+from pie_inference.attention.sequences import describe, expand_runs
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.errors import BadBatch
+from pie_py.wire.plan import Forward
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +224,30 @@ def test_long_sequences_are_cut_into_pieces(folder: Path, monkeypatch: pytest.Mo
         found = rig.forward(*(Step(s, tokens[start:end], outputs=end - start) for s in sequences))
         for logits in found:
             assert_close(logits, wanted[start:end])
+
+
+def test_positions_out_of_order_need_no_memory_for_the_context(folder: Path) -> None:
+    """The context may be long, for a page may be in the list many times."""
+    rig = Rig(folder)
+    inputs, pages = 256, 1 << 15
+    batch = Forward(
+        input_starts=ints([0, inputs]),
+        inputs=ints(range(inputs)),
+        page_starts=ints([0, pages]),
+        pages=ints([0] * pages),
+        page_used=ints([16] * pages),
+        has_masked=ints([1]),
+        output_slots=ints([-1] * inputs),
+        output_starts=ints([0, 0]),
+        outputs=ints([]),
+        mask_starts=ints([0, 0]),
+        mask=ints([]),
+    )
+    tracemalloc.start()
+    found = describe(batch, ints(range(inputs))[::-1], rig.model.cache)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20 < inputs * found.context_slots.size
 
 
 @pytest.mark.parametrize(

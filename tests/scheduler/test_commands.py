@@ -6,7 +6,8 @@ import pytest
 from scheduler_fixtures import Guest, Server, refused
 from symbolic_worker import Slot, attend, distribution
 
-from pie_control.api import allocate, runtime, text
+from pie_control.api import allocate, forward, runtime, text
+from pie_control.scheduler import batch
 
 
 def test_a_step_is_one_plan() -> None:
@@ -413,3 +414,32 @@ def test_first_come_first_served(what: str) -> None:
     assert middle.instance.ended is None
     getattr(old, what)(14)
     assert middle.instance.ended is not None
+
+
+def test_masks_of_too_many_cells() -> None:
+    """A mask of few numbers may stand for a large matrix: it is refused, or waits for another batch."""
+    server = Server(kv_pages=9, max_batch_tokens=256, embeds=512, max_batch_commands=8)
+    guest, other = Guest(server), Guest(server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forward, "MAX_CELLS", 40 * 60)
+        patch.setattr(batch, "MAX_CELLS", 40 * 60)
+        pages, embeds = guest.filled(16), guest.embeds(40)
+        guest.embed(list(range(40)), 0, embeds)
+        server.drain()
+        mask = [2, 0, 56] * 40
+        for _ in range(2):
+            guest.forward(pages, embeds, mask=mask)
+        more = [*pages, pages[0], 1]
+        with refused("limit-exceeded"):
+            guest.forward(more, embeds, mask=[2, 0, 64] * 40)
+        with refused("limit-exceeded"):
+            guest.observe(more, embeds)
+        theirs = other.embeds(1)
+        other.embed([1], 0, theirs)
+        server.drain()
+        server.worker.sizes.clear()
+        for _ in range(2):
+            guest.forward(pages, embeds, mask=mask)
+            guest.forward(more, embeds)
+        server.drain()
+        assert [n for kind, n, _ in server.worker.sizes if kind == "forward"] == [2, 2]

@@ -12,6 +12,7 @@ from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.resources.pools import PagePool
+from pie_control.scheduler.batch import MAX_CELLS
 from pie_control.scheduler.command import (
     NO_ADAPTER,
     ForwardCommand,
@@ -89,12 +90,19 @@ def enqueue_forward(
     if output_pages:
         room = _room(pool, space.pages.find_list(output_pages, pool.size), count)
         _check_distinct(room.pages, output_pages, "page")
+    columns = int(used.sum()) + count if mask or observe is not None else 0
+    if count * columns > MAX_CELLS:
+        raise ApiError(
+            "limit-exceeded",
+            f"{count} inputs with a mask or observed, over {columns} columns: {count * columns} cells,"
+            f" {MAX_CELLS} at most: run it in parts",
+        )
     rows = None
     if mask:
-        _check_mask(mask, count, int(used.sum()) + count)
+        _check_mask(mask, count, columns)
         rows = np.array(mask, np.int32)
     target.check_room()
-    observation = observe(count, int(used.sum()) + count) if observe is not None else None
+    observation = observe(count, columns) if observe is not None else None
 
     masked = pool.masked > 0 and bool(pool.masks[pages].any())
     slots: list[int] | None = None
@@ -109,7 +117,17 @@ def enqueue_forward(
         pages, used = pages[used > 0], used[used > 0]
     target.enqueue(
         ForwardCommand(
-            inputs, pages, used, masked, slots, changed, outputs, rows, adapter, observation
+            inputs,
+            pages,
+            used,
+            masked,
+            slots,
+            changed,
+            outputs,
+            rows,
+            adapter,
+            observation,
+            count * columns,
         )
     )
     return observation

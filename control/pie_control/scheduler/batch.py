@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 # Pages that one batch swaps, and thus one command: a forward of somebody else waits for no more.
 MAX_SWAP_PAGES = 256
+# Inputs times columns of masks and of observed attention, which the worker lays out: of one forward, and
+# of a batch's together. Few numbers may stand for many, and a page may be in a list many times.
+MAX_CELLS = 1 << 28
 MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
 NOTHING: Int32 = np.empty(0, np.int32)
 
@@ -126,7 +129,16 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
     """The head of the commands that fits into one batch; always at least one."""
     first = commands[0]
     fit = min(len(commands), limits.commands)
-    if isinstance(first, EmbedTextCommand | EmbedImageCommand | ForwardCommand):
+    if isinstance(first, ForwardCommand):
+        total = cells = 0
+        for i in range(fit):
+            command = cast(ForwardCommand, commands[i])
+            total += len(command.inputs)
+            cells += command.cells
+            if total > limits.tokens or cells > MAX_CELLS:
+                fit = max(i, 1)
+                break
+    elif isinstance(first, EmbedTextCommand | EmbedImageCommand):
         total = 0
         for i in range(fit):
             total += commands[i].rows

@@ -112,6 +112,7 @@ class ForwardCommand(_Queued):
     mask: Int32 | None  # run-length rows
     adapter: int = NO_ADAPTER  # slot
     observation: Observation | None = None
+    cells: int = 0  # inputs times columns, of a mask or of observed attention
 
     @property
     def rows(self) -> int:

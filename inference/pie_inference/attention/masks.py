@@ -78,8 +78,8 @@ class Padded:
             rule = self._sequences.visible.get(piece.sequence)
             if rule is not None:
                 rows = rule[piece.first : piece.first + piece.queries]
-                seen[b, : piece.queries] = False
-                seen[b, : piece.queries, : rows.shape[1]] = rows
+                seen[b, : piece.queries] = np.arange(seen.shape[2]) < piece.keys
+                seen[b, : piece.queries, piece.keys - rows.shape[1] : piece.keys] = rows
         return seen
 
     def hidden_by(self, window: int, key_positions: NDArray[np.int32]) -> Bool | None:

@@ -134,11 +134,13 @@ class ObservedAttention(PreparedAttention):
 
 def _seen(sequences: Sequences, i: int, context: int) -> Bool:
     """`[inputs, context + inputs]`: what the inputs of a sequence see, windows aside."""
-    rule = sequences.visible.get(i)
-    if rule is not None:
-        return rule
     inputs = int(sequences.input_starts[i + 1] - sequences.input_starts[i])
-    return np.tri(inputs, context + inputs, context, dtype=np.bool_)
+    rule = sequences.visible.get(i)
+    if rule is None:
+        return np.tri(inputs, context + inputs, context, dtype=np.bool_)
+    whole = np.ones((inputs, context + inputs), np.bool_)
+    whole[:, context + inputs - rule.shape[1] :] = rule
+    return whole
 
 
 def _probabilities(

@@ -20,7 +20,7 @@ class Sequences:
     """The `n` ragged sequences of a forward: keys of sequence `i` are its context, then its inputs.
 
     A sequence that is not in `visible` attends to its whole context and causally, in list order,
-    among its inputs.
+    among its inputs. What a rule in `visible` has no columns for, at the front, is seen.
     """
 
     input_starts: Int64  # [n + 1] offsets into inputs
@@ -28,7 +28,7 @@ class Sequences:
     input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it is not kept
     context_starts: Int64  # [n + 1] offsets into context_slots
     context_slots: Int64  # [c] live slots of the input pages
-    visible: dict[int, Bool]  # sequence -> [inputs, context + inputs]
+    visible: dict[int, Bool]  # sequence -> [inputs, context + inputs or only the last of them]
 
 
 def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
@@ -47,9 +47,7 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
     visible = _explicit(batch, input_starts, starts)
     for i in _out_of_order(positions, input_starts):
         if i not in visible:
-            own = positions[input_starts[i] : input_starts[i + 1]]
-            context = np.ones((own.size, starts[i + 1] - starts[i]), np.bool_)
-            visible[i] = np.concatenate([context, _by_position(own)], axis=1)
+            visible[i] = _by_position(positions[input_starts[i] : input_starts[i + 1]])
     if batch.has_masked.any():
         slots, starts, visible = _without_masked(batch, cache, slots, starts, visible)
     return Sequences(input_starts, positions, _input_slots(batch, cache), starts, slots, visible)
@@ -153,6 +151,7 @@ def _without_masked(
     kept = {}
     for i, rows in visible.items():
         inputs = np.ones(int(batch.input_starts[i + 1] - batch.input_starts[i]), np.bool_)
-        kept[i] = rows[:, np.concatenate([live[starts[i] : starts[i + 1]], inputs])]
+        shown = np.concatenate([live[starts[i] : starts[i + 1]], inputs])
+        kept[i] = rows[:, shown[shown.size - rows.shape[1] :]]
     counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(live)])
     return slots[live], counts[starts], kept
