@@ -265,3 +265,33 @@ def test_thousands_of_open_pulls_end_at_once() -> None:
     instances.end(one)
     assert one.state is State.FINISHED
     assert take_text(other, waiting) == "for one"
+
+
+def test_what_is_not_read_goes_with_its_subscription_and_what_was_given_stays() -> None:
+    instances = Instances()
+    reader, writer = instances.launch(), instances.launch()
+    kept = messaging.subscribe(reader, "kept")
+    gone = messaging.subscribe(reader, "gone")
+    given, waiting = messaging.next_message(reader, gone), messaging.next_message(reader, kept)
+    for text in ("a", "b", "c"):
+        messaging.broadcast(writer, "gone", text)
+    budget = instances.host.messaging._members[reader].budget
+    assert budget.used == 3 * (1 + OVERHEAD)
+    messaging.unsubscribe(reader, gone)
+    assert budget.used == 1 + OVERHEAD
+    assert take_text(reader, given) == "a"
+    assert budget.used == 0
+    assert not is_ready(reader, waiting)
+
+
+def test_subscriptions_of_one_topic_are_bounded() -> None:
+    instances = Instances(subscribers=3)
+    one, two = instances.launch(), instances.launch()
+    for instance in (one, one, two):
+        messaging.subscribe(instance, "news")
+    with failure("limit-exceeded", "'news'", "3 subscriptions", "several topics"):
+        messaging.subscribe(two, "news")
+    messaging.subscribe(instances.launch("bob"), "news")
+    instances.end(one)
+    assert messaging.broadcast(two, "news", "x") == 1
+    messaging.subscribe(two, "news")

@@ -111,6 +111,12 @@ class Bus:
                 "limit-exceeded", f"{limit} subscriptions are open; unsubscribe from some first"
             )
         user = self._user(instance)
+        most = self._config.subscribers
+        if len(user.topics.get(topic, ())) >= most:
+            raise ApiError(
+                "limit-exceeded",
+                f"{topic!r} has {most} subscriptions, in all instances; use several topics",
+            )
         box = Channel(
             self._config.box_messages,
             instance.limits.mailbox_bytes,
@@ -275,7 +281,7 @@ class Bus:
         """Tells those who wait for room that has come."""
         if user.broadcasters:
             _resolve_where(user.broadcasters, partial(_all_have_room, user))
-        if user.pushers:
+        if user.pushers and user.budget.used < user.budget.limit:
             _resolve_where(user.pushers, partial(_has_room, user))
 
     def _shrink_idle(self) -> None:

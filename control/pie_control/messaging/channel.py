@@ -11,7 +11,8 @@ from typing import TypeAlias
 from pie_control.errors import ApiError
 from pie_control.futures import Future
 
-OVERHEAD = 64  # bytes that a message counts besides its text, so that empty ones are bounded, too
+# Bytes that a message counts besides its text: what it takes in memory, so that short ones are bounded, too.
+OVERHEAD = 256
 
 Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
 
@@ -44,6 +45,7 @@ class Channel:
         self._on_change = on_change
         self._numbers = 0
         self._waiting: list[Message] = []  # a heap: what was given back is the oldest again
+        self._waiting_bytes = 0
         self._takers: OrderedDict[Future, None] = OrderedDict()  # none while a message waits
         self._closed = False
         self.count = 0  # messages, those in futures that nobody has taken yet, too
@@ -71,8 +73,7 @@ class Channel:
         self.count += 1
         self.bytes += size
         self._budget.used += size
-        heapq.heappush(self._waiting, (self._numbers, text, size))
-        self._serve()
+        self._wait((self._numbers, text, size))
 
     def take_by(self, future: Future) -> None:
         """Gives the future the oldest text, at once or when there is one."""
@@ -83,17 +84,24 @@ class Channel:
     def close(self, error: ApiError) -> None:
         """Drops what waits and fails whoever waits. What futures hold can still be taken."""
         self._closed = True
-        waiting, self._waiting = self._waiting, []
-        for message in waiting:
-            self._release(message)
+        self.count -= len(self._waiting)
+        self.bytes -= self._waiting_bytes
+        self._budget.used -= self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
         takers, self._takers = self._takers, OrderedDict()
         for future in takers:
             future.on_cancel = None
             future.fail(error)
 
+    def _wait(self, message: Message) -> None:
+        heapq.heappush(self._waiting, message)
+        self._waiting_bytes += message[2]
+        self._serve()
+
     def _serve(self) -> None:
         while self._waiting and self._takers:
             message = heapq.heappop(self._waiting)
+            self._waiting_bytes -= message[2]
             future, _ = self._takers.popitem(last=False)
             future.on_cancel = partial(self._give_back, message)
             future.on_take = partial(self._release, message)
@@ -107,8 +115,7 @@ class Channel:
         if self._closed:
             self._release(message)
         else:
-            heapq.heappush(self._waiting, message)
-            self._serve()
+            self._wait(message)
 
     def _release(self, message: Message) -> None:
         size = message[2]
