@@ -11,7 +11,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from examples.pie_tiny.corpus.mixture import draw
 from examples.pie_tiny.corpus.sample import BEGIN, END, SPECIAL_TOKENS, Sample, Split
@@ -127,6 +127,10 @@ def _with_spaces(inside: Tokenizer, firsts: list[str]) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
+    )
+    # As Llama's: who completes a text need not know that texts start with it.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A", special_tokens=[(BEGIN, SPECIAL_TOKENS.index(BEGIN))]
     )
     return tokenizer
 

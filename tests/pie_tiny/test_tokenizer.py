@@ -52,15 +52,15 @@ def test_a_name_is_cut_alike_with_and_without_a_space(
     tokenizer: Tokenizer, seed: int, held_out: bool
 ) -> None:
     name = invented(Random(seed), Split(held_out))
-    alone = tokenizer.encode(name).tokens
-    spaced = tokenizer.encode(" " + name).tokens
+    alone = tokenizer.encode(name, add_special_tokens=False).tokens
+    spaced = tokenizer.encode(" " + name, add_special_tokens=False).tokens
     assert spaced in ([SPACE + alone[0], *alone[1:]], [SPACE, *alone])
 
 
 @given(seed=SEEDS)
 def test_digits_are_single_tokens(tokenizer: Tokenizer, seed: int) -> None:
     number = str(Random(seed).randrange(10**6))
-    assert tokenizer.encode(number).tokens == list(number)
+    assert tokenizer.encode(number).tokens == ["<|begin|>", *number]
 
 
 @given(number=st.integers(0, 10_000))
@@ -81,4 +81,7 @@ def test_transformers_reads_it_and_its_chat_template(tokenizer: Tokenizer, tmp_p
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
     text = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert text == "<|begin|><|system|>\nS<|end|>\n<|user|>\nU<|end|>\n<|assistant|>\n"
-    assert theirs(text)["input_ids"] == tokenizer.encode(text, add_special_tokens=False).ids
+    assert (
+        theirs(text, add_special_tokens=False)["input_ids"]
+        == tokenizer.encode(text, add_special_tokens=False).ids
+    )
