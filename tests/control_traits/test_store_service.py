@@ -85,7 +85,7 @@ def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
         async with running(tmp_path, waiting_bytes=2500, value_bytes=2000) as instances:
             one = instances.launch()
             sets = [store.store_set(one, key, b"x" * 2000) for key in "ab"]
-            with failure("would-block", "4000 bytes", "store-room"):
+            with failure("would-block", "4258 bytes", "store-room"):
                 store.store_set(one, "c", b"")
             with failure("limit-exceeded", "2001"):
                 store.store_set(one, "c", b"x" * 2001)
@@ -106,6 +106,28 @@ def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
             instances.end(one)
             assert not instances.host.store._held
             assert not instances.host.store._waiting
+
+    trio.run(main)
+
+
+def test_keys_that_wait_are_bounded_as_values_are(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, waiting_bytes=20_000) as instances:
+            for call in (
+                lambda one, keys: store.store_commit(one, [], keys, [], []),
+                lambda one, keys: store.store_commit(one, [], [], [], keys),
+                lambda one, keys: store.store_commit(one, [(key, b"") for key in keys], [], [], []),
+            ):
+                one = instances.launch()
+                call(one, ["k" * 1000 + str(i) for i in range(20)])
+                with failure("would-block"):
+                    store.store_get(one, "k")
+            one = instances.launch()
+            for _ in range(313):
+                store.store_get(one, "k")
+            with failure("would-block"):
+                store.store_get(one, "k")
+            instances.end(one)
 
     trio.run(main)
 

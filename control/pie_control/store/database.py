@@ -15,6 +15,7 @@ from pie_py.config import StoreConfig
 APPLICATION_ID = 0x7069655F  # "pie_": this file is ours
 FORMAT = 1
 BUSY_SECONDS = 10.0  # another server on the same folder may write
+OVERHEAD = 64  # bytes that a key takes in memory besides its text
 READ_BYTES = 16 << 20  # results of one `run`; what is beyond comes with the next
 
 _SCHEMA = f"""
@@ -78,7 +79,7 @@ def weight(result: Result) -> int:
         case bytes():
             return len(result)
         case list():
-            return sum(map(len, result))
+            return sum(map(len, result)) + OVERHEAD * len(result)
     return 0
 
 

@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.store.database import Commit, Database, Operation, Result, weight
+from pie_control.store.database import OVERHEAD, Commit, Database, Operation, Result, weight
 from pie_py.config import StoreConfig
 
 if TYPE_CHECKING:
@@ -167,7 +167,13 @@ class StoreService:
 
 
 def _size(operation: Operation) -> int:
-    """Bytes of values that an operation carries."""
+    """Bytes that an operation keeps in memory, about."""
     if not isinstance(operation, Commit):
-        return 0
-    return sum(len(value) for _, value in (*operation.expected, *operation.writes))
+        return OVERHEAD
+    pairs = (*operation.expected, *operation.writes)
+    keys = (*operation.absent, *operation.deletes)
+    return (
+        OVERHEAD
+        + sum(len(key) + len(value) + OVERHEAD for key, value in pairs)
+        + sum(len(key) + OVERHEAD for key in keys)
+    )
