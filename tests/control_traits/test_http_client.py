@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import ssl
 import threading
+import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from web_servers import Asked, Caller, always, browser, echo, packed, reply
 
 from pie_control.errors import ApiError
+from pie_control.http.body import Body
 
 
 def run(test: object) -> None:
@@ -114,6 +117,35 @@ def test_a_bomb_is_unpacked_no_further_than_it_is_read() -> None:
             assert len(await b.read(body, 1000)) == 1000
             b.client.close_body(b.caller, body)  # type: ignore[arg-type]
             await b.until_idle(web)
+
+    run(main)
+
+
+def test_pieces_that_hold_nothing_hold_nobody_up() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield gzip.compress(b"") * 100
+        start = zlib.compressobj(wbits=31)
+        yield start.compress(b"") or start.flush(zlib.Z_SYNC_FLUSH)
+        for _ in range(100):
+            yield b"\0\0\0\xff\xff"  # a block of no bytes
+        yield start.compress(b"all") + start.flush()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            body = Body(pieces(), 100, gzip=True)
+            assert await body.read(10) == b"all"
+            assert turns >= 200
+            assert await body.read(10) == b""
+            nursery.cancel_scope.cancel()
 
     run(main)
 

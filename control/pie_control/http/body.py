@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator
 
+import trio
+
 from pie_control.errors import ApiError
 
 
@@ -20,26 +22,28 @@ class GzipDecoder:
         """Takes packed bytes in."""
         self._packed += data
 
+    @property
+    def has_input(self) -> bool:
+        """Whether `read` may have more to give."""
+        return bool(self._packed)
+
     def read(self, most: int) -> bytes:
-        """At most `most` unpacked bytes; none if more input is needed.
+        """At most `most` unpacked bytes, of one member; perhaps none.
 
         Raises:
             ApiError: `remote-failed` if it is no gzip.
         """
-        while self._packed:
-            self._begun = True
-            try:
-                data = self._member.decompress(self._packed, most)
-            except zlib.error as error:
-                raise ApiError("remote-failed", f"the body is no gzip: {error}") from None
-            self._packed = self._member.unconsumed_tail
-            if self._member.eof:  # another member may follow (RFC 1952, section 2.2)
-                self._packed = self._member.unused_data
-                self._member = zlib.decompressobj(wbits=31)
-                self._begun = False
-            if data:
-                return data
-        return b""
+        self._begun = True
+        try:
+            data = self._member.decompress(self._packed, most)
+        except zlib.error as error:
+            raise ApiError("remote-failed", f"the body is no gzip: {error}") from None
+        self._packed = self._member.unconsumed_tail
+        if self._member.eof:  # another member may follow (RFC 1952, section 2.2)
+            self._packed = self._member.unused_data
+            self._member = zlib.decompressobj(wbits=31)
+            self._begun = False
+        return data
 
     def finish(self) -> None:
         """The input has ended.
@@ -68,11 +72,16 @@ class Body:
             ApiError: `limit-exceeded` over the limit, `remote-failed`; and what the chunks raise.
         """
         while True:
-            data = self._gzip.read(most) if self._gzip else self._left[:most]
+            if self._gzip is None:
+                data, self._left = self._left[:most], self._left[most:]
+            else:
+                data = self._gzip.read(most) if self._gzip.has_input else b""
             if data:
-                if not self._gzip:
-                    self._left = self._left[most:]
                 return self._counted(data)
+            # Pieces that hold nothing may come without an end, and all at once.
+            await trio.lowlevel.checkpoint()
+            if self._gzip is not None and self._gzip.has_input:
+                continue
             try:
                 chunk = await anext(self._chunks)
             except StopAsyncIteration:
