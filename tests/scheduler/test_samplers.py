@@ -334,3 +334,21 @@ def test_what_truncate_refuses() -> None:
     guest.truncate([pages[0] + 1, 1], 0)
     guest.truncate([], *[])
     assert guest.used(pages) == [8, 0]
+
+
+@pytest.mark.parametrize("policy", ["k-only", "t-only"])
+def test_nobody_wakes_for_a_mask_that_is_not_there(policy: str) -> None:
+    """A deadline that has passed already would be asked for again and again."""
+    server = Server(policy)
+    guest, _, embed = ready_guest(server)
+    sampler = guest.sampler()
+    server.drain()
+    told: list[bool] = []
+    mask = Mask(notify=lambda: told.append(True))
+    queue = guest.instance.queues[guest.queue]
+    enqueue_sample(guest.instance, queue, embed, sampler, mask)
+    assert server.scheduler.next_deadline() is None
+    mask.finish(u32(*[2**32 - 1] * 32))
+    assert told
+    assert server.scheduler.next_deadline() is not None
+    server.drain()

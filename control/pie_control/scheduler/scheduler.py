@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pie_control.errors import ApiError
-from pie_control.scheduler.batch import BatchLimits, Dispatched, cut, gather, join
+from pie_control.scheduler.batch import BatchLimits, Dispatched, cut, gather, held_back, join
 from pie_control.scheduler.command import (
     KINDS,
     LIGHT_KINDS,
@@ -163,9 +163,10 @@ class Scheduler:
     def next_deadline(self) -> int | None:
         """When to ask for a plan again if no command comes: nanoseconds of the clock, or None."""
         deadlines = (
-            self._policy.deadline(_oldest(queues).queued_ns)
+            self._policy.deadline(_first(queue).queued_ns)
             for queues in self._heads.values()
-            if queues
+            for queue in queues
+            if not held_back(_first(queue))  # it has to wait for something else first
         )
         return min((d for d in deadlines if d is not None), default=None)
 
