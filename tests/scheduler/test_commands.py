@@ -443,3 +443,19 @@ def test_masks_of_too_many_cells() -> None:
             guest.forward(more, embeds)
         server.drain()
         assert [n for kind, n, _ in server.worker.sizes if kind == "forward"] == [2, 2]
+
+
+def test_forwards_over_very_many_pages_are_batches_of_their_own() -> None:
+    """A page may be in a list many times; what the worker lays out a slot would have no bound."""
+    server = Server(max_batch_commands=8)
+    guest = Guest(server)
+    pages, embed = guest.filled(16), guest.embeds(1)
+    guest.embed([1], 0, embed)
+    server.drain()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "MAX_CONTEXT_PAGES", 5)
+        server.worker.sizes.clear()
+        for times in (1, 1, 3, 1, 1):
+            guest.forward(pages * times, embed)
+        server.drain()
+    assert [n for kind, n, _ in server.worker.sizes if kind == "forward"] == [2, 1, 2]

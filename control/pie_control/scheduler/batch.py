@@ -54,6 +54,7 @@ MAX_SWAP_PAGES = 256
 # Inputs times columns of masks and of observed attention, which the worker lays out: of one forward, and
 # of a batch's together. Few numbers may stand for many, and a page may be in a list many times.
 MAX_CELLS = 1 << 28
+MAX_CONTEXT_PAGES = 1 << 18  # input pages of a batch of forwards: the worker indexes every slot
 MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
 NOTHING: Int32 = np.empty(0, np.int32)
 
@@ -130,12 +131,13 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
     first = commands[0]
     fit = min(len(commands), limits.commands)
     if isinstance(first, ForwardCommand):
-        total = cells = 0
+        total = cells = pages = 0
         for i in range(fit):
             command = cast(ForwardCommand, commands[i])
             total += len(command.inputs)
             cells += command.cells
-            if total > limits.tokens or cells > MAX_CELLS:
+            pages += len(command.pages)
+            if total > limits.tokens or cells > MAX_CELLS or pages > MAX_CONTEXT_PAGES:
                 fit = max(i, 1)
                 break
     elif isinstance(first, EmbedTextCommand | EmbedImageCommand):
