@@ -20,7 +20,9 @@ def canonical_host(host: str) -> str:
     """
     host = host.strip("[]").removesuffix(".")
     if ":" in host:
-        return ipaddress.IPv6Address(host if "%" not in host else "no zone").compressed
+        if "%" in host:
+            raise ValueError(f"{host!r} has a zone, which only one machine knows: leave it out")
+        return ipaddress.IPv6Address(host).compressed
     try:
         return ipaddress.IPv4Address(host).compressed
     except ValueError:

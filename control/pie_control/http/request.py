@@ -112,7 +112,7 @@ def redirected(request: HttpRequest, policy: HttpPolicy, status: int, location: 
     """
     try:
         url, host = _parse(str(request.url.join(location)))
-    except (ApiError, InvalidURL) as error:
+    except (ApiError, InvalidURL, ValueError) as error:  # ValueError: of the standard library
         reason = error.message if isinstance(error, ApiError) else error
         raise ApiError("remote-failed", f"{request.host} redirects to no URL: {reason}") from None
     try:
