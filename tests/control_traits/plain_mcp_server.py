@@ -1,6 +1,7 @@
 """An MCP server of the older, stateful protocol without the SDK, with manners that the SDK does not have.
 
-It lists its tools in pages, answers with an image, asks its client for a sample, and chatters.
+It lists its tools in pages (`endless`: without an end), answers with an image, asks its client for a
+sample, and chatters.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             }
         case "tools/list":
             name, following = PAGES[params.get("cursor")]
+            if sys.argv[1:] == ["endless"]:
+                following = "second"
             page: dict[str, Any] = {"tools": [{"name": name, "inputSchema": SCHEMA}]}
             return page | ({"nextCursor": following} if following else {})
         case "tools/call":

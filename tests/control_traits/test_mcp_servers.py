@@ -324,6 +324,18 @@ def test_a_server_of_the_older_protocol_without_the_sdk() -> None:
     run(main)
 
 
+def test_a_list_of_tools_without_an_end() -> None:
+    async def main() -> None:
+        endless = {"command": sys.executable, "args": [PLAIN, "endless"]}
+        async with tools(test=endless, small={**endless, "message_bytes": 1000}) as t:
+            with pytest.raises(ApiError, match=r"limit-exceeded: .* more than 100 pages"):
+                await t.list()
+            with pytest.raises(ApiError, match=r"limit-exceeded: .* more than 1000 bytes"):
+                await t.list("small")
+
+    run(main)
+
+
 def test_who_may_use_what_and_what_are_arguments() -> None:
     async def main() -> None:
         async with tools(mine={**STDIO, "users": ["tester"]}, theirs={**STDIO, "users": []}) as t:
@@ -337,14 +349,15 @@ def test_who_may_use_what_and_what_are_arguments() -> None:
                 "[]",
                 "1",
                 '{"a": NaN}',
-                '{"a":' * 100_000,
+                '{"a":' * 10_000,
                 "{",
                 '{"a": ' + "9" * 9999,
             ):
                 with pytest.raises(ApiError, match="invalid-argument"):
                     t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
-            with pytest.raises(ApiError, match="limit-exceeded"):
-                t.servers.call_tool(t.caller, "mine", "add", " " * (3 << 20))  # type: ignore[arg-type]
+            for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
+                with pytest.raises(ApiError, match="limit-exceeded"):
+                    t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
 
     run(main)
 

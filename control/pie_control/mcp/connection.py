@@ -98,28 +98,28 @@ class McpConnection:
             ApiError: what the server or the way to it answers.
             SessionGone: for a connection that must be made anew.
         """
-        tools: list[types.Tool] = []
+        tools: list[str] = []
+        size = 0
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             try:
                 page = await self._connected.list_tools(cursor=cursor)
             except Exception as error:
                 raise self._translated(error) from None
-            tools += page.tools
+            tools += map(_described, page.tools)
+            size += sum(map(len, tools[len(tools) - len(page.tools) :]))
+            most = self._config.message_bytes
+            if size > most:
+                raise ApiError(
+                    "limit-exceeded",
+                    f"{self._name}: its tools have more than {most} bytes (`message_bytes` of its"
+                    " configuration)",
+                )
             cursor = page.next_cursor
             if cursor is None:
-                break
-        return json.dumps(
-            [
-                {
-                    "name": tool.name,
-                    "title": tool.title,
-                    "description": tool.description,
-                    "input_schema": tool.input_schema,
-                    "output_schema": tool.output_schema,
-                }
-                for tool in tools
-            ]
+                return f"[{', '.join(tools)}]"
+        raise ApiError(
+            "limit-exceeded", f"{self._name} lists its tools on more than {MOST_PAGES} pages"
         )
 
     async def call_tool(self, tool: str, arguments: dict[str, Any]) -> str:
@@ -168,6 +168,18 @@ class McpConnection:
         if error.code == METHOD_NOT_FOUND:
             return ApiError("unsupported", text)
         return ApiError("remote-failed", f"{text} (error {error.code})")
+
+
+def _described(tool: types.Tool) -> str:
+    return json.dumps(
+        {
+            "name": tool.name,
+            "title": tool.title,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+            "output_schema": tool.output_schema,
+        }
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.mcp")
 
+# Values take long to read and to write again, and the server does nothing else meanwhile; texts do not.
+MOST_VALUES = 20_000  # in the arguments of a call, about
+
 
 class McpServers:
     """Calls tools for instances. `run` must run before the first call."""
@@ -168,8 +171,15 @@ def _parse(arguments: str) -> dict[str, Any]:
     """Arguments of a tool.
 
     Raises:
-        ApiError: `invalid-argument`.
+        ApiError: `invalid-argument`, `limit-exceeded`.
     """
+    values = sum(map(arguments.count, ",[{"))
+    if values > MOST_VALUES:
+        raise ApiError(
+            "limit-exceeded",
+            f"arguments with {values} commas and opening brackets; {MOST_VALUES} at most: give large"
+            " data in fewer values, or in parts",
+        )
     try:
         parsed = json.loads(arguments, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
