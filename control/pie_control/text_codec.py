@@ -17,6 +17,16 @@ from pie_control.errors import ApiError
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
+# What a template raises that is given other messages than it was written for.
+_SENSELESS_MESSAGES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    jinja2.TemplateError,
+)
+
 
 class TextCodec:
     """Tokenizer and chat template of a Hugging Face folder."""
@@ -118,7 +128,9 @@ class TextCodec:
                 add_generation_prompt=add_generation_prompt,
                 **self._template_tokens,
             )
-        except (ValueError, TypeError, jinja2.TemplateError) as error:
+        except RecursionError:
+            raise ApiError("invalid-argument", "chat messages: nested too deep") from None
+        except _SENSELESS_MESSAGES as error:
             raise ApiError("invalid-argument", f"chat messages: {error}") from None
 
     @cached_property
