@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from pie_py.cli.connect import json_option, with_client
@@ -16,13 +18,25 @@ COLUMNS = {
     "max_position": "POSITIONS",
     "page_size": "PAGE SIZE",
     "kv_pages": "KV PAGES",
-    "traits": "TRAITS",
+    "adapters": "ADAPTERS",
 }
 
 
 @click.command("models")
+@click.argument("model", required=False)
+@click.option("--traits", is_flag=True, help="Print the traits that a model offers, one a line.")
 @json_option
 @with_client
-def command(client: sync.Client, as_json: bool) -> None:
-    """List the models being served, the default one first."""
-    table(client.models(), COLUMNS, as_json)
+def command(client: sync.Client, model: str | None, traits: bool, as_json: bool) -> None:
+    """List the models being served, the default one first, or only MODEL."""
+    served = client.models()
+    if model is not None:
+        names = ", ".join(facts["name"] for facts in served)
+        served = [facts for facts in served if facts["name"] == model]
+        if not served:
+            raise click.UsageError(f"no model is called {model!r}; served: {names}")
+    if not traits:
+        table(served, COLUMNS, as_json)
+    elif served:
+        offered = served[0]["traits"]
+        click.echo(json.dumps(offered) if as_json else "\n".join(offered))

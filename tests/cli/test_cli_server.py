@@ -105,6 +105,19 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
 
 
 @pytest.mark.slow
+def test_the_traits_of_a_model(server: Server) -> None:
+    here = ("--endpoint", server.endpoint)
+    traits = cli("models", "--traits", *here).stdout.split("\n")
+    assert {"runtime", "session", "messaging", "allocate", "forward", "sample"} <= set(traits)
+    assert "input-image" not in traits
+    assert cli("models", "pie-tiny", "--traits", *here).stdout.split("\n") == traits
+    wrong = cli("models", "gpt-9", *here)
+    assert wrong.returncode == 2
+    assert "gpt-9" in wrong.stderr
+    assert "pie-tiny" in wrong.stderr
+
+
+@pytest.mark.slow
 def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pie_py", "run", talker(server), "forever"],

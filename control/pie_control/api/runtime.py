@@ -64,7 +64,12 @@ def available_models(instance: Instance) -> list[str]:
 
 def available_traits(instance: Instance, model: str) -> list[str]:
     """Names of the traits that a model offers."""
-    return [*CONTROL_TRAITS, *instance.host.service(model).description.traits]
+    return traits_of(instance.host.service(model).description)
+
+
+def traits_of(model: ModelDescription) -> list[str]:
+    """Names of the traits that a model offers, those of the control layer first."""
+    return [*CONTROL_TRAITS, *model.traits]
 
 
 def model_info(instance: Instance, model: str) -> str:

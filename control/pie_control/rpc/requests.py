@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import trio
 
+from pie_control.api.runtime import traits_of
 from pie_control.errors import ApiError
 from pie_control.host import Host
 from pie_control.instance import Instance, State
@@ -107,6 +108,7 @@ class Requests:
             {
                 **describe_model(service.description, local=local),
                 "adapters": service.adapters.names,
+                "traits": traits_of(service.description),
             }
             for service in services
         ]
