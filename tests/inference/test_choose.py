@@ -225,3 +225,21 @@ def test_a_nucleus_that_rounding_makes_all_there_is() -> None:
     almost = float(np.nextafter(np.float32(1), np.float32(0)))
     everything = choose(logits, parameters(2))
     assert choose(logits, parameters(2, top_p=almost)).tolist() == everything.tolist()
+
+
+def test_wide_nuclei_are_the_same_alone_and_together() -> None:
+    """Rows whose histograms have more tokens at the border pad those that have fewer."""
+    rows = 64
+    generator = torch.Generator().manual_seed(3)
+    logits = (torch.randn(rows, 4096, generator=generator) * 2).bfloat16().float()  # with ties
+    together = parameters(rows, top_p=0.9)
+    together.temperature[::2] = 2
+    scaled = logits - logits.max(1, keepdim=True).values
+    scaled[::2] /= 2
+    wanted = 0.9 * scaled.double().exp().sum(1, keepdim=True)
+    cut = choose_module._cut_to_nucleus(scaled, wanted)
+    for i in range(rows):
+        alone = choose_module._cut_to_nucleus(scaled[i : i + 1], wanted[i : i + 1])
+        assert torch.equal(alone[0], cut[i])
+    one_by_one = [int(choose(logits[i : i + 1], together.rows(np.array([i])))) for i in range(rows)]
+    assert choose(logits, together).tolist() == one_by_one

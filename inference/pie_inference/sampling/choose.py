@@ -128,7 +128,9 @@ def _cut_to_nucleus(scaled: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     tokens = top_tokens(scaled.masked_fill(~inside, -torch.inf), most)
     parts = weights.gather(1, tokens).masked_fill_(~inside.gather(1, tokens), 0.0)
     before = (sums - masses).gather(1, border) + parts.cumsum(1) - parts
-    kept = (bins < border).scatter_(1, tokens, (parts > 0) & (before < wanted))
+    kept = bins < border
+    # A row with fewer tokens in its bin than another has some of other bins here, which stay as they are.
+    kept.scatter_(1, tokens, kept.gather(1, tokens) | ((parts > 0) & (before < wanted)))
     return scaled.masked_fill(~kept, -torch.inf)
 
 
