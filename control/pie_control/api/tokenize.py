@@ -11,6 +11,7 @@ from typing import Any
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.guest_json import check_values
 from pie_control.instance import Instance, State
 from pie_control.wasm import (
     BOOL,
@@ -72,6 +73,7 @@ def apply_chat_template(
     codec = instance.host.codec(model)
     if len(messages) <= INLINE_CHARACTERS:
         return codec.apply_chat_template(messages, add_generation_prompt)
+    check_values(messages, "chat messages", "invalid-argument")
     return _in_thread(instance, lambda: codec.apply_chat_template(messages, add_generation_prompt))
 
 

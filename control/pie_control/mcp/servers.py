@@ -12,6 +12,7 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.futures import Future, FutureKind
+from pie_control.guest_json import check_values
 from pie_control.mcp.secrets import with_secrets
 from pie_control.mcp.server import Action, McpServer
 from pie_py.config import McpConfig
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pie_control.instance import Instance
 
 log = structlog.get_logger("pie.mcp")
-
-# Values take long to read and to write again, and the server does nothing else meanwhile; texts do not.
-MOST_VALUES = 20_000  # in the arguments of a call, about
 
 
 class McpServers:
@@ -173,13 +171,7 @@ def _parse(arguments: str) -> dict[str, Any]:
     Raises:
         ApiError: `invalid-argument`, `limit-exceeded`.
     """
-    values = sum(map(arguments.count, ",[{"))
-    if values > MOST_VALUES:
-        raise ApiError(
-            "limit-exceeded",
-            f"arguments with {values} commas and opening brackets; {MOST_VALUES} at most: give large"
-            " data in fewer values, or in parts",
-        )
+    check_values(arguments, "arguments")
     try:
         parsed = json.loads(arguments, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
