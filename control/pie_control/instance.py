@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 
+LOG_OVERHEAD = 200  # bytes that a line takes besides its text
+
+
 class State(Enum):
     """Where an instance is in its life."""
 
@@ -102,10 +105,20 @@ class Instance:
         self.texts: Mailbox[str] = Mailbox(*boxes)  # from the client
         self.blobs: Mailbox[bytes] = Mailbox(*boxes)  # from the client
         self.log: deque[LogLine] = deque(maxlen=limits.log_lines)
+        self._record_bytes: int | None = None  # of what stays as it is after the end
         self.logged = 0  # lines ever, dropped ones too
         self.outlet: Outlet | None = None  # set by the RPC server once somebody reads
         self.attached = 0  # clients that read the outbox
         self.detached_at: float | None = None  # trio time since when no client has waited for it
+
+    @property
+    def kept_bytes(self) -> int:
+        """What its record holds once it has ended, in characters and bytes, about."""
+        if self._record_bytes is None:
+            result = 0 if self.ended is None else len(self.ended.text)
+            log = sum(len(line.text) + LOG_OVERHEAD for line in self.log)
+            self._record_bytes = result + sum(map(len, self.args)) + log
+        return self._record_bytes + self.outbox.size_bytes
 
     def add_log(self, level: str, text: str) -> None:
         """Appends a line to the log, dropping the oldest one if it is full."""

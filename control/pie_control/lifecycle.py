@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.lifecycle")
 
 ENDED_KEPT = 2000  # ended instances whose results can still be asked for
-ENDED_BYTES = 256 << 20  # of messages that they sent and nobody has fetched
+ENDED_BYTES = 256 << 20  # of what is kept of them: messages not fetched, results, logs, arguments
+MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 SWEEP_SECONDS = 1.0
 MODEL_WAIT_SECONDS = 120.0
 
@@ -117,9 +118,15 @@ class Lifecycle:
         """Starts an instance and returns it at once; its first turn comes with the next ones.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are alive.
+            ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
         component = self._components[_component_key(program)]
+        if sum(map(len, args)) > MAX_ARGUMENT_BYTES:
+            raise ApiError(
+                "limit-exceeded",
+                f"the arguments have more than {MAX_ARGUMENT_BYTES} characters; send large data as"
+                " messages",
+            )
         if len(self._live) >= self._config.max_instances:
             raise ApiError(
                 "limit-exceeded",
@@ -258,16 +265,17 @@ class Lifecycle:
         self._ended[instance.id] = instance
         while len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
-        self._ended_bytes += instance.outbox.size_bytes
+        self._ended_bytes += instance.kept_bytes
         if self._ended_bytes > ENDED_BYTES:
-            # What has been fetched meanwhile was counted, too: count anew.
-            self._ended_bytes = sum(i.outbox.size_bytes for i in self._ended.values())
-            for oldest in self._ended.values():
+            # What has been fetched or forgotten meanwhile was counted, too: count anew.
+            self._ended_bytes = sum(i.kept_bytes for i in self._ended.values())
+            for oldest in list(self._ended.values()):
                 if self._ended_bytes <= ENDED_BYTES // 2:
                     break
                 if not oldest.attached:
-                    self._ended_bytes -= oldest.outbox.size_bytes
+                    self._ended_bytes -= oldest.kept_bytes
                     oldest.outbox.drop_all_but_last()
+                    del self._ended[oldest.id]
 
     def kill(self, instance: Instance, reason: str) -> None:
         """Ends an instance from outside."""

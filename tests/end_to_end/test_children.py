@@ -127,11 +127,17 @@ def test_a_child_whose_program_does_not_start(client: Client) -> None:
 def test_a_child_that_is_given_up_before_it_has_started(client: Client) -> None:
     source = b"""
 import asyncio
-from inferlet import raw
+from inferlet import PieError, raw, runtime
 
 async def main(args):
     for _ in range(5):
         raw.cancel(raw.launch(args[0], ["family", args[0], "0"]))
+    try:
+        await runtime.launch(args[0], "x" * 600_000, "y" * 600_000)
+    except PieError as error:
+        assert error.code == "limit-exceeded", error
+    else:
+        raise AssertionError
     await asyncio.sleep(0.2)
     return "given up"
 """
