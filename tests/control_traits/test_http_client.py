@@ -305,8 +305,10 @@ def test_broken_answers_are_errors() -> None:
                 (b"", "remote-failed"),
                 (b"HTTP/9 hello\r\n\r\n", "remote-failed"),
                 (b"\0\xff" * 1000, "remote-failed"),
-                (b"HTTP/1.1 200 OK\r\nA: " + b"a" * 200_000, "remote-failed"),
+                (b"HTTP/1.1 200 OK\r\nA: " + b"a" * 200_000, "limit-exceeded"),
                 (reply(200, b"", "A: " + "a" * 3000), "limit-exceeded"),
+                (b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, "limit-exceeded"),
+                (b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 20_000, "limit-exceeded"),
             ):
 
                 async def answer(

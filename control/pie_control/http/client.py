@@ -43,7 +43,7 @@ class HttpClient:
     def __init__(self, config: HttpConfig, *, resolve: Resolve = resolve) -> None:
         self.config = config
         self.policy = HttpPolicy(config)
-        self._backend = CheckedBackend(self.policy, resolve)
+        self._backend = CheckedBackend(self.policy, 2 * config.header_bytes, resolve)
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._opening = trio.Lock()
         self._nursery: trio.Nursery | None = None

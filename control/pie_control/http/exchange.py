@@ -13,6 +13,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.futures import Future
 from pie_control.http.body import Body
+from pie_control.http.network import HeadStream
 from pie_control.http.request import HttpRequest, redirected
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ class Exchange:
                 extensions={"timeout": {"connect": self._client.config.connect_seconds}},
             )
         )
+        stream = response.extensions.get("network_stream")
+        if isinstance(stream, HeadStream):
+            stream.begin_body()
         size = sum(len(name) + len(value) + 4 for name, value in response.headers)
         if size > self._client.config.header_bytes:
             await response.aclose()

@@ -6,6 +6,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import trio
 from httpcore2 import (
@@ -25,12 +26,69 @@ Resolve = Callable[[str, int], list[str]]
 """Addresses of a name; blocks. Raises OSError if there are none."""
 
 RESOLVER_THREADS = 128
+HEAD_PIECE = 4096
 
 
 def resolve(host: str, port: int) -> list[str]:
     """Addresses of a name, as the machine's resolver gives them, in the order to try them."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class HeadStream(AsyncNetworkStream):
+    """A connection on which heads of answers are read in small pieces, and are bounded.
+
+    A piece is parsed without a pause, and thousands of heads of status 100 fit into a large one.
+    """
+
+    def __init__(self, stream: AsyncNetworkStream, most: int) -> None:
+        """Takes how many bytes all heads of an answer may have."""
+        self._stream = stream
+        self._most = most
+        self._head: int | None = 0  # bytes read of it; None in the body
+
+    def begin_body(self) -> None:
+        """The head is there."""
+        self._head = None
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Reads.
+
+        Raises:
+            ApiError: `limit-exceeded` if the head is too large.
+        """
+        if self._head is None:
+            return await self._stream.read(max_bytes, timeout)
+        if self._head > self._most:
+            raise ApiError(
+                "limit-exceeded", f"an answer that begins with over {self._most} bytes of headers"
+            )
+        data = await self._stream.read(min(max_bytes, HEAD_PIECE), timeout)
+        self._head += len(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Writes a part of a request: what comes next is a head."""
+        self._head = 0
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """Closes."""
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncNetworkStream:
+        """Goes on with TLS."""
+        stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return HeadStream(stream, self._most)
+
+    def get_extra_info(self, info: str) -> Any:
+        """As the stream's own."""
+        return self._stream.get_extra_info(info)
 
 
 class CheckedBackend(AsyncNetworkBackend):
@@ -40,8 +98,10 @@ class CheckedBackend(AsyncNetworkBackend):
     second time between the check and the connection.
     """
 
-    def __init__(self, policy: HttpPolicy, resolve: Resolve = resolve) -> None:
+    def __init__(self, policy: HttpPolicy, head_bytes: int, resolve: Resolve = resolve) -> None:
+        """Takes how many bytes the head of an answer may have."""
         self._policy = policy
+        self._head_bytes = head_bytes
         self._resolve = resolve
         self._trio = TrioBackend()
         # Threads of our own: slow name servers must not hold up the server's other threads.
@@ -69,9 +129,10 @@ class CheckedBackend(AsyncNetworkBackend):
             for tried, address in enumerate(addresses):
                 left = deadline - trio.current_time()
                 try:
-                    return await self._trio.connect_tcp(
+                    stream = await self._trio.connect_tcp(
                         str(address), port, left / (len(addresses) - tried), local_address
                     )
+                    return HeadStream(stream, self._head_bytes)
                 except (ConnectError, ConnectTimeout) as error:
                     break_off = error
             raise break_off
