@@ -29,7 +29,8 @@ def forward(
     may be input and output at once: the inputs see the slots filled before this call.
 
     Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
-    `limit-exceeded` (more inputs than `max_batch_tokens`, too many queued commands).
+    `limit-exceeded` (more inputs than `max_batch_tokens`, a mask of over 262144 numbers or 2^28 cells,
+    too many queued commands).
     """
     try:
         interface.forward(

@@ -27,7 +27,7 @@ def forward_with_attention(
     `take_attention`. `detail` is how much is told: "total", averages over layers and heads; "layers", a
     row a layer; "heads", a row a head, layer by layer. An empty text as `adapter` is none.
     Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are observed),
-    `limit-exceeded` (an answer of over 524288 numbers), `unsupported`.
+    `limit-exceeded` (an answer of over 524288 numbers, inputs times columns over 2^28), `unsupported`.
     """
     try:
         answer: int = interface.forward_with_attention(
