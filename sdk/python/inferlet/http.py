@@ -201,6 +201,7 @@ async def request(
         if all(name.lower() != "content-type" for name, _ in pairs):
             pairs.append(("content-type", "application/json"))
     if params:
+        url, _, _ = url.partition("#")  # a fragment is not sent
         url += ("&" if "?" in url else "?") + urlencode(params, doseq=True)
     data = body.encode() if isinstance(body, str) else body or b""
     milliseconds = 0 if timeout is None else max(1, round(timeout * 1000))
