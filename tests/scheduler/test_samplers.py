@@ -352,3 +352,15 @@ def test_nobody_wakes_for_a_mask_that_is_not_there(policy: str) -> None:
     assert told
     assert server.scheduler.next_deadline() is not None
     server.drain()
+
+
+def test_batches_of_fed_tokens_are_bounded() -> None:
+    server = Server()
+    guest = Guest(server)
+    samplers = [guest.sampler('{"presence_penalty": 1}') for _ in range(4)]
+    server.drain()
+    batches(server)
+    for handle, count in zip(samplers, (20, 4, 1, 100), strict=True):  # 24 tokens a batch
+        sample.feed_sampler(guest.instance, guest.queue, handle, list(range(count)), True)
+    server.drain()
+    assert batches(server) == [("feed_sampler", 2), ("feed_sampler", 1), ("feed_sampler", 1)]

@@ -63,7 +63,7 @@ NOTHING: Int32 = np.empty(0, np.int32)
 class BatchLimits:
     """What the worker takes in one batch."""
 
-    tokens: int  # inputs of forwards, or tokens of embeds
+    tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers are told of
     commands: int
 
 
@@ -140,7 +140,7 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
             if total > limits.tokens or cells > MAX_CELLS or pages > MAX_CONTEXT_PAGES:
                 fit = max(i, 1)
                 break
-    elif isinstance(first, EmbedTextCommand | EmbedImageCommand):
+    elif isinstance(first, EmbedTextCommand | EmbedImageCommand | FeedSamplerCommand):
         total = 0
         for i in range(fit):
             total += commands[i].rows
