@@ -81,6 +81,14 @@ class Addresses:
         Raises:
             ApiError: `invalid-handle`, or `invalid-argument` if there are more than `most`.
         """
+        if len(spans) == 2:  # the hot path; what is wrong with a span is found below
+            first, count = spans
+            index = first - self._base
+            if index >= 0 and count <= most and index + count <= self._length:
+                part: Int32 = self._table[index : index + count]
+                whole = self.live == self._length and not self.away
+                if whole or not count or part.min() >= 0:
+                    return part.copy()
         return self._gather(spans, most, self._range)
 
     def find_entries(self, spans: list[int], most: int) -> Int32:
