@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from rpc_bench import Bench, Proxy
 
@@ -139,6 +140,29 @@ def test_many_concurrent_launches(bench: Bench, run: Callable[..., None]) -> Non
                 tasks.start_soon(one, number)
 
     run(main)
+
+
+def test_no_launch_is_lost_however_often_the_connection_breaks(bench: Bench) -> None:
+    proxy = Proxy(bench)
+    done: set[int] = set()
+
+    async def main() -> None:
+        async def one(client: Client, number: int) -> None:
+            instance = await client.launch("count", [str(number % 7)])
+            assert [m async for m in instance] == [str(i) for i in range(number % 7)]
+            assert await instance.result() == "counted"
+            done.add(number)
+
+        with anyio.fail_after(20):
+            async with Client(proxy.endpoint) as client, anyio.create_task_group() as tasks:
+                for number in range(200):
+                    tasks.start_soon(one, client, number)
+                for pause in (0.003, 0.01, 0.02, 0.005, 0.015, 0.001, 0.03):
+                    await anyio.sleep(pause)
+                    await anyio.to_thread.run_sync(proxy.cut)
+
+    anyio.run(main)
+    assert len(done) == 200
 
 
 def test_upload_sends_bytes_once(bench: Bench, tmp_path: Path) -> None:
