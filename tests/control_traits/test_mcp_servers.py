@@ -74,10 +74,16 @@ async def tools(**servers: Any) -> AsyncIterator[Tools]:
 
 
 def children() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if SERVER in p.cmdline()]
+    """The servers that the test under way has started; other tests' may run beside it."""
+    found = psutil.Process().children(recursive=True)
+    return [p for p in found if SERVER in p.cmdline() and p not in _OTHERS]
+
+
+_OTHERS: list[psutil.Process] = []
 
 
 def run(test: Any) -> None:
+    _OTHERS[:] = [*_OTHERS, *children()]
     trio.run(test)
     assert not children(), "every server is ended with us"
 

@@ -28,8 +28,10 @@ def test_nobody_else_touches_the_bindings() -> None:
             if path.parent.name == "wasm" and path.parent.parent.name == "pie_control":
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
-                names = {alias.name for alias in getattr(node, "names", [])}
-                if getattr(node, "module", None) == "wasmtime":
-                    names = {f"wasmtime.{name}" for name in names}
-                names.add(getattr(node, "module", None) or "")
+                if not isinstance(node, ast.Import | ast.ImportFrom):
+                    continue
+                names = {alias.name for alias in node.names}
+                if isinstance(node, ast.ImportFrom):
+                    module = node.module or ""
+                    names = {module, *(f"{module}.{name}" for name in names)}
                 assert not any(name.startswith("wasmtime._") for name in names), path
