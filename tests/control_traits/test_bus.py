@@ -295,3 +295,28 @@ def test_subscriptions_of_one_topic_are_bounded() -> None:
     instances.end(one)
     assert messaging.broadcast(two, "news", "x") == 1
     messaging.subscribe(two, "news")
+
+
+def test_room_of_one_topic_comes_with_what_is_read_of_another() -> None:
+    for how in ("take", "unsubscribe", "end"):
+        instances = Instances()
+        sender, reader = instances.launch(), instances.launch(mailbox_bytes=500)
+        one, two = (messaging.subscribe(reader, topic) for topic in ("one", "two"))
+        for _ in range(2):
+            messaging.broadcast(sender, "one", "x" * 100)
+        with failure("would-block"):
+            messaging.broadcast(sender, "two", "x")
+        rooms = [messaging.broadcast_room(sender, topic) for topic in ("one", "two")]
+        assert not any(is_ready(sender, room) for room in rooms)
+        if how == "take":
+            messaging.unsubscribe(reader, two)
+            assert is_ready(sender, rooms[1])
+            assert not is_ready(sender, rooms[0])
+            take_text(reader, messaging.next_message(reader, one))
+        elif how == "unsubscribe":
+            messaging.unsubscribe(reader, one)
+        else:
+            instances.end(reader)
+        assert all(is_ready(sender, room) for room in rooms), how
+        if how == "unsubscribe":
+            assert messaging.broadcast(sender, "two", "x") == 1

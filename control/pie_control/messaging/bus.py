@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,7 @@ class Bus:
         if member is not None:
             for subscription in member.subscriptions.values():
                 self._drop(subscription)
+            _wake_broadcasters(self._user(instance), member)
         user = self._users.get(instance.user)
         if user is None:
             return
@@ -121,7 +122,7 @@ class Bus:
             self._config.box_messages,
             instance.limits.mailbox_bytes,
             member.budget,
-            partial(self._wake, user),
+            partial(_wake_broadcasters, user, member),
         )
         handle = member.next
         member.next += 1
@@ -137,8 +138,12 @@ class Bus:
             ApiError: `invalid-handle`.
         """
         subscription = self._subscription(instance, handle)
-        del self._members[instance].subscriptions[handle]
+        member = self._members[instance]
+        del member.subscriptions[handle]
         self._drop(subscription)
+        user = self._user(instance)
+        _wake_where(user.broadcasters, (subscription.topic,), partial(_all_have_room, user))
+        _wake_broadcasters(user, member)
 
     def next_message(self, instance: Instance, handle: int, future: Future) -> None:
         """Gives the future the subscription's next message.
@@ -251,7 +256,6 @@ class Bus:
         subscription.box.close(
             ApiError("cancelled", f"the subscription to {subscription.topic!r} has ended")
         )
-        self._wake(user)
 
     def _check_budget(self, user: _User) -> None:
         if user.budget.used >= user.budget.limit:
@@ -275,14 +279,8 @@ class Bus:
         queue = user.queues.get(topic)
         if queue is not None and queue.is_idle:
             del user.queues[topic]
-        self._wake(user)
-
-    def _wake(self, user: _User) -> None:
-        """Tells those who wait for room that has come."""
-        if user.broadcasters:
-            _resolve_where(user.broadcasters, partial(_all_have_room, user))
         if user.pushers and user.budget.used < user.budget.limit:
-            _resolve_where(user.pushers, partial(_has_room, user))
+            _wake_where(user.pushers, list(user.pushers), partial(_has_room, user))
 
     def _shrink_idle(self) -> None:
         held = sum(user.budget.used for user in self._idle.values())
@@ -329,7 +327,17 @@ def _wait_in(
     future.on_cancel = give_up
 
 
-def _resolve_where(waiters: dict[str, dict[Future, None]], has_room: Callable[[str], bool]) -> None:
-    for topic in [topic for topic in waiters if has_room(topic)]:
-        for future in waiters.pop(topic):
-            future.resolve()
+def _wake_broadcasters(user: _User, member: _Member) -> None:
+    """Tells those who wait for the boxes of an instance that there is room, where there is."""
+    if user.broadcasters and member.budget.used < member.budget.limit:
+        topics = {subscription.topic for subscription in member.subscriptions.values()}
+        _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
+
+
+def _wake_where(
+    waiters: dict[str, dict[Future, None]], topics: Iterable[str], has_room: Callable[[str], bool]
+) -> None:
+    for topic in topics:
+        if topic in waiters and has_room(topic):
+            for future in waiters.pop(topic):
+                future.resolve()
