@@ -16,6 +16,7 @@ from pie_control.api.runtime import traits_of
 from pie_control.errors import ApiError
 from pie_control.host import Host
 from pie_control.instance import Instance, State
+from pie_control.lifecycle import MAX_ARGUMENT_BYTES
 from pie_control.mailbox import Mailbox
 from pie_control.programs import Program, ProgramStore, kind_of
 from pie_control.rpc.describe import (
@@ -38,7 +39,6 @@ Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = Callable[[Session, Params], Answer | Awaitable[Answer]]
 
 DEFAULT_WINDOW = 256
-MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 
 
 class Requests:

@@ -15,11 +15,12 @@ import zmq
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.host import Host
 from pie_control.instance import Instance
+from pie_control.lifecycle import MAX_ARGUMENT_BYTES
 from pie_control.programs import ProgramStore
 from pie_control.rpc.auth import ZAP_DOMAIN, Authenticator
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
 from pie_control.rpc.params import Params
-from pie_control.rpc.requests import MAX_ARGUMENT_BYTES, Requests
+from pie_control.rpc.requests import Requests
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
 from pie_py import __version__
 from pie_py.config import ServerConfig
