@@ -101,12 +101,15 @@ class Response:
         """The body in pieces of at most `most` bytes, as they arrive.
 
         Raises:
-            PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off.
+            PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off; `invalid-handle`
+                if it has been read in pieces already, or closed.
         """
         if self._data is not None:
             for start in range(0, len(self._data), most):
                 yield self._data[start : start + most]
             return
+        if self._body is None:
+            raise PieError("invalid-handle: the body has been read already, or closed")
         try:
             while self._body is not None:
                 chunk = await blob_of(raw.read_body(self._body, most))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from inferlet import http, mcp, raw, ready, session
+from inferlet import PieError, http, mcp, raw, ready, session
 
 
 async def get(url):
@@ -62,6 +62,14 @@ async def library(url):
     asked = await http.get(f"{url}/echo#part", params={"q": "a b", "n": [1, 2]})
     assert (await asked.text()).startswith("page /echo?q=a+b&n=1&n=2"), await asked.text()
     assert await asked.text() == (await asked.read()).decode(), "what was read can be read again"
+    async with await http.get(f"{url}/echo") as closed:
+        pass
+    try:
+        await closed.read()
+        refused = ""
+    except PieError as error:
+        refused = error.code
+    assert refused == "invalid-handle", "a closed body is no empty one"
     sent = await http.post(url, json={"a": [1, None]})
     assert await sent.text() == 'application/json {"a": [1, null]}'
     lines = [line async for line in (await http.get(f"{url}/lines")).lines()]
