@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Code
 
 # Thousands of values are read in a millisecond; a million takes a second. Long texts do not matter.
 MOST_VALUES = 20_000
 
 
-def check_values(text: str, what: str, code: str = "limit-exceeded") -> None:
+def check_values(text: str, what: str, code: Code = "limit-exceeded") -> None:
     """Refuses a text that may hold very many values.
 
     Raises:
