@@ -146,7 +146,6 @@ class WorkerLink:
                         {
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
-                            "cache_folder": str(self._config.cache_folder),
                         }
                     ),
                 ],

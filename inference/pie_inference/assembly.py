@@ -64,12 +64,8 @@ class _Loaded:
     adapters: AdapterTable
 
 
-def load_models(configs: Sequence[ModelConfig], cache_folder: Path) -> list[ServedModel]:
+def load_models(configs: Sequence[ModelConfig]) -> list[ServedModel]:
     """Loads checkpoints and makes their pools, each its own; those of one device share its memory.
-
-    Args:
-        configs: which, and how.
-        cache_folder: where the embedded model may be made.
 
     Raises:
         LoadError: if one of them cannot be served; the text names it.
@@ -77,7 +73,7 @@ def load_models(configs: Sequence[ModelConfig], cache_folder: Path) -> list[Serv
     loaded = []
     for config in configs:
         with _named(config):
-            loaded.append(_load(config, cache_folder))
+            loaded.append(_load(config))
     sharing = Counter(model.device for model in loaded)
     memories = {
         device: Memory(free_memory(device), device.type, models)
@@ -92,9 +88,9 @@ def load_models(configs: Sequence[ModelConfig], cache_folder: Path) -> list[Serv
     return served
 
 
-def load_model(config: ModelConfig, cache_folder: Path) -> ServedModel:
+def load_model(config: ModelConfig) -> ServedModel:
     """As `load_models`, of one."""
-    return load_models([config], cache_folder)[0]
+    return load_models([config])[0]
 
 
 @contextmanager
@@ -109,9 +105,9 @@ def _named(config: ModelConfig) -> Iterator[None]:
         raise LoadError(f"model {name}: not enough memory: {error}") from error
 
 
-def _load(config: ModelConfig, cache_folder: Path) -> _Loaded:
+def _load(config: ModelConfig) -> _Loaded:
     device = choose_device(config.device)
-    folder = checkpoint_folder(config.source, cache_folder)
+    folder = checkpoint_folder(config.source)
     checkpoint = read_config(folder)
     architecture = architecture_of(checkpoint)
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}

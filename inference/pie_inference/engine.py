@@ -46,14 +46,14 @@ log = structlog.get_logger("pie.worker")
 class Engine:
     """The models of one worker."""
 
-    def __init__(self, configs: Sequence[ModelConfig], cache_folder: Path) -> None:
+    def __init__(self, configs: Sequence[ModelConfig]) -> None:
         """Loads every model and sizes its pools.
 
         Raises:
             LoadError: if one of them cannot be served.
         """
         self._models: dict[str, ServedModel] = {}
-        for model in load_models(configs, cache_folder):
+        for model in load_models(configs):
             name = model.description.name
             if name in self._models:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")

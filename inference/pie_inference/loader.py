@@ -15,7 +15,6 @@ from safetensors import SafetensorError, safe_open
 
 from pie_inference import embedded
 from pie_inference.errors import LoadError
-from pie_py.config import EMBEDDED_MODEL
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -26,21 +25,21 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; config.json tells it
 
 
-def checkpoint_folder(source: str, cache_folder: Path) -> Path:
-    """The folder of a model: a local one, the embedded model's, or a download of a hub id.
+def checkpoint_folder(source: str) -> Path:
+    """The folder of a model: an embedded one's, a local one, or a download of a hub id.
 
     Raises:
         LoadError: if there is none.
     """
-    if source == EMBEDDED_MODEL:
-        return embedded.folder(cache_folder)
+    if (packaged := embedded.folder(source)) is not None:
+        return packaged
     local = Path(source).expanduser()
     if local.is_dir():
         return local.resolve()
     if not _HUB_ID.fullmatch(source):
         raise LoadError(
             f"there is no folder {source!r}; name a folder with a config.json,"
-            f" a hub id such as 'owner/name', or {EMBEDDED_MODEL!r}"
+            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
         )
     log.info("downloading a model", source=source)
     try:

@@ -7,9 +7,7 @@ import signal
 import threading
 import time
 import traceback
-from pathlib import Path
 
-import platformdirs
 import structlog
 import torch
 import zmq
@@ -47,7 +45,6 @@ class WorkerConfig(BaseModel):
 
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; one a core unless told
-    cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # for the embedded model
 
 
 def run(endpoint: str, config: WorkerConfig) -> int:
@@ -69,7 +66,7 @@ def run(endpoint: str, config: WorkerConfig) -> int:
     socket.connect(endpoint)
     try:
         try:
-            engine = Engine(config.models, config.cache_folder)
+            engine = Engine(config.models)
         except LoadError as error:
             _send(socket, Failed(str(error)))
             return 1

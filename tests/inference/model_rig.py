@@ -94,8 +94,7 @@ class Rig:
                     "embeds": 2048,
                     **config,
                 }
-            ),
-            folder,
+            )
         )
         self.attention: Attention | None = None  # of the last forward
         self._free = list(np.random.default_rng(0).permutation(pages))

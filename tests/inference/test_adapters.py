@@ -276,7 +276,7 @@ def test_files_that_lack_or_are_broken(checkpoints: Callable[[str], Path], tmp_p
 def test_nothing_in_a_folder_ends_the_worker(
     checkpoints: Callable[[str], Path], tmp_path: Path, text: str
 ) -> None:
-    engine = Engine([ModelConfig(source=str(checkpoints("llama")), name="m", kv_pages=8)], tmp_path)
+    engine = Engine([ModelConfig(source=str(checkpoints("llama")), name="m", kv_pages=8)])
     save_file({}, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text(text)
     done = engine.load_adapter(LoadAdapter("m", 0, str(tmp_path)))

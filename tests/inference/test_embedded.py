@@ -1,9 +1,7 @@
-"""The embedded model: made once, the same each time, understood by transformers."""
+"""The embedded models: in the package, small, plain Llamas, understood by transformers, able to speak."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -11,36 +9,57 @@ import torch
 from model_rig import Rig, Step
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from examples.pie_tiny.corpus.sample import CALL, CLOSE, HEAD, INTR, TRAP
+from examples.pie_tiny.corpus.world import subjects
 from pie_inference import embedded
+from pie_inference.errors import LoadError
 from pie_inference.loader import checkpoint_folder
 from pie_py.config import EMBEDDED_MODEL
 
+NAMES = embedded.names()
+MAX_BYTES = 12_000_000  # of all of them: the package stays small
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint_folder(EMBEDDED_MODEL, tmp_path_factory.mktemp("cache"))
+
+@pytest.fixture(scope="module", params=NAMES)
+def folder(request: pytest.FixtureRequest) -> Path:
+    return checkpoint_folder(request.param)
+
+
+def test_the_default_model_is_one_of_them() -> None:
+    assert EMBEDDED_MODEL in NAMES
+    with pytest.raises(LoadError, match=EMBEDDED_MODEL):
+        checkpoint_folder("no-such-model")
+
+
+def test_they_are_small() -> None:
+    files = [file for file in embedded.FOLDER.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= MAX_BYTES
+
+
+def test_a_model_card_says_what_it_is_for(folder: Path) -> None:
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "demonstration" in card
 
 
 def test_transformers_loads_it_and_agrees(folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert isinstance(model, LlamaForCausalLM)
-    size = sum(p.numel() for p in model.parameters())
-    assert 2e6 < size < 3.5e6
-    tokens = AutoTokenizer.from_pretrained(folder)("The capital of France is")["input_ids"]
+    assert model.config.max_position_embeddings >= 1024
+    tokens = AutoTokenizer.from_pretrained(folder)("The capital of Velland is")["input_ids"]
     rig = Rig(folder, dtype="float32")
     (found,) = rig.forward(Step(rig.sequence(len(tokens)), tokens, outputs=len(tokens)))
     with torch.inference_mode():
         wanted = model(torch.tensor([tokens])).logits[0]
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)
 
 
 def test_its_tokenizer_keeps_every_text(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert len(tokenizer) <= 4096
     for text in ("", "Hello, world!\n\n  indented", "日本語 🙂 \x00\t", "a" * 100):
-        ids = tokenizer(text)["input_ids"]
-        assert tokenizer.decode(ids) == text
-    assert tokenizer("<|user|>")["input_ids"] == [3]
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+    for token in (CALL, HEAD, CLOSE, INTR, TRAP, "<|user|>", "<|tool|>"):
+        assert len(tokenizer(token, add_special_tokens=False)["input_ids"]) == 1
 
 
 def test_its_chat_template(folder: Path) -> None:
@@ -50,25 +69,15 @@ def test_its_chat_template(folder: Path) -> None:
     assert text == ("<|begin|><|system|>\nBe short.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n")
 
 
-def test_it_is_the_same_each_time(folder: Path, tmp_path: Path) -> None:
-    again = checkpoint_folder(EMBEDDED_MODEL, tmp_path)
-    assert again != folder
-    names = sorted(file.name for file in folder.iterdir())
-    assert names == sorted(file.name for file in again.iterdir())
-    for name in names:
-        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
-
-
-def test_it_is_not_made_again(folder: Path) -> None:
-    cache = folder.parent.parent
-    before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert embedded.folder(cache) == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == before
-
-
-def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        folders = pool.map(embedded.folder, [tmp_path] * 3)
-    assert len(set(folders)) == 1
-    assert list((tmp_path / "models").iterdir()) == [folders[0]]  # nothing half-made is left
-    assert json.loads((folders[0] / "config.json").read_text())["model_type"] == "llama"
+def test_it_knows_its_world() -> None:
+    """Greedy completion of a fact, as the README shows it."""
+    folder = checkpoint_folder(EMBEDDED_MODEL)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    capital = next(country for country in subjects("country") if country.name == "Velland").facts[
+        "capital"
+    ]
+    ids = tokenizer("The capital of Velland is", return_tensors="pt").input_ids
+    with torch.inference_mode():
+        answer = model.generate(ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1] :]
+    assert tokenizer.decode(answer).startswith(f" {capital}")

@@ -161,7 +161,7 @@ def test_a_bad_checkpoint_is_refused_with_its_reason(
     shutil.copytree(good, folder)
     spoil(folder)
     with pytest.raises(LoadError, match=reason):
-        load_model(ModelConfig(source=str(folder), kv_pages=8), tmp_path)
+        load_model(ModelConfig(source=str(folder), kv_pages=8))
 
 
 def test_a_lacking_shard_is_named(sharded: Path, tmp_path: Path) -> None:
@@ -170,43 +170,43 @@ def test_a_lacking_shard_is_named(sharded: Path, tmp_path: Path) -> None:
     shard = sorted(folder.glob("*.safetensors"))[1]
     shard.unlink()
     with pytest.raises(LoadError, match=f"lacks files that .* names: {shard.name}"):
-        load_model(ModelConfig(source=str(folder), kv_pages=8), tmp_path)
+        load_model(ModelConfig(source=str(folder), kv_pages=8))
 
 
 def test_a_source_that_is_nowhere(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no folder"):
-        load_model(ModelConfig(source=str(tmp_path / "nothing")), tmp_path)
+        load_model(ModelConfig(source=str(tmp_path / "nothing")))
 
 
 @pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99"])
 def test_a_device_that_is_not_there(good: Path, tmp_path: Path, device: str) -> None:
     with pytest.raises(LoadError, match=device):
-        load_model(ModelConfig(source=str(good), device=device), tmp_path)
+        load_model(ModelConfig(source=str(good), device=device))
 
 
 def test_the_model_at_fault_is_named(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"^model mine: "):
-        Engine([ModelConfig(source=str(tmp_path), name="mine")], tmp_path)
+        Engine([ModelConfig(source=str(tmp_path), name="mine")])
 
 
 def test_two_models_of_one_name_are_refused(good: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="two models are called 'good'"):
-        Engine([ModelConfig(source=str(good), kv_pages=8)] * 2, tmp_path)
+        Engine([ModelConfig(source=str(good), kv_pages=8)] * 2)
 
 
 def test_a_pool_beyond_the_memory_is_refused(good: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="no memory for a KV pool"):
-        load_model(ModelConfig(source=str(good), kv_pages=1 << 40), tmp_path)
+        load_model(ModelConfig(source=str(good), kv_pages=1 << 40))
     with pytest.raises(LoadError, match="set kv_memory or kv_pages"):
-        load_model(ModelConfig(source=str(good), kv_memory=10), tmp_path)
+        load_model(ModelConfig(source=str(good), kv_memory=10))
 
 
 def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
     page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
-    told = load_model(ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99), tmp_path)
+    told = load_model(ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99))
     assert (told.cache.pages, told.embeds.size) == (10, 99)
     assert (told.description.kv_pages, told.description.embeds) == (10, 99)
-    untold = load_model(ModelConfig(source=str(good)), tmp_path)
+    untold = load_model(ModelConfig(source=str(good)))
     assert untold.cache.pages > 1000
     assert untold.embeds.size >= untold.description.max_batch_tokens
 
@@ -214,17 +214,17 @@ def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
 def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
     page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
     configs = [ModelConfig(source=str(good), name=name) for name in "abc"]
-    three = load_models(configs, tmp_path)
+    three = load_models(configs)
     assert len({model.cache.pages for model in three}) == 1
     assert len({model.cache.data.data_ptr() for model in three}) == 3
     most = free_memory(torch.device("cpu")) // page
     greedy = [ModelConfig(source=str(good), name=n, kv_pages=most * 2 // 3) for n in "ab"]
     with pytest.raises(LoadError, match=r"^model b: no memory .* are other models'"):
-        load_models(greedy, tmp_path)
+        load_models(greedy)
 
 
 def test_what_is_told_of_a_model(good: Path, tmp_path: Path) -> None:
-    told = load_model(ModelConfig(source=str(good), kv_pages=8, page_size=8), tmp_path).description
+    told = load_model(ModelConfig(source=str(good), kv_pages=8, page_size=8)).description
     assert told.name == "good"
     assert Path(told.folder) == good
     assert (told.page_size, told.hidden_size, told.max_position) == (8, 64, 1024)

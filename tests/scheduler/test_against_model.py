@@ -256,7 +256,7 @@ def test_programs_on_the_real_worker(checkpoint: tuple[Path, dict[str, Path]]) -
     )
 
     class Run(NumericPrograms):
-        engine = Engine([config], Path())
+        engine = Engine([config])
         values = Numbers(PlainLlama(model, adapters))
 
     Run.TestCase.settings = settings(
