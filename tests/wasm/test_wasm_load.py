@@ -28,6 +28,7 @@ from pie_control.wasm import (
 from pie_control.wasm.cache import Cache
 from pie_control.wasm.engine import fingerprint
 
+HERE = Path(__file__).parent
 FUNCTIONS = [host("work", lambda state, number: number, U32, returns=U32)]
 BODY = f"(drop (call $work (i32.const 1))) {OK}"
 SMALL = EngineConfig(max_instances=2, memory_bytes=1 << 20)
@@ -240,7 +241,7 @@ def test_leaving_the_process_with_live_guests_is_clean(tmp_path: Path) -> None:
     """Guests that wait, spin or have not begun when the interpreter ends do not crash it."""
     script = tmp_path / "leave.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
         "from conftest import LIMITS\n"
         "from wat_guests import guest, host\n"
         "from pie_control.wasm import *\n"
