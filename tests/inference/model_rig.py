@@ -27,6 +27,30 @@ def offsets(counts: Sequence[int]) -> NDArray[np.int32]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
+def tokens_of(count: int, seed: int = 0) -> list[int]:
+    """Random tokens of the small vocabularies, none of them special."""
+    return np.random.default_rng(seed).integers(2, 300, count).tolist()
+
+
+def causal(count: int) -> NDArray[np.bool_]:
+    """What inputs in order see of each other."""
+    return np.tril(np.ones((count, count), np.bool_))
+
+
+def runs_of(visible: NDArray[np.bool_]) -> list[int]:
+    """Rows in the contract's run-length form."""
+    flat: list[int] = []
+    for row in visible:
+        lengths, current = [0], False
+        for seen in row:
+            if bool(seen) != current:
+                lengths.append(0)
+                current = not current
+            lengths[-1] += 1
+        flat += [len(lengths), *lengths]
+    return flat
+
+
 class Stream:
     """One sequence: its pages, and how many slots are filled."""
 

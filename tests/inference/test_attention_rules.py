@@ -11,7 +11,7 @@ import torch
 from checkpoints import make_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_rig import Rig, Step, assert_close, expected_logits, ints
+from model_rig import Rig, Step, assert_close, causal, expected_logits, ints, runs_of, tokens_of
 from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import describe, expand_runs
@@ -23,28 +23,6 @@ from pie_py.wire.plan import Forward
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("model") / "rules")
-
-
-def tokens_of(count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(2, 300, count).tolist()
-
-
-def runs_of(visible: NDArray[np.bool_]) -> list[int]:
-    """Rows in the contract's run-length form."""
-    flat: list[int] = []
-    for row in visible:
-        lengths, current = [0], False
-        for seen in row:
-            if bool(seen) != current:
-                lengths.append(0)
-                current = not current
-            lengths[-1] += 1
-        flat += [len(lengths), *lengths]
-    return flat
-
-
-def causal(count: int) -> NDArray[np.bool_]:
-    return np.tril(np.ones((count, count), np.bool_))
 
 
 def by_position(positions: list[int]) -> NDArray[np.bool_]:

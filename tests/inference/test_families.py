@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 import torch
 from families import FAMILIES, WINDOW, make_family
-from model_rig import Rig, Step, assert_close, expected_logits, reference
-from numpy.typing import NDArray
+from model_rig import (
+    Rig,
+    Step,
+    assert_close,
+    causal,
+    expected_logits,
+    reference,
+    runs_of,
+    tokens_of,
+)
 from safetensors.torch import load_file, save_file
 from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
@@ -23,28 +31,6 @@ from pie_inference.models.text_part import text_config, text_spec
 @pytest.fixture(scope="module", params=FAMILIES)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_family(tmp_path_factory.mktemp("model") / request.param, request.param)
-
-
-def tokens_of(count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(2, 300, count).tolist()
-
-
-def causal(count: int) -> NDArray[np.bool_]:
-    return np.tril(np.ones((count, count), np.bool_))
-
-
-def runs_of(visible: NDArray[np.bool_]) -> list[int]:
-    """Rows in the contract's run-length form."""
-    flat: list[int] = []
-    for row in visible:
-        lengths, current = [0], False
-        for seen in row:
-            if bool(seen) != current:
-                lengths.append(0)
-                current = not current
-            lengths[-1] += 1
-        flat += [len(lengths), *lengths]
-    return flat
 
 
 def test_every_architecture_is_among_the_families() -> None:

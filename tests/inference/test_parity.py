@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from checkpoints import make_llama
-from model_rig import Rig, Step, assert_close, expected_logits
+from model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 
 SHAPES = {
     "gqa": {"heads": 4, "kv_heads": 2},
@@ -33,10 +32,6 @@ SHAPES = {
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     name = request.param
     return make_llama(tmp_path_factory.mktemp("model") / name, **SHAPES[name])
-
-
-def tokens_of(count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(2, 300, count).tolist()
 
 
 @pytest.mark.parametrize("page_size", [8, 16, 32])
