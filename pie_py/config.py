@@ -206,6 +206,13 @@ class GrammarConfig(_Section):
     kept_characters: PositiveInt = 4 << 20  # their texts together
 
 
+class TraceConfig(_Section):
+    """A record for benchmarks: where the time goes, or what is called. Without one it costs nothing."""
+
+    folder: Path  # where the control process and the worker write theirs when they stop
+    kind: Literal["stages", "calls"] = "stages"
+
+
 class ServerConfig(BaseSettings):
     """Everything a server needs to start."""
 
@@ -228,3 +235,5 @@ class ServerConfig(BaseSettings):
     max_instances: PositiveInt = 1000  # alive at once
     max_program_bytes: PositiveInt = 256 << 20
     worker_threads: PositiveInt | None = None  # torch threads of the worker; by cores unless told
+    worker_module: str = "pie_inference"  # run as the worker's process
+    trace: TraceConfig | None = None

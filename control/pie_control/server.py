@@ -24,6 +24,7 @@ from pie_control.scheduler.service import ModelService
 from pie_control.store.service import StoreService
 from pie_control.text_codec import TextCodec
 from pie_control.timers import Timers
+from pie_control.tracing import tracing
 from pie_control.wasm import Engine, EngineConfig, Linker
 from pie_control.worker_link import WorkerLink
 from pie_py.config import ServerConfig
@@ -42,8 +43,9 @@ async def serve(
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
     """
-    server = _Server(config)
-    await server.run(task_status)
+    with tracing(config.trace):
+        server = _Server(config)
+        await server.run(task_status)
 
 
 class _Server:

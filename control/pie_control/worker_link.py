@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 import trio
@@ -138,7 +139,7 @@ class WorkerLink:
                 [
                     sys.executable,
                     "-m",
-                    "pie_inference",
+                    self._config.worker_module,
                     "--connect",
                     endpoint,
                     "--config",
@@ -146,6 +147,7 @@ class WorkerLink:
                         {
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
+                            "trace": self._trace(),
                         }
                     ),
                 ],
@@ -163,6 +165,10 @@ class WorkerLink:
             self._socket = None
             socket.close()
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _trace(self) -> dict[str, Any] | None:
+        trace = self._config.trace
+        return None if trace is None else trace.model_dump(mode="json")
 
     async def _first_message(self, socket: zmq.Socket[bytes], process: trio.Process) -> Hello:
         with trio.move_on_after(START_SECONDS):

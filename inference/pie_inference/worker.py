@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
-from pie_py.config import ModelConfig
+from pie_inference.tracing import tracing
+from pie_py.config import ModelConfig, TraceConfig
 from pie_py.wire.plan import (
     Failed,
     Hello,
@@ -45,6 +46,7 @@ class WorkerConfig(BaseModel):
 
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; one a core unless told
+    trace: TraceConfig | None = None
 
 
 def run(endpoint: str, config: WorkerConfig) -> int:
@@ -75,7 +77,8 @@ def run(endpoint: str, config: WorkerConfig) -> int:
             _send(socket, Failed(f"{type(error).__name__}: {error}"))
             return 1
         _send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
-        _serve(socket, engine)
+        with tracing(config.trace):
+            _serve(socket, engine)
         return 0
     finally:
         socket.close()

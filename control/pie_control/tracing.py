@@ -1,0 +1,126 @@
+"""Keeps a record of where the control thread's time goes, or of what it calls, for benchmarks.
+
+`pie_py.wire.trace` says how: functions are put around those that make the stages, from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import trio
+
+from pie_control.wasm import symbols
+from pie_py.config import TraceConfig
+from pie_py.wire.plan import Plan, PlanResult
+from pie_py.wire.trace import CallCounter, StageClock, Tap, tokens_of
+
+IDLE = "idle"  # the thread sleeps in the event loop
+REST = "event loop and clients"
+HOST = "host functions"
+
+_LINK = "pie_control.worker_link.WorkerLink"
+_SCHEDULER = "pie_control.scheduler.scheduler.Scheduler"
+ORDER = Tap("message: encode and send", _LINK, "order")
+ON_RESULT = Tap("resume: turns of guests", "pie_control.dispatch.Dispatcher", "on_result")
+DRAIN = Tap("reply: receive and decode", _LINK, "_drain")
+TAPS = (
+    Tap("Wasm", "pie_control.wasm.symbols", "future_poll"),
+    Tap("scheduler: commands in", _SCHEDULER, "enqueue"),
+    Tap("scheduler: commands in", _SCHEDULER, "synchronize"),
+    Tap("scheduler: plans out", _SCHEDULER, "next_plan"),
+    Tap("scheduler: results in", _SCHEDULER, "complete"),
+    Tap("resume: turns of guests", "pie_control.executor.Executor", "turn"),
+    Tap("resume: answers of wait", "pie_control.wasm.linker.Pending", "finish"),
+    ORDER,
+    DRAIN,
+    ON_RESULT,
+)
+
+
+@contextmanager
+def tracing(config: TraceConfig | None) -> Iterator[None]:
+    """Within it, a record is kept if one is wanted, and written at the end."""
+    if config is None:
+        yield
+        return
+    config.folder.mkdir(parents=True, exist_ok=True)
+    file = config.folder / "control.json"
+    if config.kind == "calls":
+        counter = CallCounter()
+        _on_sent(counter.mark)
+        counter.start()
+        try:
+            yield
+        finally:
+            counter.write(file)
+    else:
+        clock = StageClock([IDLE, HOST, *(tap.stage for tap in TAPS)], REST)
+        _tap(clock)
+        trio.lowlevel.add_instrument(_Idle(clock))
+        try:
+            yield
+        finally:
+            clock.write(file)
+
+
+def _tap(clock: StageClock) -> None:
+    for tap in TAPS:
+        tap.replace(partial(clock.timed, tap.stage))
+    for name in ("HostCall", "AsyncHostCall"):  # what makes a callback of a host function
+        tap = Tap(HOST, symbols.__name__, name)
+        tap.replace(lambda make: lambda function: make(clock.timed(HOST, function)))
+    drained_at = 0
+
+    def drain(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(link: Any) -> None:
+            nonlocal drained_at
+            drained_at = clock.since
+            function(link)
+
+        return run
+
+    def on_result(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(dispatcher: Any, result: PlanResult) -> None:
+            clock.mark("taken", result.id, at=drained_at)
+            function(dispatcher, result)
+
+        return run
+
+    DRAIN.replace(drain)
+    ON_RESULT.replace(on_result)
+    _on_sent(lambda plan, tokens: clock.mark("sent", plan, tokens))
+
+
+def _on_sent(mark: Callable[[int, int], None]) -> None:
+    """Calls back after every plan sent: its number, and how many tokens have been asked for so far."""
+    tokens = 0
+
+    def order(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(link: Any, message: Any) -> None:
+            nonlocal tokens
+            function(link, message)
+            if isinstance(message, Plan):
+                tokens += tokens_of(message)
+                mark(message.id, tokens)
+
+        return run
+
+    ORDER.replace(order)
+
+
+class _Idle(trio.abc.Instrument):
+    """Tells the clock when the event loop sleeps."""
+
+    def __init__(self, clock: StageClock) -> None:
+        self._clock = clock
+        self._idle = clock.stages.index(IDLE)
+        self._rest = clock.stages.index(REST)
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._clock.enter(self._idle)
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._clock.enter(self._rest)

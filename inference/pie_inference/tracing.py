@@ -1,0 +1,119 @@
+"""Keeps a record of where the worker's time goes, or of what it calls, for benchmarks.
+
+`pie_py.wire.trace` says how: functions are put around those that make the stages, from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from pie_py.config import TraceConfig
+from pie_py.wire.plan import Plan, PlanResult
+from pie_py.wire.trace import CallCounter, StageClock, Tap, tokens_of
+
+IDLE = "idle"  # waits for a plan
+REST = "loop"
+
+_WORKER = "pie_inference.worker"
+_HANDLERS = "pie_inference.handlers"
+RECEIVE = Tap(IDLE, _WORKER, "_receive")
+DECODE = Tap("decode", _WORKER, "decode")
+SEND = Tap("reply: encode and send", _WORKER, "_send")
+TAPS = (
+    RECEIVE,
+    DECODE,
+    SEND,
+    Tap("batches: Python", "pie_inference.engine.Engine", "run"),
+    Tap("embed", _HANDLERS, "embed_text"),
+    Tap("embed", _HANDLERS, "embed_sampled"),
+    Tap("forward: tables", _HANDLERS, "forward"),
+    Tap("forward: layers", "pie_inference.models.decoder.Decoder", "forward"),
+    Tap("output", _HANDLERS, "next_dist"),
+    Tap("output", _HANDLERS, "sample"),
+)
+
+
+@contextmanager
+def tracing(config: TraceConfig | None) -> Iterator[None]:
+    """Within it, a record is kept if one is wanted, and written at the end."""
+    if config is None:
+        yield
+        return
+    config.folder.mkdir(parents=True, exist_ok=True)
+    file = config.folder / "worker.json"
+    if config.kind == "calls":
+        counter = CallCounter()
+        RECEIVE.replace(lambda receive: _uncounted(counter, receive))
+        _on_received(counter.mark)
+        counter.start()
+        try:
+            yield
+        finally:
+            counter.write(file)
+    else:
+        clock = StageClock([tap.stage for tap in TAPS], REST)
+        _tap(clock)
+        try:
+            yield
+        finally:
+            clock.write(file)
+
+
+def _tap(clock: StageClock) -> None:
+    for tap in TAPS:
+        tap.replace(partial(clock.timed, tap.stage))
+    arrived = 0
+
+    def receive(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            nonlocal arrived
+            message = function(*args)
+            arrived = clock.since
+            return message
+
+        return run
+
+    def send(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(socket: Any, message: Any) -> None:
+            function(socket, message)
+            if isinstance(message, PlanResult):
+                clock.mark("answered", message.id)
+
+        return run
+
+    RECEIVE.replace(receive)
+    SEND.replace(send)
+    _on_received(lambda plan, tokens: clock.mark("received", plan, tokens, at=arrived))
+
+
+def _uncounted(counter: CallCounter, receive: Callable[..., Any]) -> Callable[..., Any]:
+    """How often one looks for a message says nothing about the work."""
+
+    def run(*args: Any) -> Any:
+        counter.stop()
+        message = receive(*args)
+        counter.start()
+        return message
+
+    return run
+
+
+def _on_received(mark: Callable[[int, int], None]) -> None:
+    """Calls back for every plan: its number, and how many tokens have been asked for before it."""
+    tokens = 0
+
+    def decode(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(frames: Any) -> Any:
+            nonlocal tokens
+            message = function(frames)
+            if isinstance(message, Plan):
+                mark(message.id, tokens)
+                tokens += tokens_of(message)
+            return message
+
+        return run
+
+    DECODE.replace(decode)
