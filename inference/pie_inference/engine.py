@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -21,6 +21,7 @@ from pie_py.wire.plan import (
     Batch,
     BatchResult,
     Clear,
+    CopyEmbed,
     CopyKv,
     EmbedImage,
     EmbedSampled,
@@ -42,6 +43,11 @@ from pie_py.wire.plan import (
 
 log = structlog.get_logger("pie.worker")
 
+# Batches that others wait for, and how long one of them has to take for a message of its own to pay that
+# brings earlier results.
+LONG_KINDS = ("forward", "embed_image")
+LONG_NS = 2_000_000
+
 
 class Engine:
     """The models of one worker."""
@@ -53,6 +59,8 @@ class Engine:
             LoadError: if one of them cannot be served.
         """
         self._models: dict[str, ServedModel] = {}
+        self._long_ns = dict.fromkeys(LONG_KINDS, 0)  # what each of them took last
+        self._ended_ns = 0  # when the last plan was done
         for model in load_models(configs):
             name = model.description.name
             if name in self._models:
@@ -91,14 +99,45 @@ class Engine:
         if order.model in self._models:
             self._models[order.model].adapters.unload(order.slot)
 
-    def run(self, plan: Plan) -> PlanResult:
-        """Runs the batches of a plan in order. One that fails does not keep the next from running."""
+    def run(
+        self, plan: Plan, tell: Callable[[PlanResult], None] = lambda part: None
+    ) -> PlanResult:
+        """Runs the batches of a plan in order. One that fails does not keep the next from running.
+
+        Args:
+            plan: what to run.
+            tell: takes results that are ready while a long batch is still to come.
+
+        Returns:
+            The results that `tell` was not given.
+        """
+        start = time.perf_counter_ns()
+        idle = start - self._ended_ns if self._ended_ns else 0
         model = self._models.get(plan.model)
         if model is None:
             error = f"this worker has no model {plan.model!r}"
             return PlanResult(plan.id, plan.model, [BatchResult(error) for _ in plan.batches])
+        results: list[BatchResult] = []
+        first = 0
         with torch.inference_mode():
-            return PlanResult(plan.id, plan.model, [_run(model, b) for b in plan.batches])
+            for batch in plan.batches:
+                kind = batch.kind
+                if kind not in LONG_KINDS:
+                    results.append(_run(model, batch))
+                    continue
+                if self._long_ns[kind] >= LONG_NS and any(map(_has_values, results)):
+                    tell(PlanResult(plan.id, plan.model, results, first, last=False))
+                    first += len(results)
+                    results = []
+                results.append(_run(model, batch))
+                self._long_ns[kind] = results[-1].nanoseconds
+        self._ended_ns = time.perf_counter_ns()
+        return PlanResult(plan.id, plan.model, results, first, idle_ns=idle)
+
+
+def _has_values(result: BatchResult) -> bool:
+    """Whether somebody waits for more than the batch's end."""
+    return not (result.samples is None and result.distributions is None and result.attention is None)
 
 
 def _run(model: ServedModel, batch: Batch) -> BatchResult:
@@ -130,6 +169,8 @@ def _handle(model: ServedModel, batch: Batch) -> BatchResult:
             handlers.embed_text(model, batch)
         case EmbedImage():
             return BatchResult(refused=handlers.embed_image(model, batch))
+        case CopyEmbed():
+            handlers.copy_embed(model, batch)
         case Forward():
             return BatchResult(attention=handlers.forward(model, batch))
         case CopyKv():

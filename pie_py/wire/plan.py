@@ -54,6 +54,16 @@ class EmbedImage:
 
 
 @dataclass(slots=True)
+class CopyEmbed:
+    """Copies `n` embeds; all are read before any is written."""
+
+    kind: ClassVar[str] = "copy_embed"
+    sources: Int32  # [n]
+    positions: Int32  # [n] of the copies; -1 is the source's
+    embeds: Int32  # [n] that become copies, all different
+
+
+@dataclass(slots=True)
 class Forward:
     """Runs the transformer over `n` ragged sequences of inputs, `t` inputs in all.
 
@@ -193,6 +203,7 @@ class Clear:
 Batch: TypeAlias = (
     EmbedText
     | EmbedImage
+    | CopyEmbed
     | Forward
     | CopyKv
     | MaskKv
@@ -210,6 +221,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
     for t in (
         EmbedText,
         EmbedImage,
+        CopyEmbed,
         Forward,
         CopyKv,
         MaskKv,
@@ -278,11 +290,14 @@ class BatchResult:
 
 @dataclass(slots=True)
 class PlanResult:
-    """The worker's answer to a plan, one result a batch."""
+    """The worker's answer to a plan, one result a batch; or a part of it that is ready before the rest."""
 
     id: int
     model: str
     results: list[BatchResult]
+    first: int = 0  # batch that the first result belongs to
+    last: bool = True  # whether the plan is done
+    idle_ns: int = 0  # between the end of the plan before, of any model, and the start of this one
 
 
 @dataclass(slots=True)
@@ -386,7 +401,8 @@ def encode(message: Message) -> list[bytes]:
                 )
                 for r in message.results
             ]
-            header = ("result", message.id, message.model, results)
+            part = (message.first, message.last, message.idle_ns)
+            header = ("result", message.id, message.model, results, part)
         case Hello():
             models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
             header = ("hello", message.pid, message.device, models)
@@ -417,7 +433,7 @@ def decode(frames: Sequence[Frame]) -> Message:
             case ["plan", number, model, batches]:
                 taken = [arrays.take(BATCH_TYPES[kind], shapes) for kind, shapes in batches]
                 return Plan(number, model, taken)
-            case ["result", number, model, results]:
+            case ["result", number, model, results, part]:
                 return PlanResult(
                     number,
                     model,
@@ -432,6 +448,7 @@ def decode(frames: Sequence[Frame]) -> Message:
                         )
                         for error, nanoseconds, d, s, refused, a in results
                     ],
+                    *part,
                 )
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])

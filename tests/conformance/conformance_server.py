@@ -118,9 +118,10 @@ class _Site(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.path == "/away":
+        places = {"/away": "http://192.0.2.1/", "/moved": "/here?x=1"}
+        if self.path in places:
             self.send_response(302)
-            self.send_header("Location", "http://192.0.2.1/")
+            self.send_header("Location", places[self.path])
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:

@@ -38,7 +38,8 @@ class Program:
         return len(self.calls) - 1
 
     def make(self, length: int) -> None:
-        steps = [self.embed_txt, self.forward, self.forward, self.dist, self.copy, self.mask]
+        steps = [self.embed_txt, self.copy_emb, self.forward, self.forward, self.dist]
+        steps += [self.copy, self.mask]
         self.embed_txt()
         for _ in range(length):
             self.random.choice(steps)()
@@ -54,6 +55,22 @@ class Program:
         self.call("embed-txt", queue, tokens, [place, count], [self.embed + first, count])
         for i, token in enumerate(tokens):
             self.embeds[first + i] = (self.model.token(token), place + i)
+
+    def copy_emb(self) -> None:
+        count = self.random.randint(1, 3)
+        sources = self.random.choices(sorted(self.embeds), k=count)
+        targets = self.random.sample(range(EMBEDS), count)
+        place = self.random.choice([None, self.random.randrange(100)])
+        self.call(
+            "copy-emb",
+            self.random.choice(self.queues),
+            [n for i in sources for n in (self.embed + i, 1)],
+            [n for i in targets for n in (self.embed + i, 1)],
+            [] if place is None else [place, count],
+        )
+        copied = [self.embeds[i] for i in sources]
+        for i, (hidden, old) in enumerate(copied):
+            self.embeds[targets[i]] = (hidden, old if place is None else place + i)
 
     def forward(self) -> None:
         inputs = self.random.sample(sorted(self.embeds), min(len(self.embeds), 4))

@@ -188,6 +188,23 @@ def test_redirects_are_followed_and_bounded() -> None:
     run(main)
 
 
+def test_the_url_of_an_answer_is_where_redirects_led_to() -> None:
+    async def main() -> None:
+        async with browser() as b:
+            end = await b.web()
+            hop = await b.web(always(reply(302, b"", f"Location: {end.url}/there?x=1#part")))
+            for start, led in ((hop.url, f"{end.url}/there?x=1"), (end.url, f"{end.url}")):
+                _, _, body = await b.head(f"{start}")
+                assert b.client.url(b.caller, body) == led  # type: ignore[arg-type]
+                await b.rest(body)
+                assert b.client.url(b.caller, body) == led, "also when all is read"  # type: ignore[arg-type]
+                b.client.close_body(b.caller, body)  # type: ignore[arg-type]
+                with pytest.raises(ApiError, match="invalid-handle"):
+                    b.client.url(b.caller, body)  # type: ignore[arg-type]
+
+    run(main)
+
+
 def test_headers_stay_within_one_origin() -> None:
     async def main() -> None:
         async def turn(stream: trio.SocketStream, asked: Asked) -> None:

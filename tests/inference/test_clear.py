@@ -12,7 +12,17 @@ from model_rig import Rig, Step, assert_close, expected_logits, ints, offsets
 
 from pie_inference import engine, handlers
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import Batch, Clear, CopyKv, EmbedSampled, EmbedText, Forward, SwapIn, SwapOut
+from pie_py.wire.plan import (
+    Batch,
+    Clear,
+    CopyEmbed,
+    CopyKv,
+    EmbedSampled,
+    EmbedText,
+    Forward,
+    SwapIn,
+    SwapOut,
+)
 
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(4, 300, 40)]
 NONE = ints([])
@@ -56,6 +66,8 @@ def forward() -> Forward:
         (forward(), [9, 10], [5], []),
         (EmbedText(ints([-1]), ints([0]), ints([4])), [], [4], []),
         (EmbedSampled(ints([9999]), ints([0]), ints([6])), [], [6], []),
+        (CopyEmbed(ints([9999]), ints([0]), ints([2])), [], [2], []),
+        (CopyEmbed(ints([0]), ints([9999]), ints([3])), [], [3], []),
         (CopyKv(ints([9999]), ints([3])), [3], [], []),
         (SwapOut(ints([99]), ints([2])), [], [], [2]),
         (SwapIn(ints([99]), ints([1])), list(range(8, 16)), [], []),

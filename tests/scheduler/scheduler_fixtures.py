@@ -183,6 +183,14 @@ class Guest:
     def discard(self, pages: list[int]) -> None:
         offload.discard(self.instance, self.queue, pages)
 
+    def copy_embeds(
+        self,
+        sources: list[int],
+        targets: list[int],
+        positions: list[int] = [],  # noqa: B006
+    ) -> None:
+        allocate.copy_emb(self.instance, self.queue, sources, targets, positions)
+
     def dist(self, embed: int, k: int = 3) -> int:
         return text.get_next_dist(self.instance, self.queue, embed, k)
 

@@ -15,6 +15,7 @@ from pie_py.wire.plan import (
     Attention,
     BatchResult,
     Clear,
+    CopyEmbed,
     CopyKv,
     Distributions,
     EmbedSampled,
@@ -159,6 +160,16 @@ class SymbolicWorker:
             batch.tokens.tolist(), batch.positions.tolist(), batch.embeds.tolist(), strict=True
         ):
             self.embeds[embed] = (hash(("t", token)), position)
+        return BatchResult()
+
+    def copy_embed(self, batch: CopyEmbed) -> BatchResult:
+        self._note("copy_embed", 1, len(batch.embeds))
+        assert len(set(batch.embeds.tolist())) == len(batch.embeds)
+        read = [self.embeds[e] for e in batch.sources.tolist()]
+        for (value, old), new, embed in zip(
+            read, batch.positions.tolist(), batch.embeds.tolist(), strict=True
+        ):
+            self.embeds[embed] = (value, old if new < 0 else new)
         return BatchResult()
 
     def forward(self, batch: Forward) -> BatchResult:

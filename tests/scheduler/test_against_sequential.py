@@ -222,6 +222,23 @@ class Programs(RuleBasedStateMachine):
         for target, token, position in zip(targets, tokens, positions, strict=True):
             lane.embeds[target] = (self.values.token(token), position)
 
+    @rule(data=st.data(), moved=st.booleans())
+    def copy_embeds(self, data: st.DataObject, moved: bool) -> None:
+        lane = self._lane(data)
+        written = [e for e, value in lane.embeds.items() if value] if lane else []
+        if lane is None or not written:
+            return
+        targets = self._some(data, list(lane.embeds), 4)
+        count = len(targets)
+        sources = data.draw(st.lists(st.sampled_from(written), min_size=count, max_size=count))
+        places = [data.draw(st.integers(0, 40)) for _ in targets] if moved else []
+        lists = (spans(sources), spans(targets), spans(places))
+        allocate.copy_emb(lane.instance, lane.queue, *lists)
+        old = [lane.embeds[e] for e in sources]
+        for i, (target, pair) in enumerate(zip(targets, old, strict=True)):
+            assert pair is not None
+            lane.embeds[target] = (pair[0], places[i] if moved else pair[1])
+
     @rule(data=st.data())
     def forward(self, data: st.DataObject) -> None:
         lane = self._lane(data)
@@ -678,7 +695,10 @@ class Programs(RuleBasedStateMachine):
         assert service.embeds.free == facts.embeds - sum(embeds.values())
         for kind, commands, rows in self.server.worker.sizes:
             assert commands <= facts.max_batch_commands
-            assert kind not in ("embed_text", "forward") or rows <= facts.max_batch_tokens
+            assert (
+                kind not in ("embed_text", "copy_embed", "forward")
+                or rows <= facts.max_batch_tokens
+            )
         self.server.worker.sizes.clear()
 
     def check_sample(

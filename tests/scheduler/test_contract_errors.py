@@ -208,6 +208,39 @@ def test_embedding(server: Server, guest: Guest) -> None:
     embed([999, 0], [4095, 1, 0, 1], embeds)
 
 
+def test_copies_of_embeds(server: Server, guest: Guest) -> None:
+    embeds = guest.embeds(30)
+    first = embeds[0]
+    guest.embed([1] * 24, 0, [first, 24])
+    before = snapshot(server, guest)
+    for sources, targets, positions in (
+        ([first, 2], [first + 24, 1], []),
+        ([first, 1], [first + 24, 2], []),
+        ([first, 1], [], []),
+        ([first, 2], [first + 24, 2], [0, 1]),
+        ([first, 2], [first + 24, 2], [0, 3]),
+        ([first, 2], [first + 24, 2], [0]),
+        ([first, 2], [first + 24, 2], [4095, 2]),
+        ([first, 2], [first + 24, 1, first + 24, 1], []),
+        ([first + 24, 1], [first, 1], []),  # nothing was written to it
+    ):
+        with refused("invalid-argument"):
+            guest.copy_embeds(sources, targets, positions)
+    with refused("limit-exceeded"):
+        guest.copy_embeds([first, 25], [first, 25])
+    for bad in ([first + 29, 2], [first - 1, 1], [first], [77, 1]):
+        with refused("invalid-handle"):
+            guest.copy_embeds(bad, bad)
+    assert snapshot(server, guest) == before
+    guest.copy_embeds([], [])
+    guest.copy_embeds([first, 1] * 6, [first + 24, 6], [7, 1] * 6)
+    with refused("limit-exceeded"):  # no more commands
+        limited = Guest(server, queued_commands=1)
+        one = limited.embeds(1)
+        limited.embed([1], 0, one)
+        limited.copy_embeds(one, one)
+
+
 def test_distributions(server: Server, guest: Guest) -> None:
     embeds = guest.embeds(2)
     guest.embed([1], 0, [embeds[0], 1])

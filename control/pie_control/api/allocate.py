@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.runtime import queue_of
+from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.resources.offload import filled_slots
-from pie_control.scheduler.command import CopyKvCommand
+from pie_control.scheduler.command import CopyEmbedCommand, CopyKvCommand
 from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
@@ -162,6 +163,39 @@ def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:
     target.space.free_embeds(embeds, target.defer)
 
 
+def copy_emb(
+    instance: Instance, queue: int, sources: list[int], targets: list[int], positions: list[int]
+) -> None:
+    """Copies embeds, to other positions if any are told."""
+    target = queue_of(instance, queue)
+    embeds, pool = target.space.embeds, target.space.embed_pool
+    facts = target.service.description
+    count = sum(targets[1::2])
+    if count > facts.max_batch_tokens:
+        raise ApiError(
+            "limit-exceeded", f"{count} copies; {facts.max_batch_tokens} at most: copy in parts"
+        )
+    copies = embeds.find_list(targets, pool.size)
+    originals = embeds.find_list(sources, facts.max_batch_tokens)
+    if len(originals) != count:
+        raise ApiError("invalid-argument", f"{len(originals)} embeds to copy into {count}")
+    if len(targets) > 2 and len(set(copies)) != count:
+        raise ApiError("invalid-argument", "a target is in the list more than once")
+    places = positions_of(positions, count, facts.max_position) if positions else [-1] * count
+    if not all(map(pool.written.item, originals)):
+        raise ApiError(
+            "invalid-argument",
+            f"source number {int(np.argmin(pool.written[originals]))} is an embed that nothing was"
+            " written to",
+        )
+    if count == 0:
+        return
+    target.check_room()
+    for row in copies:
+        pool.written[row] = True
+    target.enqueue(CopyEmbedCommand(originals, places, copies))
+
+
 def pool_stats(instance: Instance, queue: int) -> str:
     """State of the model's pools and this instance's part, as JSON."""
     space = queue_of(instance, queue).space
@@ -196,5 +230,6 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("truncate-kvpage", truncate_kvpage, U32, U32_LIST, U32_ARRAY),
     _function("alloc-emb", alloc_emb, U32, U32, returns=U32),
     _function("dealloc-emb", dealloc_emb, U32, U32_LIST),
+    _function("copy-emb", copy_emb, U32, U32_LIST, U32_LIST, U32_LIST),
     _function("pool-stats", pool_stats, U32, returns=STRING),
 )

@@ -45,6 +45,11 @@ def read_body(instance: Instance, body: int, most: int) -> int:
     return instance.host.http.read_body(instance, body, most)
 
 
+def response_url(instance: Instance, body: int) -> str:
+    """Where a body came from."""
+    return instance.host.http.url(instance, body)
+
+
 def close_body(instance: Instance, body: int) -> None:
     """Gives the rest of a body up."""
     instance.host.http.close_body(instance, body)
@@ -60,5 +65,6 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("http-request", http_request, STRING, STRING, HEADERS, U8_LIST, U32, returns=U32),
     _function("take-response", take_response, U32, returns=Tuple(U32, HEADERS, U32)),
     _function("read-body", read_body, U32, U32, returns=U32),
+    _function("response-url", response_url, U32, returns=STRING),
     _function("close-body", close_body, U32),
 )

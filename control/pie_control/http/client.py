@@ -129,6 +129,14 @@ class HttpClient:
             raise
         return future.handle
 
+    def url(self, instance: Instance, handle: int) -> str:
+        """The URL that a body came from.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        return self._body(instance, handle).url
+
     def close_body(self, instance: Instance, handle: int) -> None:
         """Gives the rest of a body up.
 

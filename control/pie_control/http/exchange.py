@@ -52,6 +52,11 @@ class Exchange:
         self._end: ApiError | None = None
         self.over = False  # nothing more can be read
 
+    @property
+    def url(self) -> str:
+        """Where the answer came from, once it is there."""
+        return str(self._request.url)
+
     def close(self) -> None:
         """Gives the rest up and closes the connection. Idempotent."""
         self._scope.cancel()

@@ -12,6 +12,7 @@ import numpy as np
 from pie_control.scheduler.command import (
     NO_ADAPTER,
     Command,
+    CopyEmbedCommand,
     CopyKvCommand,
     EmbedImageCommand,
     EmbedSampledCommand,
@@ -30,6 +31,7 @@ from pie_control.scheduler.command import (
 )
 from pie_py.wire.plan import (
     Batch,
+    CopyEmbed,
     CopyKv,
     EmbedImage,
     EmbedSampled,
@@ -140,7 +142,9 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
             if total > limits.tokens or cells > MAX_CELLS or pages > MAX_CONTEXT_PAGES:
                 fit = max(i, 1)
                 break
-    elif isinstance(first, EmbedTextCommand | EmbedImageCommand | FeedSamplerCommand):
+    elif isinstance(
+        first, EmbedTextCommand | EmbedImageCommand | CopyEmbedCommand | FeedSamplerCommand
+    ):
         total = 0
         for i in range(fit):
             total += commands[i].rows
@@ -173,6 +177,8 @@ def join(commands: list[Command]) -> Batch:
             return _join_embed_image(cast(list[EmbedImageCommand], commands))
         case ForwardCommand():
             return _join_forward(cast(list[ForwardCommand], commands))
+        case CopyEmbedCommand():
+            return _join_copy_embed(cast(list[CopyEmbedCommand], commands))
         case CopyKvCommand():
             copies = cast(list[CopyKvCommand], commands)
             return CopyKv(_chain([c.sources for c in copies]), _chain([c.targets for c in copies]))
@@ -229,6 +235,17 @@ def _join_embed_image(commands: list[EmbedImageCommand]) -> EmbedImage:
         positions=_array([place for command in commands for place in command.positions]),
         embeds=_array([embed for command in commands for embed in command.embeds]),
     )
+
+
+def _join_copy_embed(commands: list[CopyEmbedCommand]) -> CopyEmbed:
+    sources: Numbers = []
+    positions: Numbers = []
+    embeds: Numbers = []
+    for command in commands:
+        sources += command.sources
+        positions += command.positions
+        embeds += command.embeds
+    return CopyEmbed(_array(sources), _array(positions), _array(embeds))
 
 
 def _join_forward(commands: list[ForwardCommand]) -> Forward:

@@ -87,6 +87,29 @@ class EmbedImageCommand(_Queued):
         return [], self.embeds
 
 
+@dataclass(slots=True, eq=False)
+class CopyEmbedCommand(_Queued):
+    """Copies embeds, to positions of their own or as they are."""
+
+    kind: ClassVar[str] = "copy_embed"
+    sources: Numbers  # [n] embeds
+    positions: Numbers  # [n] of the targets; -1 is the source's
+    embeds: Numbers  # [n] that become copies, no two the same
+
+    @property
+    def rows(self) -> int:
+        """Embeds."""
+        return len(self.embeds)
+
+    def read(self) -> Touched:
+        """The sources."""
+        return [], self.sources
+
+    def written(self) -> Touched:
+        """The copies."""
+        return [], self.embeds
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What is wanted of a forward's attention."""
@@ -344,6 +367,7 @@ class SwapInCommand(_Queued):
 Command: TypeAlias = (
     EmbedTextCommand
     | EmbedImageCommand
+    | CopyEmbedCommand
     | ForwardCommand
     | CopyKvCommand
     | MaskKvCommand
@@ -358,6 +382,7 @@ Command: TypeAlias = (
 LIGHT_KINDS = (
     "embed_text",
     "embed_image",
+    "copy_embed",
     "copy_kv",
     "mask_kv",
     "next_dist",

@@ -7,6 +7,7 @@ import numpy as np
 from pie_control.scheduler.batch import join
 from pie_control.scheduler.command import (
     Command,
+    CopyEmbedCommand,
     CopyKvCommand,
     EmbedImageCommand,
     EmbedSampledCommand,
@@ -42,7 +43,7 @@ class Leftovers:
             case ForwardCommand():
                 self._slots.update(command.output_slots or ())
                 self._embeds.update(command.outputs)
-            case EmbedTextCommand() | EmbedImageCommand():
+            case EmbedTextCommand() | EmbedImageCommand() | CopyEmbedCommand():
                 self._embeds.update(command.embeds)
             case EmbedSampledCommand():
                 self._embeds.add(command.embed)

@@ -48,6 +48,7 @@ class CommandQueue:
     __slots__ = (
         "_scheduler",
         "account",
+        "ahead",
         "failure",
         "failure_reported",
         "last",
@@ -69,6 +70,7 @@ class CommandQueue:
         self.priority = 0  # higher goes first within a batch
         self.pending: deque[Command | Sync] = deque()  # the first one is a command
         self.last: Dispatched | None = None  # the batch that holds its newest command sent
+        self.ahead = False  # its newest input was embedded before anybody could know the token
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
 

@@ -14,6 +14,7 @@ from pie_control.scheduler.command import (
     LIGHT_KINDS,
     ONCE_A_PLAN,
     Command,
+    ForwardCommand,
     NextDistCommand,
     Sync,
 )
@@ -29,6 +30,17 @@ from pie_py.wire.plan import Batch, BatchResult, ModelDescription, Plan, PlanRes
 LIGHT_BATCHES = 8
 
 
+class _Sent:
+    """A plan at the worker."""
+
+    __slots__ = ("answered", "batches", "follows")
+
+    def __init__(self, batches: list[Dispatched], follows: bool) -> None:
+        self.batches = batches
+        self.answered = 0  # batches whose results are there
+        self.follows = follows  # a queue of the plan before is in it: the worker should not wait for it
+
+
 class Scheduler:
     """Forms batches of the commands of many queues and hands their results to the futures.
 
@@ -39,6 +51,8 @@ class Scheduler:
 
     The worker runs plans in order and their batches in order. So a page or embed may be given to
     somebody else as soon as the commands that touch it are in a plan: `defer` waits for that.
+
+    A second plan may go to the worker before the first one's results are there: `may_follow`.
     """
 
     def __init__(
@@ -58,14 +72,19 @@ class Scheduler:
         self._leftovers = Leftovers(model.page_size)
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
-        self._in_flight: dict[int, list[Dispatched]] = {}
+        self._in_flight: dict[int, _Sent] = {}  # oldest first
+        self._riders: dict[CommandQueue, None] = {}  # queues with commands in the newest plan
         self._lost: ApiError | None = None
         self._touched: dict[Account, None] = {}  # accounts that sent something in this plan
         self._sent = dict.fromkeys(KINDS, 0)  # commands
         self._batches = dict.fromkeys(KINDS, 0)
         self._plans = 0
+        self._plans_ahead = 0  # sent while another one was at the worker
         self._rows = 0
         self._worker_ns = 0
+        self._followed = 0  # plans that continue the one before
+        self._idle_ns = 0  # how long the worker waited for these
+        self._longest_idle_ns = 0
 
     # Commands in
 
@@ -122,8 +141,8 @@ class Scheduler:
         waiting = (item for queue in account.active for item in queue.pending)
         flying = (
             command
-            for batches in self._in_flight.values()
-            for batch in batches
+            for sent in self._in_flight.values()
+            for batch in sent.batches
             if not batch.done
             for command in batch.commands
             if command.queue.owner is owner
@@ -137,10 +156,34 @@ class Scheduler:
 
     # Plans out
 
+    def may_follow(self) -> bool:
+        """Whether to send a plan now though the worker has not answered the last one.
+
+        Not if that would split a batch: a queue of the last plan that can only go on once it has its
+        results would be left behind, and from then on take every other plan. So each of them must have
+        its next forward here already. One that ran ahead so far and now has nothing is at its end, as a
+        rule; if not, it is one step late, once.
+        """
+        if not self._policy.whole_plans:
+            return False
+        if not self._in_flight:  # the worker is busy with another model
+            return True
+        comes_along = False
+        for queue in self._riders:
+            if _has_forward(queue):
+                comes_along = True
+            elif queue.pending or (not queue.ahead and queue.owner in self._accounts):
+                return False
+        return comes_along
+
     def next_plan(self, now_ns: int) -> Plan | None:
-        """The next plan for an idle worker, or None if the policy has nothing to send."""
+        """The next plan, or None if the policy has nothing to send.
+
+        Ask when the worker is idle, or `may_follow`.
+        """
         batches: list[Batch] = []
         dispatched: list[Dispatched] = []
+        before, self._riders = self._riders, {}
         if self._policy.whole_plans:
             self._add_light(batches, dispatched)
             commands = gather(self._heads["forward"], self._limits)
@@ -150,14 +193,17 @@ class Scheduler:
         else:
             self._add_ready(batches, dispatched, now_ns)
         if not batches:
+            self._riders = before
             return None
         self._release_sent()
         if leftovers := self._leftovers.take():
             batches = leftovers + batches
             dispatched = [Dispatched([]) for _ in leftovers] + dispatched
         plan = Plan(next(self._plan_numbers), self._model, batches)
-        self._in_flight[plan.id] = dispatched
         self._plans += 1
+        self._plans_ahead += bool(self._in_flight)
+        follows = not self._riders.keys().isdisjoint(before)
+        self._in_flight[plan.id] = _Sent(dispatched, follows)
         return plan
 
     def next_deadline(self) -> int | None:
@@ -213,6 +259,12 @@ class Scheduler:
         record = Dispatched(commands)
         heads = self._heads[kind]
         queues: dict[CommandQueue, None] = {}
+        if kind == "embed_sampled":
+            for command in commands:
+                command.queue.ahead = not _idle(command.queue)
+        elif kind == "embed_text":
+            for command in commands:
+                command.queue.ahead = False
         for command in commands:
             queue = command.queue
             queue.pending.popleft()
@@ -223,6 +275,7 @@ class Scheduler:
             del heads[queue]
             self._touched[queue.account] = None
             self._advance(queue)
+        self._riders.update(queues)
         batches.append(join(commands))
         dispatched.append(record)
         self._sent[kind] += len(commands)
@@ -267,14 +320,22 @@ class Scheduler:
     # Results in
 
     def complete(self, result: PlanResult) -> None:
-        """Takes a plan's results: futures become ready, marks are settled, failures spread."""
-        batches = self._in_flight.pop(result.id, None)
-        if batches is None:
+        """Takes results of a plan, all or the next of them: futures become ready, marks are settled,
+        failures spread."""
+        sent = self._in_flight.get(result.id)
+        if sent is None:
             return
         results = result.results
-        if len(results) != len(batches):
+        batches = sent.batches[sent.answered :]
+        wrong = result.first != sent.answered or len(results) > len(batches)
+        if wrong or (result.last and len(results) < len(batches)):
             text = f"the worker answered {len(batches)} batches with {len(results)} results"
             results = [BatchResult(error=text)] * len(batches)
+        del batches[len(results) :]
+        sent.answered += len(results)
+        if sent.answered == len(sent.batches):
+            del self._in_flight[result.id]
+            self._note_idle(sent, result.idle_ns)
         failed: dict[CommandQueue, None] = {}
         for batch, answer in zip(batches, results, strict=True):
             batch.done = True
@@ -300,11 +361,17 @@ class Scheduler:
             if queue.failure is not None and _idle(queue):
                 self._flush(queue)
 
+    def _note_idle(self, sent: _Sent, idle_ns: int) -> None:
+        if sent.follows:
+            self._followed += 1
+            self._idle_ns += idle_ns
+            self._longest_idle_ns = max(self._longest_idle_ns, idle_ns)
+
     def fail_all(self, reason: str) -> None:
         """Fails everything queued or sent, and whatever comes later: the worker is lost."""
         self._lost = error = ApiError("worker-lost", reason)
-        for batches in self._in_flight.values():
-            for batch in batches:
+        for sent in self._in_flight.values():
+            for batch in sent.batches:
                 batch.done = True
                 for command in batch.commands:
                     command.queue.owner.queued_commands -= 1
@@ -386,12 +453,16 @@ class Scheduler:
         """Counters since the start, and what waits now."""
         return {
             "plans": self._plans,
+            "plans_ahead": self._plans_ahead,
             "batches": dict(self._batches),
             "commands": dict(self._sent),
             "rows": self._rows,
             "queued": sum(len(q.pending) for a in self._accounts.values() for q in a.active),
             "plans_in_flight": len(self._in_flight),
             "worker_ns": self._worker_ns,
+            "plans_followed": self._followed,
+            "worker_idle_ns": self._idle_ns,
+            "worker_idle_longest_ns": self._longest_idle_ns,
         }
 
 
@@ -399,6 +470,14 @@ def _first(queue: CommandQueue) -> Command:
     first = queue.pending[0]
     assert not isinstance(first, Sync)
     return first
+
+
+def _has_forward(queue: CommandQueue) -> bool:
+    """Whether a forward of the queue is there to be sent."""
+    for item in queue.pending:
+        if type(item) is ForwardCommand:
+            return not held_back(_first(queue))
+    return False
 
 
 def _next_number(queue: CommandQueue) -> float:

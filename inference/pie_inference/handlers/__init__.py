@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pie_inference.handlers.clear import clear, written_by
+from pie_inference.handlers.copy_embed import copy_embed
 from pie_inference.handlers.copy_kv import copy_kv
 from pie_inference.handlers.embed_image import embed_image
 from pie_inference.handlers.embed_sampled import embed_sampled
@@ -16,6 +17,7 @@ from pie_inference.handlers.swap import swap_in, swap_out
 
 __all__ = [
     "clear",
+    "copy_embed",
     "copy_kv",
     "embed_image",
     "embed_sampled",

@@ -9,6 +9,7 @@ from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import (
     Batch,
     Clear,
+    CopyEmbed,
     CopyKv,
     EmbedImage,
     EmbedSampled,
@@ -38,7 +39,7 @@ def written_by(model: ServedModel, batch: Batch) -> Clear:
     match batch:
         case Forward():
             slots, embeds = batch.output_slots[batch.output_slots >= 0], batch.outputs
-        case EmbedText() | EmbedImage() | EmbedSampled():
+        case EmbedText() | EmbedImage() | CopyEmbed() | EmbedSampled():
             embeds = batch.embeds
         case CopyKv():
             slots = batch.targets

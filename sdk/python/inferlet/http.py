@@ -77,7 +77,7 @@ class Response:
         self, method: str, url: str, status: int, headers: list[tuple[str, str]], body: int
     ) -> None:
         self.method = method
-        self.url = url  # as it was asked for; redirects may have led elsewhere
+        self.url = url  # where the answer came from: redirects may have led there
         self.status = status
         self.headers = Headers(headers)
         self._body: int | None = body
@@ -210,7 +210,8 @@ async def request(
     milliseconds = 0 if timeout is None else max(1, round(timeout * 1000))
     future = raw.http_request(method.upper(), url, pairs, data, milliseconds)
     await ready(future)
-    return Response(method.upper(), url, *raw.take_response(future))
+    status, received, handle = raw.take_response(future)
+    return Response(method.upper(), raw.response_url(handle), status, received, handle)
 
 
 async def get(url: str, **options: Any) -> Response:

@@ -1,4 +1,4 @@
-"""Tools of MCP (Model Context Protocol) servers that the server's operator registered.
+"""Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours, registered.
 
 ::
 

@@ -18,6 +18,7 @@ from inferlet.raw._adapter import (
 from inferlet.raw._allocate import (
     alloc_emb,
     alloc_kvpage,
+    copy_emb,
     copy_kvpage,
     dealloc_emb,
     dealloc_kvpage,
@@ -54,6 +55,7 @@ from inferlet.raw._http import (
     http_post,
     http_request,
     read_body,
+    response_url,
     take_response,
 )
 from inferlet.raw._input_image import (
@@ -167,6 +169,7 @@ __all__ = [
     "cancel",
     "close_body",
     "compile_grammar",
+    "copy_emb",
     "copy_kvpage",
     "count_allowed",
     "create_matcher",
@@ -224,6 +227,7 @@ __all__ = [
     "receive_blob",
     "release_export",
     "release_grammar",
+    "response_url",
     "rollback",
     "sample",
     "sample_constrained",

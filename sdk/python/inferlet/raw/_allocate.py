@@ -138,9 +138,24 @@ def dealloc_emb(queue: int, embeds: list[int]) -> None:
         raise PieError(error.value) from None
 
 
+def copy_emb(queue: int, sources: list[int], targets: list[int], positions: list[int]) -> None:
+    """Copies embeds: `targets` become what `sources` are when the command's turn comes, one by one. A
+    source may be named several times. `positions` (spans, as of `embed_txt`) are those of the
+    targets; without any, each keeps its source's. All sources are read before a target is written.
+    Errors: `invalid-handle`, `invalid-argument` (lengths that disagree, a source that nothing was
+    written to, a target twice, a position outside the model's context), `limit-exceeded` (more than
+    `max_batch_tokens`, too many queued commands).
+    """
+    try:
+        interface.copy_emb(as_u32(queue), as_u32s(sources), as_u32s(targets), as_u32s(positions))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
 def pool_stats(queue: int) -> str:
-    """State of the queue's model's pools, a JSON object: `kv_pages`, `kv_pages_free`, `embeds`,
-    `embeds_free`, and this instance's `kv_pages_mine`, `embeds_mine`.
+    """State of the queue's model's pools, a JSON object: `kv_pages`, `kv_pages_free`,
+    `host_pages` and `host_pages_free` (for swapped pages), `embeds`, `embeds_free`, and this
+    instance's `kv_pages_mine`, `host_pages_mine`, `embeds_mine`.
     Errors: `invalid-handle`.
     """
     try:

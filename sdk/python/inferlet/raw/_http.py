@@ -73,6 +73,17 @@ def read_body(body: int, most: int) -> int:
     return answer
 
 
+def response_url(body: int) -> str:
+    """The URL that answered: the one asked for, or where redirects have led to.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: str = interface.response_url(as_u32(body))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
 def close_body(body: int) -> None:
     """Ends a body's handle, and the connection if not all has been read.
     Errors: `invalid-handle`.

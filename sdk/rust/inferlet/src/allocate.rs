@@ -55,6 +55,17 @@ mod host {
         pub fn alloc_emb(queue: u32, count: u32, area: *mut usize);
         #[link_name = "dealloc-emb"]
         pub fn dealloc_emb(queue: u32, embeds: *const u32, count: usize, area: *mut usize);
+        #[link_name = "copy-emb"]
+        pub fn copy_emb(
+            queue: u32,
+            sources: *const u32,
+            source_count: usize,
+            targets: *const u32,
+            target_count: usize,
+            positions: *const u32,
+            position_count: usize,
+            area: *mut usize,
+        );
         #[link_name = "pool-stats"]
         pub fn pool_stats(queue: u32, area: *mut usize);
     }
@@ -135,6 +146,23 @@ pub fn alloc_emb(queue: u32, count: u32) -> Result<u32> {
 /// Frees embeds once the commands queued before have taken effect; the addresses end at once.
 pub fn dealloc_emb(queue: u32, embeds: &[u32]) -> Result {
     call(|area| unsafe { host::dealloc_emb(queue, embeds.as_ptr(), embeds.len(), area) })
+}
+
+/// Copies embeds, one by one; a source may be named several times. `positions` are spans, those of the
+/// targets; without any, each keeps its source's. All sources are read before a target is written.
+pub fn copy_emb(queue: u32, sources: &[u32], targets: &[u32], positions: &[u32]) -> Result {
+    call(|area| unsafe {
+        host::copy_emb(
+            queue,
+            sources.as_ptr(),
+            sources.len(),
+            targets.as_ptr(),
+            targets.len(),
+            positions.as_ptr(),
+            positions.len(),
+            area,
+        )
+    })
 }
 
 /// State of the queue's model's pools, as a JSON object.

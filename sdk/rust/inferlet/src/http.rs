@@ -54,6 +54,8 @@ mod host {
         pub fn take_response(future: u32, area: *mut usize);
         #[link_name = "read-body"]
         pub fn read_body(body: u32, most: u32, area: *mut usize);
+        #[link_name = "response-url"]
+        pub fn response_url(body: u32, area: *mut usize);
         #[link_name = "close-body"]
         pub fn close_body(body: u32, area: *mut usize);
     }
@@ -67,6 +69,7 @@ const CHUNK: u32 = 1 << 16;
 pub struct Response {
     status: u32,
     headers: Vec<(String, String)>,
+    url: String,
     body: Option<u32>,
 }
 
@@ -74,6 +77,11 @@ impl Response {
     /// The status, whatever it is.
     pub fn status(&self) -> u32 {
         self.status
+    }
+
+    /// Where the answer came from: redirects may have led there.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// Names in lower case, and values, in order.
@@ -219,7 +227,17 @@ pub fn http_request(
 
 /// Consumes a ready future of an answer.
 pub fn take_response(future: u32) -> Result<Response> {
-    call(|area| unsafe { host::take_response(future, area) })
+    let answer: Result<Response> = call(|area| unsafe { host::take_response(future, area) });
+    let mut response = answer?;
+    if let Some(body) = response.body {
+        response.url = response_url(body)?;
+    }
+    Ok(response)
+}
+
+/// The URL that a body came from: the one asked for, or where redirects have led to.
+pub fn response_url(body: u32) -> Result<String> {
+    call(|area| unsafe { host::response_url(body, area) })
 }
 
 /// The next bytes of a body, as soon as there are any, at most `most`; none at the end.
@@ -235,7 +253,7 @@ pub fn close_body(body: u32) -> Result {
 
 impl Response {
     pub(crate) fn from_parts(status: u32, headers: Vec<(String, String)>, body: u32) -> Response {
-        Response { status, headers, body: Some(body) }
+        Response { status, headers, url: String::new(), body: Some(body) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tools of MCP (Model Context Protocol) servers that the server's operator registered.
+//! Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours, registered.
 //!
 //! ```ignore
 //! let result = mcp::call_tool("calendar", "find_events", r#"{"day": "2026-11-21"}"#).await?;

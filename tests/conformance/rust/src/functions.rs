@@ -69,6 +69,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "http-request" => http::http_request(a.text(0)?, a.text(1)?, &a.headers(2)?, &a.bytes(3)?, a.u32(4)?).reply(),
         "take-response" => http::take_response(a.u32(0)?).reply(),
         "read-body" => http::read_body(a.u32(0)?, a.u32(1)?).reply(),
+        "response-url" => http::response_url(a.u32(0)?).reply(),
         "close-body" => http::close_body(a.u32(0)?).reply(),
 
         "mcp-servers" => mcp::mcp_servers().reply(),
@@ -86,6 +87,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "truncate-kvpage" => allocate::truncate_kvpage(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?).reply(),
         "alloc-emb" => allocate::alloc_emb(a.u32(0)?, a.u32(1)?).reply(),
         "dealloc-emb" => allocate::dealloc_emb(a.u32(0)?, &a.u32s(1)?).reply(),
+        "copy-emb" => allocate::copy_emb(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?).reply(),
         "pool-stats" => allocate::pool_stats(a.u32(0)?).reply(),
 
         "forward" => forward::forward(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?).reply(),
