@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.memory import zeros
+from pie_inference.upload import upload_index
 
 
 class EmbedPool:
@@ -36,4 +37,4 @@ class EmbedPool:
             self.hidden.index_fill_(0, self._index(embeds), 0)
 
     def _index(self, embeds: NDArray[np.int32]) -> torch.Tensor:
-        return torch.from_numpy(embeds.astype(np.int64)).to(self.hidden.device)
+        return upload_index(embeds, self.hidden.device)

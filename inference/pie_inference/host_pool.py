@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pie_inference.kv_cache import KvCache
 from pie_inference.memory import zeros
+from pie_inference.upload import upload_index
 
 STAGING_BYTES = 64 << 20  # of the pages gathered at once
 
@@ -88,7 +89,7 @@ class HostPool:
         return pages[:, None].astype(np.int64) * size + np.arange(size)
 
     def _index(self, pages: Int32) -> torch.Tensor:
-        return torch.from_numpy(pages.astype(np.int64)).to(self._resident.device)
+        return upload_index(pages, self._resident.device)
 
 
 def _runs(hosts: Int32) -> Iterator[tuple[slice, slice]]:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.memory import zeros
+from pie_inference.upload import upload_index
 
 Int64 = NDArray[np.int64]
 
@@ -20,7 +21,11 @@ class KvCache:
     position, and its key and value lie side by side, so that storing or gathering a token moves one
     contiguous row. What moves a slot also moves its mask and its position, which windows look at.
     After the last page lie `scratch` slots, for inputs whose key and value are used in their own
-    forward only. Memory of the pool is touched when a slot is first written.
+    forward only, and one more page, `spare`, for rows that only fill a batch up. Memory of the pool is
+    touched when a slot is first written.
+
+    Numbers of one byte (`stored`) are moved as bytes, for few operations know them; `pack` and `unpack`
+    turn rows of the pool into numbers of the model's dtype, and back.
     """
 
     def __init__(
@@ -34,26 +39,44 @@ class KvCache:
         scratch: int,
         dtype: torch.dtype,
         device: torch.device,
+        stored: torch.dtype | None = None,
     ) -> None:
-        """Allocates the pool, zeroed."""
+        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, the model's unless told."""
         self.pages = pages
         self.page_size = page_size
         self.slots = pages * page_size
         self.scratch = scratch
         self.kv_heads = kv_heads
         self.head_dim = head_dim
-        shape = (layers, self.slots + scratch, 2, kv_heads, head_dim)
-        self.data = zeros(shape, dtype, device)
-        self.rows = [layer.view(self.slots + scratch, -1) for layer in self.data]
-        self.masked: NDArray[np.bool_] = np.zeros(self.slots + scratch, np.bool_)
-        self.positions: NDArray[np.int32] = np.zeros(self.slots + scratch, np.int32)
+        self.dtype = dtype
+        self.stored = stored or dtype
+        self.spare = pages + -(-scratch // page_size)
+        slots = (self.spare + 1) * page_size
+        shape = (layers, slots, 2, kv_heads, head_dim)
+        self.data = zeros(shape, torch.uint8 if self.stored.itemsize == 1 else dtype, device)
+        self.rows = [layer.view(slots, -1) for layer in self.data]
+        self.masked: NDArray[np.bool_] = np.zeros(slots, np.bool_)
+        self.positions: NDArray[np.int32] = np.zeros(slots, np.int32)
         self.clock = 0  # counts the times at which slots were written
-        self.written: Int64 = np.zeros(self.slots + scratch, np.int64)  # the last of them, a slot
+        self.written: Int64 = np.zeros(slots, np.int64)  # the last of them, a slot
 
     @staticmethod
     def slot_bytes(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
         """Bytes of the pool that one slot takes."""
         return layers * 2 * kv_heads * head_dim * dtype.itemsize
+
+    def pack(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Numbers of the model's dtype as they are stored."""
+        if self.stored == self.dtype:
+            return numbers
+        most = torch.finfo(self.stored).max  # beyond it, converting makes no number
+        return numbers.clamp(-most, most).to(self.stored).view(self.data.dtype)
+
+    def unpack(self, stored: torch.Tensor) -> torch.Tensor:
+        """The inverse of `pack`, up to rounding."""
+        if self.stored == self.dtype:
+            return stored
+        return stored.view(self.stored).to(self.dtype)
 
     def mask(self, pages: NDArray[np.int32], words: NDArray[np.uint32]) -> None:
         """Sets the mask of whole pages: bit `i` of a page's word hides its slot `i`."""
@@ -84,7 +107,7 @@ class KvCache:
             self.data.index_copy_(1, self._index(target), rows)
 
     def _index(self, slots: NDArray[np.int32]) -> torch.Tensor:
-        return torch.from_numpy(slots.astype(np.int64)).to(self.data.device)
+        return upload_index(slots, self.data.device)
 
 
 def _independent_runs(

@@ -15,6 +15,7 @@ from pie_inference.host_pool import HostPool
 from pie_inference.kv_cache import KvCache
 from pie_inference.models.base import Model
 from pie_inference.sampling.pool import SamplerPool
+from pie_inference.upload import upload_index
 from pie_py.wire.plan import ModelDescription
 
 
@@ -34,4 +35,4 @@ class ServedModel:
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:
         """An index array as an int64 tensor on the model's device."""
-        return torch.from_numpy(array.astype(np.int64)).to(self.device)
+        return upload_index(array, self.device)

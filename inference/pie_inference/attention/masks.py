@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
+from pie_inference.upload import upload
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -103,7 +104,7 @@ def visibility(seen: Bool, dtype: torch.dtype, device: torch.device) -> Visibili
     """
     nothing = np.flatnonzero(~seen.any(axis=2))
     seen.reshape(-1, seen.shape[2])[nothing, 0] = True
-    hidden = torch.from_numpy(~seen).unsqueeze(1).to(device)
+    hidden = upload(~seen, device).unsqueeze(1)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-    blank = torch.from_numpy(nothing).to(device) if nothing.size else None
+    blank = upload(nothing, device) if nothing.size else None
     return Visibility(mask.masked_fill_(hidden, float("-inf")), causal=False, blank=blank)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.sequences import Sequences, live_columns
 from pie_inference.kv_cache import KvCache
+from pie_inference.upload import upload
 from pie_py.wire.plan import DETAILS, Attention, Forward
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
@@ -94,7 +95,7 @@ class ObservedAttention(PreparedAttention):
         hidden = {}
         for window in {options.window for options in self._layers}:
             visible = seen if window is None else seen & (keys > own[:, None] - window)
-            hidden[window] = torch.from_numpy(~visible).to(device)
+            hidden[window] = upload(~visible, device)
         detail = DETAILS[batch.detail[i]]
         rows = {
             "total": 1,
@@ -104,8 +105,8 @@ class ObservedAttention(PreparedAttention):
         return _Watched(
             detail,
             slice(end - count, end),
-            torch.from_numpy(slots).to(device),
-            torch.from_numpy(columns).to(device),
+            upload(slots, device),
+            upload(columns, device),
             hidden,
             torch.zeros(rows, filled + end - first, device=device),
         )
@@ -114,7 +115,7 @@ class ObservedAttention(PreparedAttention):
         """Adds a layer's probabilities of queries `[observed, heads, head_dim]`."""
         options, cache = self._layers[layer], self._cache
         rows = cache.rows[layer].index_select(0, watched.slots)
-        keys = rows.view(-1, 2, cache.kv_heads, cache.head_dim)[:, 0].float()
+        keys = cache.unpack(rows).view(-1, 2, cache.kv_heads, cache.head_dim)[:, 0].float()
         hidden = watched.hidden[options.window]
         step = max(1, MAX_SCORES // (self._heads * keys.shape[0]))
         found = torch.zeros(self._heads, keys.shape[0], device=keys.device)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,16 @@ Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """Input pages of the sequences of a forward, in the order given."""
+
+    starts: Int64  # [n + 1] offsets into the two below, of each sequence
+    pages: Int64  # [p]
+    used: Int64  # [p] filled slots of each
+    masked: Bool  # [n] whether slots of a sequence's pages are left out
+
+
+@dataclass(frozen=True)
 class Sequences:
     """The `n` ragged sequences of a forward: keys of sequence `i` are its context, then its inputs.
 
@@ -26,9 +38,15 @@ class Sequences:
     input_starts: Int64  # [n + 1] offsets into inputs
     positions: NDArray[np.int32]  # [t] of inputs
     input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it is not kept
+    pages: Pages
     context_starts: Int64  # [n + 1] offsets into context_slots
-    context_slots: Int64  # [c] live slots of the input pages
     visible: dict[int, Bool]  # sequence -> [inputs, context + inputs or only the last of them]
+    find_slots: Callable[[], Int64]  # makes `context_slots`, which takes time with the context
+
+    @cached_property
+    def context_slots(self) -> Int64:
+        """`[c]` live slots of the input pages. Who goes by `pages` need not ask."""
+        return self.find_slots()
 
 
 def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
@@ -43,25 +61,62 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
         BadBatch: for mask rows that do not fit, or more inputs than scratch slots.
     """
     input_starts = batch.input_starts.astype(np.int64)
-    slots, starts = _filled_slots(batch, cache.page_size)
-    visible = _explicit(batch, input_starts, starts)
+    page_starts = batch.page_starts.astype(np.int64)
+    used = batch.page_used.astype(np.int64)
+    filled = np.concatenate([np.zeros(1, np.int64), np.cumsum(used)])[page_starts]
+    visible = _explicit(batch, input_starts, filled)
     for i in _out_of_order(positions, input_starts):
         if i not in visible:
             visible[i] = _by_position(positions[input_starts[i] : input_starts[i + 1]])
-    if batch.has_masked.any():
-        slots, starts, visible = _without_masked(batch, cache, slots, starts, visible)
-    return Sequences(input_starts, positions, _input_slots(batch, cache), starts, slots, visible)
+    masked = batch.has_masked != 0
+    pages = Pages(page_starts, batch.pages.astype(np.int64), used, masked)
+    starts, live = filled, None
+    if masked.any():
+        live = _live(pages, cache)
+        counts = np.diff(filled)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(live)])
+        ends = np.cumsum(np.where(masked, counts, 0))
+        kept = starts[ends] - starts[ends - np.where(masked, counts, 0)]
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.where(masked, kept, counts))])
+        for i in visible:
+            if masked[i]:
+                inputs = np.ones(int(input_starts[i + 1] - input_starts[i]), np.bool_)
+                shown = np.concatenate([live[ends[i] - counts[i] : ends[i]], inputs])
+                visible[i] = visible[i][:, shown[shown.size - visible[i].shape[1] :]]
+    return Sequences(
+        input_starts,
+        positions,
+        _input_slots(batch, cache),
+        pages,
+        starts,
+        visible,
+        lambda: _context_slots(pages, filled, live, cache.page_size),
+    )
 
 
-def _filled_slots(batch: Forward, page_size: int) -> tuple[Int64, Int64]:
-    """Filled slots of the input pages, and where each sequence's begin."""
-    used = batch.page_used.astype(np.int64)
+def _context_slots(pages: Pages, filled: Int64, live: Bool | None, page_size: int) -> Int64:
+    """Filled slots of all input pages but those that are masked."""
+    slots = _filled_slots(pages.pages, pages.used, page_size)
+    if live is None:
+        return slots
+    kept = np.ones(slots.size, np.bool_)
+    kept[np.repeat(pages.masked, np.diff(filled))] = live
+    return slots[kept]
+
+
+def _filled_slots(pages: Int64, used: Int64, page_size: int) -> Int64:
+    """Filled slots of pages, in order."""
     ends = np.cumsum(used)
-    total = int(ends[-1]) if ends.size else 0
-    firsts = batch.pages * np.int64(page_size) - (ends - used)
-    slots = np.repeat(firsts, used) + np.arange(total)
-    starts = np.concatenate([np.zeros(1, np.int64), ends])[batch.page_starts]
-    return slots, starts
+    firsts = pages * page_size - (ends - used)
+    return np.repeat(firsts, used) + np.arange(int(ends[-1]) if ends.size else 0)
+
+
+def _live(pages: Pages, cache: KvCache) -> Bool:
+    """Which filled slots are live, of the sequences that have masked ones, one after the other."""
+    looked_at = np.repeat(pages.masked, np.diff(pages.starts))
+    slots = _filled_slots(pages.pages[looked_at], pages.used[looked_at], cache.page_size)
+    live: Bool = ~cache.masked[slots]
+    return live
 
 
 def live_columns(batch: Forward, cache: KvCache, i: int) -> tuple[Int64, int]:
@@ -140,18 +195,3 @@ def expand_runs(runs: NDArray[np.int32], rows: int, columns: int) -> Bool:
     if at != runs.size:
         raise BadBatch(f"forward: the mask has more than the {rows} rows of its inputs")
     return visible
-
-
-def _without_masked(
-    batch: Forward, cache: KvCache, slots: Int64, starts: Int64, visible: dict[int, Bool]
-) -> tuple[Int64, Int64, dict[int, Bool]]:
-    """Drops the masked slots of sequences that have any."""
-    looked_at = np.repeat(batch.has_masked != 0, np.diff(starts))
-    live = ~(cache.masked[slots] & looked_at)
-    kept = {}
-    for i, rows in visible.items():
-        inputs = np.ones(int(batch.input_starts[i + 1] - batch.input_starts[i]), np.bool_)
-        shown = np.concatenate([live[starts[i] : starts[i + 1]], inputs])
-        kept[i] = rows[:, shown[shown.size - rows.shape[1] :]]
-    counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(live)])
-    return slots[live], counts[starts], kept

@@ -20,6 +20,7 @@ from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.window import DecodeWindow
 from pie_inference.kv_cache import KvCache
+from pie_inference.upload import upload
 
 MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
@@ -71,7 +72,7 @@ class TorchAttention(AttentionBackend):
         return _TorchPrepared(self, self._tensor(sequences.input_slots), groups)
 
     def _tensor(self, array: Int64) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.cache.data.device)
+        return upload(array, self.cache.data.device)
 
     def _group(self, sequences: Sequences, keys: _KeySlots, pieces: list[Piece]) -> _Group:
         padded = Padded(sequences, pieces)
@@ -102,7 +103,7 @@ class TorchAttention(AttentionBackend):
         if padded.causal or padded.whole:
             everything = Visibility(mask=None, causal=padded.causal, blank=None)
         else:
-            everything = visibility(padded.seen(), data.dtype, data.device)
+            everything = visibility(padded.seen(), self.cache.dtype, data.device)
         found: dict[int | None, Visibility] = {None: everything}
         if self._spans:
             positions = self.cache.positions[slots]
@@ -111,7 +112,7 @@ class TorchAttention(AttentionBackend):
             found[span] = (
                 everything
                 if hidden is None
-                else visibility(padded.seen() & ~hidden, data.dtype, data.device)
+                else visibility(padded.seen() & ~hidden, self.cache.dtype, data.device)
             )
         return found
 
@@ -131,7 +132,7 @@ class TorchAttention(AttentionBackend):
     def gather(self, layer: int, group: _Group) -> torch.Tensor:
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
         if group.window is not None:
-            return group.window.read(layer, group.keys)
+            return self.cache.unpack(group.window.read(layer, group.keys))
         rows: torch.Tensor = self.cache.rows[layer]
         if isinstance(group.key_index, slice):
             found = rows[group.key_index]
@@ -144,6 +145,7 @@ class TorchAttention(AttentionBackend):
             found = self._gathered[:needed].view(-1, width)
             torch.index_select(rows, 0, group.key_index, out=found)
         cache = self.cache
+        found = cache.unpack(found)
         return found.view(group.batch, group.keys, 2, cache.kv_heads, cache.head_dim)
 
 
@@ -154,6 +156,7 @@ class _TorchPrepared(PreparedAttention):
         self._groups = groups
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        keys_values = self._backend.cache.pack(keys_values)
         self._backend.cache.rows[layer].index_copy_(0, self._slots, keys_values)
         for group in self._groups:
             if group.window is not None:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.kv_cache import KvCache
+from pie_inference.upload import upload
 
 MAX_BYTES = 256 << 20  # of one window, all layers
 ROOM = 64  # keys that a window grows by
@@ -95,4 +96,4 @@ class DecodeWindow:
         self._slots = np.full((batch, room), -1, np.int64)
 
     def _tensor(self, array: Int64) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._cache.data.device)
+        return upload(array, self._cache.data.device)

@@ -11,6 +11,7 @@ from pie_inference.errors import BadBatch
 from pie_inference.sampling.choose import choose
 from pie_inference.sampling.order import top_tokens
 from pie_inference.served_model import ServedModel
+from pie_inference.upload import upload
 from pie_py.wire.plan import Float32, Int32, Sample, Samples
 
 MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
@@ -72,7 +73,7 @@ def _add_top(
     asking = np.flatnonzero(wanted)
     if not asking.size:
         return
-    some = torch.from_numpy(asking).to(logits.device)
+    some = upload(asking, logits.device)
     width = int(wanted.max())
     tokens = top_tokens(logits[some], width)
     logprobs: Float32 = (logits[some].gather(1, tokens) - whole[some, None]).cpu().numpy()
@@ -83,7 +84,7 @@ def _add_top(
 
 def _allowed(words: NDArray[np.uint32], model: ServedModel) -> torch.Tensor:
     """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token `t`."""
-    octets = torch.from_numpy(np.ascontiguousarray(words).view(np.uint8)).to(model.device)
+    octets = upload(np.ascontiguousarray(words).view(np.uint8), model.device)
     shifts = torch.arange(8, dtype=torch.uint8, device=model.device)
     bits = (octets[:, :, None] >> shifts) & 1
     return bits.flatten(1)[:, : model.network.shape.vocab_size].bool()

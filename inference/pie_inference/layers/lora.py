@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.layers.linear import Linear
+from pie_inference.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class AdapterRows:
         self._parts: list[tuple[Adapter, torch.Tensor | None]] = []
         for number in np.unique(owners[owners >= 0]).tolist():
             rows = np.flatnonzero(owners == number)
-            index = None if rows.size == owners.size else torch.from_numpy(rows).to(device)
+            index = None if rows.size == owners.size else upload(rows, device)
             self._parts.append((adapters[number], index))
 
     def select(self, rows: torch.Tensor) -> AdapterRows:

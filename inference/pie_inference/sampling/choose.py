@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pie_inference.sampling.noise import exponentials, starts
 from pie_inference.sampling.order import top_tokens
+from pie_inference.upload import upload
 from pie_py.wire.plan import Float32
 
 NUCLEUS = 256  # tokens that are sorted for top-p; where those are too few, a histogram is made
@@ -155,14 +156,14 @@ def _race(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) ->
 
 def _column(numbers: NDArray[np.generic], like: torch.Tensor) -> torch.Tensor:
     """Numbers `[n]` as a column on a tensor's device."""
-    return torch.from_numpy(np.ascontiguousarray(numbers)).to(like.device)[:, None]
+    return upload(np.ascontiguousarray(numbers), like.device)[:, None]
 
 
 def _rows(values: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
     """Some rows, in order; all of them as they are."""
     if len(rows) == values.shape[0]:
         return values
-    return values[torch.from_numpy(rows).to(values.device)]
+    return values[upload(rows, values.device)]
 
 
 def _put(values: torch.Tensor, rows: NDArray[np.intp], new: torch.Tensor) -> None:
@@ -170,4 +171,4 @@ def _put(values: torch.Tensor, rows: NDArray[np.intp], new: torch.Tensor) -> Non
     if len(rows) == values.shape[0]:
         values.copy_(new)
     else:
-        values[torch.from_numpy(rows).to(values.device)] = new
+        values[upload(rows, values.device)] = new

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pie_inference.memory import zeros
 from pie_inference.sampling.choose import Parameters
+from pie_inference.upload import upload, upload_index
 from pie_py.wire.plan import Float32, Int32
 
 SAMPLERS = 4096
@@ -98,7 +99,7 @@ class SamplerPool:
         if penalised.size:
             rows = self._index(penalised)
             counts = self._count_table()[self._index(self._rows[samplers[penalised]])]
-            numbers = torch.from_numpy(self._numbers[samplers[penalised]]).to(self._device)
+            numbers = upload(self._numbers[samplers[penalised]], self._device)
             repetition, presence, frequency = numbers[:, 3:].unbind(1)
             values = logits[rows]
             factor = repetition[:, None]
@@ -115,8 +116,8 @@ class SamplerPool:
             lengths = [len(tokens) for tokens, _ in pairs]
             rows = self._index(np.repeat(biased, lengths))
             tokens = self._index(np.concatenate([tokens for tokens, _ in pairs]))
-            values = torch.from_numpy(np.concatenate([values for _, values in pairs]))
-            logits[rows, tokens] += values.to(self._device)
+            values = upload(np.concatenate([values for _, values in pairs]), self._device)
+            logits[rows, tokens] += values
 
     def note(self, samplers: Int32, tokens: torch.Tensor, chosen: NDArray[np.int64]) -> None:
         """Keeps what samplers have chosen, on the device and (`chosen`, -1 for nothing) on the host."""
@@ -135,4 +136,4 @@ class SamplerPool:
         return self._counts
 
     def _index(self, array: NDArray[np.generic]) -> torch.Tensor:
-        return torch.from_numpy(array.astype(np.int64)).to(self._device)
+        return upload_index(array, self._device)

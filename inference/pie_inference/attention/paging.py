@@ -1,0 +1,125 @@
+"""Where the keys of sequences lie, in the form that kernels for paged KV caches read.
+
+Most sequences have full pages and then one that fills up: an entry of their table is a page. Where a page
+that is not the last has empty slots, slots are masked, or inputs are not kept, an entry is a slot: the
+same kernels then take the pool for one with pages of one slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_inference.attention.sequences import Sequences
+from pie_py.wire.plan import Int32
+
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """Keys of `n` sequences, in order."""
+
+    page_size: int  # slots that an entry stands for: those of a page, or 1
+    starts: Int32  # [n + 1] offsets into entries
+    entries: Int32
+    last: Int32  # [n] filled slots of each sequence's last entry
+
+    @property
+    def keys(self) -> Int64:
+        """How many keys each sequence has, `[n]`."""
+        return (np.diff(self.starts).astype(np.int64) - 1) * self.page_size + self.last
+
+    def select(self, members: NDArray[np.integer[Any]]) -> PageTable:
+        """Of some of the sequences."""
+        if members.size == self.last.size:
+            return self
+        counts = np.diff(self.starts)[members]
+        entries = ranges(self.starts[members], counts)
+        return PageTable(self.page_size, offsets(counts), self.entries[entries], self.last[members])
+
+
+def page_table(s: Sequences, page_size: int) -> tuple[PageTable, Bool]:
+    """Tables by page, and of which sequences they are right: `[n]`.
+
+    Takes time with the number of pages and inputs, not with that of keys.
+    """
+    count = s.input_starts.size - 1
+    held = s.pages.used > 0
+    owners = np.repeat(np.arange(count), np.diff(s.pages.starts))[held]
+    pages, used = s.pages.pages[held], s.pages.used[held]
+    lengths = np.bincount(owners, used, count).astype(np.int64)
+    last_of = np.ones(pages.size, np.bool_)
+    last_of[:-1] = owners[1:] != owners[:-1]
+    aligned = ~s.pages.masked
+    aligned[owners[~last_of & (used != page_size)]] = False
+
+    slots, inputs = s.input_slots, np.diff(s.input_starts)
+    of = np.repeat(np.arange(count), inputs)
+    places = lengths[of] + np.arange(slots.size) - s.input_starts[of]
+    before = np.full(slots.size, -2, np.int64)  # the slot of the key before
+    before[1:] = slots[:-1]
+    ends = np.full(count, -2, np.int64)
+    ends[owners[last_of]] = pages[last_of] * page_size + used[last_of] - 1
+    before[s.input_starts[:-1]] = ends
+    opening = places % page_size == 0
+    right = np.where(opening, slots % page_size == 0, slots == before + 1)
+    aligned[of[~right]] = False
+
+    new_owners = of[opening]
+    counts = np.bincount(owners, minlength=count) + np.bincount(new_owners, minlength=count)
+    starts = offsets(counts)
+    entries = np.empty(int(starts[-1]), np.int32)
+    own = np.bincount(owners, minlength=count)
+    entries[ranges(starts[:-1], own)] = pages
+    entries[ranges(starts[:-1] + own, counts - own)] = slots[opening] // page_size
+    last = (lengths + inputs - 1) % page_size + 1
+    return PageTable(page_size, starts, entries, last.astype(np.int32)), aligned
+
+
+def slot_table(s: Sequences, members: Int64) -> PageTable:
+    """Tables by slot, of some sequences: right for all, and as large as they have keys."""
+    context, inputs = np.diff(s.context_starts)[members], np.diff(s.input_starts)[members]
+    starts = offsets(context + inputs)
+    entries = np.empty(int(starts[-1]), np.int32)
+    own = ranges(s.context_starts[members], context)
+    entries[ranges(starts[:-1], context)] = s.context_slots[own]
+    entries[ranges(starts[:-1] + context, inputs)] = s.input_slots[
+        ranges(s.input_starts[members], inputs)
+    ]
+    return PageTable(1, starts, entries, np.ones(members.size, np.int32))
+
+
+def filtered(table: PageTable, seen: Bool) -> tuple[PageTable, Int64]:
+    """A table by slot without the keys that are not seen, and the sequences that see nothing.
+
+    Those keep their last key, for kernels want one.
+
+    Args:
+        table: by slot.
+        seen: of each entry.
+    """
+    seen = seen.copy()
+    owners = np.repeat(np.arange(table.last.size), np.diff(table.starts))
+    blank = np.flatnonzero(np.bincount(owners, seen, table.last.size) == 0)
+    seen[table.starts[1:][blank] - 1] = True
+    counts = np.bincount(owners[seen], minlength=table.last.size)
+    return PageTable(1, offsets(counts), table.entries[seen], table.last), blank
+
+
+def offsets(counts: NDArray[np.integer[Any]]) -> Int32:
+    """Where runs of such lengths start, and where the last one ends."""
+    found = np.zeros(counts.size + 1, np.int32)
+    np.cumsum(counts, out=found[1:])
+    return found
+
+
+def ranges(starts: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Int64:
+    """`start .. start + count - 1` of each, one after the other."""
+    total = int(counts.sum())
+    shift = starts.astype(np.int64) - (np.cumsum(counts) - counts)
+    return np.repeat(shift, counts) + np.arange(total)
