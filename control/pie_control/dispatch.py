@@ -10,13 +10,17 @@ from pie_control.timers import Timer
 from pie_control.worker_link import WorkerLink
 from pie_py.wire.plan import PlanResult
 
+# At the worker: the one that it runs, and the one that it finds when it has run that.
+PLANS_IN_FLIGHT = 2
 # How long an idle worker waits while launches are still coming in: their prompts in one batch take less
 # time than one after the other, and the launches are not slowed by the first of them.
 GATHER_NS = 30_000_000
 
 
 class Dispatcher:
-    """Sends a plan whenever the worker is idle and a scheduler has one.
+    """Sends a plan whenever the worker is idle and a scheduler has one, and a second one behind it as
+    soon as that leaves nobody behind (`Scheduler.may_follow`): then the worker goes on without a pause
+    while guests look at their results.
 
     An answer resolves futures, gives the woken guests their turn, and the turn ends here again, with
     the commands of the next step: all in one call chain, without a pass through the event loop.
@@ -40,20 +44,35 @@ class Dispatcher:
         return now - self._gathering_since < GATHER_NS
 
     def pump(self) -> None:
-        """Sends the next plan if the worker is idle."""
-        if not self._link.idle:
-            return
-        self._gathering_since = None
+        """Sends the plans that the worker may have now."""
+        link = self._link
+        if link.idle:
+            self._gathering_since = None
+            now = time.monotonic_ns()
+            if not self._send(now, behind=False):
+                self._wake_at_deadline(now)
+                return
+        # Guests whose turn is still to come may go along: the worker is busy, so there is time for them.
+        while (
+            0 < link.in_flight < PLANS_IN_FLIGHT
+            and self._host.executor.caught_up
+            and self._send(time.monotonic_ns(), behind=True)
+        ):
+            pass
+
+    def _send(self, now: int, *, behind: bool) -> bool:
+        """Sends the next plan; the models take turns. Tells whether there was one."""
         services = list(self._host.services.values())
-        now = time.monotonic_ns()
         for i in range(len(services)):
-            service = services[(self._next_first + i) % len(services)]
-            plan = service.scheduler.next_plan(now)
+            scheduler = services[(self._next_first + i) % len(services)].scheduler
+            if behind and not scheduler.may_follow():
+                continue
+            plan = scheduler.next_plan(now)
             if plan is not None:
                 self._next_first = (self._next_first + i + 1) % len(services)
                 self._link.send(plan)
-                return
-        self._wake_at_deadline(now)
+                return True
+        return False
 
     def on_result(self, result: PlanResult) -> None:
         """Takes the worker's answer in and runs the guests that waited for it."""

@@ -43,6 +43,7 @@ class Executor:
         self._answers: dict[Instance, Any] = {}
         self._work = trio.Event()
         self._in_turn = False
+        self.caught_up = True  # everybody who was ready when the last turn began has had a turn
 
     def add(self, instance: Instance) -> None:
         """Takes a started guest in; it runs in the next turn."""
@@ -97,10 +98,13 @@ class Executor:
         ready = self._ready
         # Those that become ready meanwhile come next time, so that one that does so at once (`wait` for
         # nothing, in a loop) does not keep the scheduler from the others' commands.
-        for _ in range(len(ready)):
+        left = len(ready)
+        while left:
             self._step(ready.popleft())
+            left -= 1
             if time.perf_counter_ns() > end:
                 break
+        self.caught_up = not left
         if self._background:
             self._step(self._background.popleft())
 

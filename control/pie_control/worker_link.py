@@ -53,7 +53,7 @@ class WorkerLink:
         self._config = config
         self._socket: zmq.Socket[bytes] | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        self._in_flight = 0
+        self.in_flight = 0  # plans sent that are not done
         self.ready = False
         self.pid: int | None = None
         self.restarts = 0
@@ -65,11 +65,11 @@ class WorkerLink:
     @property
     def idle(self) -> bool:
         """Whether the worker is ready and has no plan."""
-        return self.ready and self._in_flight == 0
+        return self.ready and self.in_flight == 0
 
     def send(self, plan: Plan) -> None:
         """Sends a plan. Call it only while the worker is ready."""
-        self._in_flight += 1
+        self.in_flight += 1
         self.order(plan)
 
     def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
@@ -114,7 +114,7 @@ class WorkerLink:
                     raise WorkerFailed(reason) from None
             if self.ready:
                 self.ready = False
-                self._in_flight = 0
+                self.in_flight = 0
                 self.on_lost(f"the inference worker was lost: {reason}")
             self.restarts += 1
             log.error("worker lost, starting another", reason=reason, seconds=backoff)
@@ -212,7 +212,7 @@ class WorkerLink:
         while has_input(socket):  # asking is cheaper than an exception at the end
             message = decode(socket.recv_multipart(zmq.NOBLOCK))
             if isinstance(message, PlanResult):
-                self._in_flight -= 1
+                self.in_flight -= message.last
                 self.on_result(message)
             elif isinstance(message, AdapterDone):
                 self.on_adapter(message)

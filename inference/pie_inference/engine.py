@@ -99,9 +99,7 @@ class Engine:
         if order.model in self._models:
             self._models[order.model].adapters.unload(order.slot)
 
-    def run(
-        self, plan: Plan, tell: Callable[[PlanResult], None] = lambda part: None
-    ) -> PlanResult:
+    def run(self, plan: Plan, tell: Callable[[PlanResult], None] = lambda part: None) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running.
 
         Args:
@@ -137,7 +135,9 @@ class Engine:
 
 def _has_values(result: BatchResult) -> bool:
     """Whether somebody waits for more than the batch's end."""
-    return not (result.samples is None and result.distributions is None and result.attention is None)
+    return not (
+        result.samples is None and result.distributions is None and result.attention is None
+    )
 
 
 def _run(model: ServedModel, batch: Batch) -> BatchResult:

@@ -23,6 +23,7 @@ from pie_py.wire.plan import (
     LoadAdapter,
     Message,
     Plan,
+    PlanResult,
     Stop,
     UnloadAdapter,
     decode,
@@ -86,11 +87,15 @@ def run(endpoint: str, config: WorkerConfig) -> int:
 
 
 def _serve(socket: zmq.Socket[bytes], engine: Engine) -> None:
-    """Answers plans until `Stop`."""
+    """Answers plans until `Stop`. A plan that has come while another ran is taken without sleeping."""
+
+    def tell(part: PlanResult) -> None:
+        _send(socket, part)
+
     while True:
         match decode(_receive(socket)):
             case Plan() as plan:
-                _send(socket, engine.run(plan))
+                _send(socket, engine.run(plan, tell))
             case LoadAdapter() as order:
                 _send(socket, engine.load_adapter(order))
             case UnloadAdapter() as order:

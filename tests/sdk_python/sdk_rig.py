@@ -181,16 +181,19 @@ class _Link:
 
     def __init__(self, worker: HashWorker) -> None:
         self._worker = worker
-        self._in_flight = 0
         self.on_result: Any = None
-        self.idle = True
+        self.in_flight = 0
+
+    @property
+    def idle(self) -> bool:
+        return not self.in_flight
 
     def send(self, plan: Plan) -> None:
-        self.idle = False
+        self.in_flight += 1
         result = self._worker.run(plan)
 
         def answer() -> None:
-            self.idle = True
+            self.in_flight -= 1
             self.on_result(result)
 
         trio.lowlevel.current_trio_token().run_sync_soon(answer)

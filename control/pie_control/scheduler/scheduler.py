@@ -38,7 +38,7 @@ class _Sent:
     def __init__(self, batches: list[Dispatched], follows: bool) -> None:
         self.batches = batches
         self.answered = 0  # batches whose results are there
-        self.follows = follows  # a queue of the plan before is in it: the worker should not wait for it
+        self.follows = follows  # goes on with a queue of the plan before: the worker should not wait
 
 
 class Scheduler:

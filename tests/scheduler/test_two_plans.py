@@ -1,0 +1,407 @@
+"""Two plans at the worker: it goes on without a pause, and no batch is split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from scheduler_fixtures import Guest, Server, refused
+
+from pie_control.api import runtime
+from pie_control.dispatch import Dispatcher
+from pie_py.wire.plan import BatchResult, Forward, Plan, PlanResult, Sample
+
+Program = Iterator[int]  # yields futures, each to be ready before it goes on
+
+
+class Link:
+    """What the worker has been sent and has not answered, and when it had nothing."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.plans: list[Plan] = []  # at the worker
+        self.results: list[PlanResult] = []
+        self.ran: list[Plan] = []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.plans)
+
+    @property
+    def idle(self) -> bool:
+        return not self.plans
+
+    def send(self, plan: Plan) -> None:
+        self.plans.append(plan)
+        self.results.append(self.server.worker.run(plan))
+
+
+class Line:
+    """Programs, the real dispatcher, and a worker that answers a plan when told to."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
+        self.link = Link(self.server)
+        self.dispatcher = Dispatcher(self.server.host, self.link)  # type: ignore[arg-type]
+        self.server.host.executor._after_turn = self._after_turn
+        self.waiting: dict[int, tuple[Guest, Program, int]] = {}
+        self.starved = 0  # plans that were done while no other was at the worker
+
+    def start(self, number: int, guest: Guest, program: Program) -> None:
+        self.waiting[number] = (guest, program, next(program))
+
+    def begin(self) -> None:
+        """A turn that no result has begun."""
+        self.server.host.executor.turn()
+
+    def answer(self) -> None:
+        """The worker has run its first plan."""
+        self.link.ran.append(self.link.plans.pop(0))
+        self.starved += not self.link.plans
+        self.dispatcher.on_result(self.link.results.pop(0))
+
+    def run(self) -> None:
+        self.begin()
+        while self.link.plans:
+            self.answer()
+        assert not self.waiting
+        self.server.drain()
+
+    def _after_turn(self, result: bool) -> None:
+        for number, (guest, program, future) in list(self.waiting.items()):
+            if guest.ready(future):
+                try:
+                    self.waiting[number] = (guest, program, next(program))
+                except StopIteration:
+                    del self.waiting[number]
+        self.dispatcher.pump()
+
+    def turns(self, guest: Guest) -> list[int]:
+        """Numbers of the plans that held a forward of the guest, by its pages."""
+        pages = set(guest.instance.spaces["symbolic"].pages.find(guest.held, 99).tolist())
+        return [
+            number
+            for number, plan in enumerate(self.link.ran)
+            for batch in plan.batches
+            if isinstance(batch, Forward) and not pages.isdisjoint(batch.pages.tolist())
+        ]
+
+
+def prepared(server: Server) -> Guest:
+    """A guest whose pages hold a token, so that all its forwards name them."""
+    guest = Guest(server)
+    guest.held = guest.filled(1)
+    more = guest.pages(9)
+    guest.held = [*guest.held, *more]
+    guest.ring = [guest.embeds(1)[0], guest.embeds(1)[0]]
+    guest.draws = guest.sampler('{"seed": 1, "presence_penalty": 0.5}')
+    guest.got = []
+    return guest
+
+
+def by_token(guest: Guest, steps: int) -> Program:
+    """Needs each token first."""
+    token, embed = 5, guest.ring[0]
+    for place in range(1, steps + 1):
+        guest.embed([token], place, [embed, 1])
+        guest.forward(guest.held, [embed, 1], guest.held, [embed, 1])
+        future = guest.sample(embed, guest.draws)
+        yield future
+        token = guest.take_sample(future)
+        guest.got.append(token)
+
+
+def ahead(guest: Guest, steps: int, wasted: int = 0) -> Program:
+    """Queues each step before the token of the one before is known; `wasted` after its end."""
+    ring = guest.ring
+    guest.embed([5], 1, [ring[0], 1])
+    guest.forward(guest.held, [ring[0], 1], guest.held, [ring[0], 1])
+    futures = [guest.sample(ring[0], guest.draws)]
+    for place in range(2, steps + 2):
+        if place <= steps + wasted:
+            embed = ring[(place + 1) % 2]
+            guest.embed_sampled(guest.draws, place, embed)
+            guest.forward(guest.held, [embed, 1], guest.held, [embed, 1])
+            futures.append(guest.sample(embed, guest.draws))
+        yield futures[0]
+        guest.got.append(guest.take_sample(futures.pop(0)))
+    for future in futures:
+        runtime.cancel(guest.instance, future)
+
+
+def expected(steps: int) -> list[int]:
+    """The tokens, one command at a time."""
+    server = Server("eager", kv_pages=400)
+    guest = prepared(server)
+    for future in by_token(guest, steps):
+        server.drain()
+        assert guest.ready(future)
+    return guest.got
+
+
+def consecutive(numbers: list[int]) -> bool:
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    guests=st.lists(
+        st.tuples(st.booleans(), st.integers(1, 12), st.integers(0, 1), st.integers(0, 9)),
+        min_size=1,
+        max_size=7,
+    ),
+)
+def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
+    """Programs of both sorts that begin at any time: each has a forward in every plan till its end."""
+    line = Line(samplers=8, count_rows=8)
+    made = [prepared(line.server) for _ in guests]
+    line.server.drain()
+    line.begin()
+    late = sorted(range(len(guests)), key=lambda i: guests[i][3])
+    time = 0
+    while late or line.link.plans:
+        while late and guests[late[0]][3] <= time:
+            i = late.pop(0)
+            runs_ahead, steps, wasted, _ = guests[i]
+            program = ahead(made[i], steps, wasted) if runs_ahead else by_token(made[i], steps)
+            line.start(i, made[i], program)
+            line.begin()
+        if line.link.plans:
+            line.answer()
+        time += 1
+        assert line.link.in_flight <= 2
+    line.server.drain()
+    assert not line.waiting
+    for guest, (_, steps, _, _) in zip(made, guests, strict=True):
+        assert guest.got == expected(steps)
+        turns = line.turns(guest)
+        assert consecutive(turns), turns
+        assert guest.instance.queued_commands == 0
+
+
+def test_the_worker_never_waits_for_guests_that_run_ahead() -> None:
+    line = Line()
+    guests = [prepared(line.server) for _ in range(4)]
+    line.server.drain()
+    for i, guest in enumerate(guests):
+        line.start(i, guest, ahead(guest, 20 - 5 * i, wasted=1))  # their ends make no gap either
+    line.run()
+    assert line.starved == 1  # at the end
+    stats = line.server.scheduler.stats()
+    assert stats["plans_ahead"] == stats["plans"] - 2
+    assert all(len(line.turns(guest)) == 21 - 5 * i for i, guest in enumerate(guests))
+
+
+def test_one_that_needs_its_tokens_keeps_its_rate_and_the_others_theirs() -> None:
+    line = Line()
+    guests = [prepared(line.server) for _ in range(4)]
+    line.server.drain()
+    line.start(0, guests[0], by_token(guests[0], 9))
+    for i, guest in enumerate(guests[1:]):
+        line.start(1 + i, guest, ahead(guest, 14, wasted=0))
+    line.run()
+    assert [line.turns(guest) for guest in guests] == [list(range(9)), *[list(range(14))] * 3]
+    assert line.server.scheduler.stats()["plans_ahead"] > 3  # once it had ended
+    assert guests[1].got == expected(14)
+
+
+def test_a_guest_that_has_gone_is_not_waited_for() -> None:
+    line = Line()
+    first, second = prepared(line.server), prepared(line.server)
+    line.server.drain()
+    line.start(0, first, by_token(first, 9))
+    line.start(1, second, ahead(second, 9))
+    line.begin()
+    line.answer()
+    assert line.link.in_flight == 1
+    del line.waiting[0]
+    line.server.lifecycle.kill(first.instance, "test")
+    line.begin()
+    assert line.link.in_flight == 2
+    line.run()
+    assert second.got == expected(9)
+
+
+def test_guests_that_have_not_had_their_turn_go_along() -> None:
+    line = Line()
+    guest = prepared(line.server)
+    line.server.drain()
+    line.start(0, guest, ahead(guest, 9))
+    executor = line.server.host.executor
+    line.begin()
+    assert line.link.in_flight == 2
+    line.link.ran.append(line.link.plans.pop(0))
+    line.server.scheduler.complete(line.link.results.pop(0))
+    executor.caught_up = False
+    line.dispatcher.pump()
+    assert line.link.in_flight == 1
+    line.begin()
+    assert line.link.in_flight == 2
+    line.run()
+    assert guest.got == expected(9)
+
+
+@pytest.mark.parametrize("policy", ["eager", "k-only", "t-only"])
+def test_the_policies_of_the_paper_wait_for_an_idle_worker(policy: str) -> None:
+    server = Server(policy)
+    guest = prepared(server)
+    next(ahead(guest, 2))
+    assert server.send()
+    assert not server.scheduler.may_follow()
+
+
+def failing_ahead(kind: str) -> tuple[Server, Guest, list[int], int]:
+    """A guest whose first plan fails in a kind while the second one is at the worker."""
+    server = Server(kv_pages=400)
+    guest = prepared(server)
+    server.drain()
+    program = ahead(guest, 4)
+    server.worker.fail_kinds = {kind}
+    first = next(program)
+    assert server.send()
+    assert server.scheduler.may_follow()
+    server.worker.fail_kinds = set()
+    assert server.send()
+    futures = sorted(guest.instance.futures._open)
+    assert first == futures[0]
+    mark = guest.sync()
+    return server, guest, futures, mark
+
+
+def test_a_failure_reaches_the_dependants_in_the_second_plan() -> None:
+    server, guest, futures, mark = failing_ahead("forward")
+    server.deliver()
+    with refused("failed-dependency"):
+        guest.take_sample(futures[0])
+    assert not guest.ready(futures[1])
+    server.deliver()
+    with refused("failed-dependency"):
+        guest.take_sample(futures[1])
+    runtime.take(guest.instance, mark)  # it has been told
+    assert guest.instance.queued_commands == 0
+    fresh = guest.sampler('{"seed": 1, "presence_penalty": 0.5}')
+    guest.embed([5], 1, [guest.ring[0], 1])
+    again = guest.sample(guest.ring[0], fresh)
+    server.drain()
+    guest.take_sample(again)
+
+
+def test_a_failed_sample_fails_the_step_that_was_to_follow_it() -> None:
+    server, guest, futures, _ = failing_ahead("sample")
+    server.deliver()
+    with refused("internal"):
+        guest.take_sample(futures[0])
+    server.deliver()
+    with refused("failed-dependency"):
+        guest.take_sample(futures[1])
+
+
+@pytest.mark.parametrize("delivered", [0, 1])
+def test_the_worker_is_lost_with_two_plans(delivered: int) -> None:
+    server = Server(kv_pages=400)
+    guest = prepared(server)
+    server.drain()
+    next(ahead(guest, 4))
+    assert server.send()
+    assert server.send()
+    futures = sorted(guest.instance.futures._open)
+    futures.append(guest.sync())
+    for _ in range(delivered):
+        server.deliver()
+    server.scheduler.fail_all("gone")
+    while server.results:  # late ones do nothing
+        server.deliver()
+    assert all(guest.ready(future) for future in futures)
+    errors = [guest.instance.futures.get(future).error for future in futures[delivered:2]]
+    assert [error.code if error else None for error in errors] == ["worker-lost"] * (2 - delivered)
+    assert guest.instance.queued_commands == 0
+    assert server.scheduler.stats()["plans_in_flight"] == 0
+
+
+def test_an_owner_is_dropped_with_two_plans() -> None:
+    server = Server(kv_pages=400)
+    guest, other = prepared(server), prepared(server)
+    server.drain()
+    program = ahead(other, 3)
+    first = next(program)
+    next(ahead(guest, 4))
+    assert server.send()
+    assert server.send()
+    server.lifecycle.kill(guest.instance, "test")
+    taken = other.pages(300)  # those of the one that has gone, too
+    server.drain()
+    assert other.ready(first)
+    next(program)
+    server.drain()
+    assert other.used(taken) == [0] * 300
+    assert server.scheduler.stats()["queued"] == 0
+
+
+# Parts
+
+
+def parts(server: Server, guest: Guest) -> tuple[PlanResult, PlanResult]:
+    """A plan's answer in two messages: up to its first sample, and the rest."""
+    plan = server.scheduler.next_plan(0)
+    assert plan is not None
+    whole = server.worker.run(plan)
+    at = 1 + next(i for i, batch in enumerate(plan.batches) if isinstance(batch, Sample))
+    results = whole.results
+    return (
+        replace(whole, results=results[:at], last=False),
+        replace(whole, results=results[at:], first=at),
+    )
+
+
+def test_a_part_of_the_results_wakes_those_whose_they_are() -> None:
+    server = Server(kv_pages=400)
+    guest, other = prepared(server), prepared(server)
+    server.drain()
+    guest.embed([5], 1, [guest.ring[0], 1])
+    mine = guest.sample(guest.ring[0], guest.draws)
+    other.embed([5], 1, [other.ring[0], 1])
+    other.forward(other.held, [other.ring[0], 1], other.held, [other.ring[0], 1])
+    theirs, mark = other.sample(other.ring[0], other.draws), other.sync()
+    first, rest = parts(server, guest)
+    server.scheduler.complete(first)
+    assert guest.ready(mine)
+    assert not other.ready(theirs)
+    assert server.scheduler.stats()["plans_in_flight"] == 1
+    guest.embed_sampled(guest.draws, 2, guest.ring[1])
+    server.scheduler.complete(rest)
+    assert other.ready(theirs)
+    assert other.ready(mark)
+    assert server.scheduler.stats()["plans_in_flight"] == 0
+    assert guest.instance.queued_commands == 1
+    server.drain()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_parts_that_do_not_fit_fail_what_is_left(lost: int) -> None:
+    server = Server(kv_pages=400)
+    guest = prepared(server)
+    server.drain()
+    guest.embed([5], 1, [guest.ring[0], 1])
+    mine = guest.sample(guest.ring[0], guest.draws)
+    guest.forward(guest.held, [guest.ring[0], 1], guest.held, [guest.ring[0], 1])
+    mark = guest.sync()
+    first, rest = parts(server, guest)
+    if not lost:
+        server.scheduler.complete(first)
+        rest.results.append(BatchResult())  # one too many
+    server.scheduler.complete(rest)
+    server.scheduler.complete(rest)
+    if lost:
+        with refused("failed-dependency"):
+            guest.take_sample(mine)
+        runtime.take(guest.instance, mark)  # it has been told
+    else:
+        guest.take_sample(mine)
+        with refused("internal"):
+            runtime.take(guest.instance, mark)
+    assert server.scheduler.stats()["plans_in_flight"] == 0
+    assert guest.instance.queued_commands == 0
