@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,7 +37,11 @@ class PagePool:
     """KV pages, counted by reference: an address of a space and an export each hold one.
 
     `used`, `masks` and `immutable` are indexed by physical page and tell a page's state as if every
-    queued command had run.
+    queued command had run. `stamps` grow whenever a page's slots may have changed in another way than
+    by more of them being filled.
+
+    The prefix cache holds pages, too; those that nobody else holds are *idle*: they count as free, and
+    `evict` gets them back when there are no others.
     """
 
     def __init__(self, size: int, page_size: int) -> None:
@@ -47,25 +53,36 @@ class PagePool:
         self.masks: Uint32 = np.zeros(size, np.uint32)  # bit i hides slot i
         self.masked = 0  # pages with a masked slot
         self.immutable: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.stamps: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.cached: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self._cached = 0  # how many
+        self.idle = 0  # cached pages that nobody else holds
+        self.evict: Callable[[int], None] = lambda count: None  # uncaches at least so many idle ones
 
     @property
     def free(self) -> int:
-        """Pages that nobody holds."""
-        return self._free.free
+        """Pages that nobody holds, but perhaps the prefix cache."""
+        return self._free.free + self.idle
 
     def allocate(self, count: int) -> Int32:
         """Takes `count` empty pages, at most `free`, with one reference each."""
+        if count > self._free.free:
+            self.evict(count - self._free.free)
         pages = self._free.take(count)
         self._references[pages] = 1
         return pages
 
     def retain(self, pages: Int32) -> None:
         """Adds a reference to each page; a page may occur more than once."""
+        if self.idle:
+            self.idle -= self._count_idle(pages)
         np.add.at(self._references, pages, 1)
 
     def release(self, pages: Int32) -> None:
         """Drops a reference of each page; one without any left is empty and free again."""
         np.subtract.at(self._references, pages, 1)
+        if self._cached:
+            self.idle += self._count_idle(pages)
         freed = pages[self._references[pages] == 0]
         if len(freed) > 1:
             freed = np.unique(freed)
@@ -74,12 +91,35 @@ class PagePool:
         self.immutable[freed] = False
         self._free.give(freed)
 
+    def cache(self, pages: Int32) -> None:
+        """The prefix cache holds these distinct pages, too; they are immutable from now on."""
+        self._references[pages] += 1
+        self._cached += len(pages)
+        self.cached[pages] = True
+        self.immutable[pages] = True
+
+    def uncache(self, pages: Int32) -> None:
+        """The prefix cache holds these distinct pages no longer."""
+        self.idle -= self._count_idle(pages)
+        self._cached -= len(pages)
+        self.cached[pages] = False
+        self.release(pages)
+
+    def idle_pages(self) -> Int32:
+        """Pages that only the prefix cache holds."""
+        return np.flatnonzero(self.cached & (self._references == 1)).astype(np.int32)
+
+    def _count_idle(self, pages: Int32) -> int:
+        idle = pages[self.cached[pages] & (self._references[pages] == 1)]
+        return len(np.unique(idle)) if len(idle) > 1 else len(idle)
+
     def shared(self, pages: Int32) -> NDArray[np.bool_]:
-        """Which of the pages have several references."""
-        return self._references[pages] > 1
+        """Which of the pages others hold too; the prefix cache is nobody."""
+        return self._references[pages] > 1 + self.cached[pages]
 
     def set_masks(self, pages: Int32, masks: Uint32) -> None:
         """Sets the mask words of distinct pages."""
+        self.stamps[pages] += 1
         self.masked += int(np.count_nonzero(masks)) - int(np.count_nonzero(self.masks[pages]))
         self.masks[pages] = masks
 

@@ -404,3 +404,20 @@ class Sync:
 
     def __init__(self, future: Future) -> None:
         self.future = future
+
+
+class Mark(Sync):
+    """A mark that no guest knows of: it changes nothing about its queue."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Has no future."""
+
+    def passed(self) -> None:
+        """Called when all before it has taken effect, or failed."""
+        raise NotImplementedError
+
+    def dropped(self) -> None:
+        """Called instead if what is before it will never run, since its instance has ended."""
+        raise NotImplementedError

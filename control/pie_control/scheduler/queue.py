@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pie_control.errors import ApiError
-from pie_control.scheduler.command import Command, Sync
+from pie_control.scheduler.command import Command, Mark, Sync
 
 if TYPE_CHECKING:
     from pie_control.futures import Future
@@ -51,6 +51,7 @@ class CommandQueue:
         "ahead",
         "failure",
         "failure_reported",
+        "failures",
         "last",
         "owner",
         "pending",
@@ -73,6 +74,7 @@ class CommandQueue:
         self.ahead = False  # its newest input was embedded before anybody could know the token
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
+        self.failures = 0  # commands that have failed
 
     def check_room(self, count: int = 1) -> None:
         """Refuses more commands than an instance may have queued.
@@ -99,6 +101,10 @@ class CommandQueue:
         """
         self._scheduler.synchronize(self, future)
 
+    def mark(self, mark: Mark) -> None:
+        """Tells the mark once all commands queued so far have taken effect or failed."""
+        self._scheduler.mark(self, mark)
+
     def defer(self, release: Callable[[], None]) -> None:
         """Calls back once every command that this instance has queued so far has been sent."""
         self._scheduler.defer(self.account, release)
@@ -109,6 +115,7 @@ class CommandQueue:
 
     def fail(self, error: ApiError) -> None:
         """Notes that a command failed, so that its dependants do."""
+        self.failures += 1
         if self.failure is None:
             self.failure = error
             self.failure_reported = False
@@ -124,6 +131,9 @@ class CommandQueue:
 
     def settle(self, sync: Sync) -> None:
         """Makes a mark's future ready: all before it has taken effect or failed."""
+        if isinstance(sync, Mark):
+            sync.passed()
+            return
         sync.future.on_cancel = None
         error, reported = self.failure, self.failure_reported
         self.failure = None

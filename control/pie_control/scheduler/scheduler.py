@@ -15,6 +15,7 @@ from pie_control.scheduler.command import (
     ONCE_A_PLAN,
     Command,
     ForwardCommand,
+    Mark,
     NextDistCommand,
     Sync,
 )
@@ -125,6 +126,13 @@ class Scheduler:
             future.on_cancel = lambda: self._forget_sync(queue, sync)
         else:
             self._pass(queue, sync)
+
+    def mark(self, queue: CommandQueue, mark: Mark) -> None:
+        """Tells the mark once all commands of the queue so far have taken effect or failed."""
+        if queue.pending:
+            queue.pending.append(mark)
+        else:
+            self._pass(queue, mark)
 
     def defer(self, account: Account, release: Callable[[], None]) -> None:
         """Calls back once every command that the account has queued so far is in a plan."""
@@ -301,7 +309,8 @@ class Scheduler:
         else:
             entry = (queue, sync)
             last.syncs.append(entry)
-            sync.future.on_cancel = lambda: last.syncs.remove(entry)
+            if not isinstance(sync, Mark):
+                sync.future.on_cancel = lambda: last.syncs.remove(entry)
 
     def _release_sent(self) -> None:
         for account in self._touched:
@@ -394,7 +403,9 @@ class Scheduler:
         if account is None:
             return
         for queue in list(account.active):
-            self._drain(queue)
+            for item in self._drain(queue):
+                if isinstance(item, Mark):
+                    item.dropped()
         self._release(account)
 
     def _drain(self, queue: CommandQueue) -> list[Command | Sync]:
