@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from scheduler_fixtures import Guest, Server, refused
+from scheduler_fixtures import MODEL, Guest, Server, refused
 
 from pie_control.api import images, runtime
 from pie_control.errors import ApiError
@@ -24,7 +24,7 @@ def picture(size: int) -> bytes:
 
 def server_of_images() -> Server:
     return Server(
-        image_rule={"whole": EMBEDS}, traits=["sample", "input-image"], max_batch_tokens=24
+        image_rule={"whole": EMBEDS}, traits=[*MODEL.traits, "input-image"], max_batch_tokens=24
     )
 
 

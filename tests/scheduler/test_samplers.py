@@ -97,12 +97,6 @@ def test_rows_of_counts_run_out_before_samplers_do() -> None:
     guest.sampler('{"presence_penalty": 1}')
 
 
-def test_a_model_without_the_trait() -> None:
-    guest = Guest(Server(traits=[]))
-    with pytest.raises(ApiError, match=r"^unsupported: .*`sample`"):
-        guest.sampler()
-
-
 def test_samples_of_several_are_one_batch_and_of_one_sampler_are_not() -> None:
     server = Server(max_batch_commands=100)
     futures = []

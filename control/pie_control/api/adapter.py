@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
-from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.resources.adapters import Adapter
 from pie_control.scheduler.queue import CommandQueue
@@ -14,7 +13,7 @@ from pie_control.wasm import STRING, STRING_LIST, U32, U32_LIST, HostFunction
 def available_adapters(instance: Instance, model: str) -> list[str]:
     """Names of the adapters that may be used with a model."""
     service = instance.host.service(model)
-    _check_trait(service.description.name, service.description.traits)
+    service.check_trait("adapter")
     return service.adapters.names
 
 
@@ -43,14 +42,8 @@ def find_adapter(target: CommandQueue, name: str) -> Adapter:
     Raises:
         ApiError: `unsupported`, `not-found`.
     """
-    facts = target.service.description
-    _check_trait(facts.name, facts.traits)
+    target.service.check_trait("adapter")
     return target.service.adapters.find(name)
-
-
-def _check_trait(model: str, traits: list[str]) -> None:
-    if "adapter" not in traits:
-        raise ApiError("unsupported", f"model {model!r} does not have the trait `adapter`")
 
 
 FUNCTIONS: tuple[HostFunction, ...] = (

@@ -20,13 +20,13 @@ from pie_py.wire.plan import Int32, Uint32
 
 def alloc_kvpage(instance: Instance, queue: int, count: int) -> int:
     """Allocates empty pages; if none are free, younger instances make way."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     return target.space.allocate_pages(count, partial(target.service.reclaim_pages, instance))
 
 
 def dealloc_kvpage(instance: Instance, queue: int, pages: list[int]) -> None:
     """Frees pages once the commands queued before have been sent."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     target.space.free_pages(pages, target.defer)
 
 
@@ -34,7 +34,7 @@ def export_kvpage(
     instance: Instance, queue: int, pages: list[int], name: str, shared: bool
 ) -> None:
     """Publishes pages under a name."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     service = target.service
     physical = target.space.pages.find(pages, service.pages.size)
     service.exports.check(instance.user, name, physical, shared)
@@ -47,19 +47,19 @@ def export_kvpage(
 
 def import_kvpage(instance: Instance, queue: int, name: str) -> list[int]:
     """Maps exported pages, read-only."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     pages = target.service.exports.find(instance.user, name).pages
     return [target.space.import_pages(pages), len(pages)]
 
 
 def list_exports(instance: Instance, queue: int) -> list[str]:
     """Names that this user may import."""
-    return queue_of(instance, queue).service.exports.names(instance.user)
+    return queue_of(instance, queue, "allocate").service.exports.names(instance.user)
 
 
 def release_export(instance: Instance, queue: int, name: str) -> None:
     """Withdraws an export of this user."""
-    queue_of(instance, queue).service.exports.release(instance.user, name)
+    queue_of(instance, queue, "allocate").service.exports.release(instance.user, name)
 
 
 def copy_kvpage(
@@ -72,7 +72,7 @@ def copy_kvpage(
     count: int,
 ) -> None:
     """Copies filled slots from a page to a page."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     space = target.space
     pool = space.page_pool
     source = space.pages.find_one(source_page)
@@ -118,7 +118,7 @@ def _slots(page: int, first: int, count: int, page_size: int) -> Int32:
 
 def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
     """Filled slots of each page, as if every queued command had run."""
-    return filled_slots(queue_of(instance, queue), pages).view(np.uint32)
+    return filled_slots(queue_of(instance, queue, "allocate"), pages).view(np.uint32)
 
 
 def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint32) -> None:
@@ -127,7 +127,7 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
     The worker need not be told: what it reads of a page is said with each command, and the commands
     that fill the slots anew come after all that read or wrote them before.
     """
-    space = queue_of(instance, queue).space
+    space = queue_of(instance, queue, "allocate").space
     pool = space.page_pool
     physical = space.pages.find(pages, pool.size)
     if len(used) != len(physical):
@@ -153,13 +153,13 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
 
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     return target.space.allocate_embeds(count, partial(target.service.reclaim_embeds, instance))
 
 
 def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:
     """Frees embeds once the commands queued before have been sent."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     target.space.free_embeds(embeds, target.defer)
 
 
@@ -167,7 +167,7 @@ def copy_emb(
     instance: Instance, queue: int, sources: list[int], targets: list[int], positions: list[int]
 ) -> None:
     """Copies embeds, to other positions if any are told."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "allocate")
     embeds, pool = target.space.embeds, target.space.embed_pool
     facts = target.service.description
     count = sum(targets[1::2])
@@ -198,7 +198,7 @@ def copy_emb(
 
 def pool_stats(instance: Instance, queue: int) -> str:
     """State of the model's pools and this instance's part, as JSON."""
-    space = queue_of(instance, queue).space
+    space = queue_of(instance, queue, "allocate").space
     return json.dumps(
         {
             "kv_pages": space.page_pool.size,

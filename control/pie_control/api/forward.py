@@ -37,7 +37,12 @@ def forward(
 ) -> None:
     """Queues a forward pass."""
     enqueue_forward(
-        queue_of(instance, queue), input_pages, input_embeds, output_pages, output_embeds, mask
+        queue_of(instance, queue, "forward"),
+        input_pages,
+        input_embeds,
+        output_pages,
+        output_embeds,
+        mask,
     )
 
 
@@ -135,7 +140,7 @@ def enqueue_forward(
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:
     """Sets which filled slots of pages are masked."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "forward")
     pool = target.space.page_pool
     physical = target.space.pages.find(pages, pool.size)
     if len(masks) != len(physical):

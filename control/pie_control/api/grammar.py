@@ -137,7 +137,7 @@ def sample_constrained(
     instance: Instance, queue: int, embed: int, sampler: int, matcher: int
 ) -> int:
     """Queues a choice among the tokens that the grammar allows; the matcher follows it."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "sample")
     found = instance.grammars.matcher(matcher)
     found.check_free()
     model = target.service.description.name

@@ -10,15 +10,15 @@ from pie_control.errors import ApiError
 from pie_control.instance import Instance
 from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.scheduler.queue import CommandQueue
+from pie_control.scheduler.service import ModelService
 from pie_control.wasm import STRING, U8_LIST, U32, U32_LIST, HostFunction, Tuple
 from pie_py.config import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize, image_size
-from pie_py.wire.plan import ModelDescription
 
 
 def num_embs_needed(instance: Instance, model: str, width: int, height: int) -> int:
     """Embeds that an image of a size takes."""
-    rule = _rule(instance.host.service(model).description)
+    rule = _rule(instance.host.service(model))
     size = ImageSize(width, height)
     _check_size(size, instance.limits)
     return rule.embeds(size)
@@ -36,7 +36,7 @@ def embed_img(
     """Queues the embedding of an image, of which only the header is looked at here."""
     target = queue_of(instance, queue)
     pool, facts = target.space.embed_pool, target.service.description
-    rule = _rule(facts)
+    rule = _rule(target.service)
     size = _size(image)
     _check_size(size, instance.limits)
     wanted = rule.embeds(size)
@@ -54,15 +54,15 @@ def embed_img(
     target.enqueue(EmbedImageCommand(size, image, places, rows))
 
 
-def _rule(facts: ModelDescription) -> ImageRule:
+def _rule(service: ModelService) -> ImageRule:
     """How many embeds an image takes.
 
     Raises:
         ApiError: `unsupported`.
     """
-    if facts.image_rule is None:
-        raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `input-image`")
-    return ImageRule(**facts.image_rule)
+    service.check_trait("input-image")
+    assert service.description.image_rule is not None, "models with the trait have a rule"
+    return ImageRule(**service.description.image_rule)
 
 
 def _size(image: bytes) -> ImageSize:

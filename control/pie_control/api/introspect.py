@@ -30,11 +30,8 @@ def forward_with_attention(
     adapter: str,
 ) -> int:
     """As `forward`, and opens a future of what the last inputs attend to."""
-    target = queue_of(instance, queue)
-    facts = target.service.description
-    if "introspect" not in facts.traits:
-        raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `introspect`")
-    rows = _rows(facts, detail)
+    target = queue_of(instance, queue, "introspect")
+    rows = _rows(target.service.description, detail)
     through = find_adapter(target, adapter) if adapter else None
 
     def observe(inputs: int, columns: int) -> Observation:

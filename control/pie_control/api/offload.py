@@ -15,23 +15,25 @@ from pie_control.wasm import STRING, U32, U32_LIST, HostFunction
 
 def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
     """Moves pages to the host pool."""
-    offload.swap_out(queue_of(instance, queue), pages)
+    offload.swap_out(queue_of(instance, queue, "offload"), pages)
 
 
 def swap_in(instance: Instance, queue: int, pages: list[int]) -> None:
     """Brings pages back; if none are free, younger instances make way."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "offload")
     offload.swap_in(target, pages, partial(target.service.reclaim_pages, instance))
 
 
 def discard(instance: Instance, queue: int, pages: list[int]) -> None:
     """Gives up the content of pages."""
-    offload.discard(queue_of(instance, queue), pages)
+    offload.discard(queue_of(instance, queue, "offload"), pages)
 
 
 def kv_costs(instance: Instance, model: str) -> str:
     """What moving, recomputing and holding pages costs, as JSON."""
-    costs = instance.host.service(model).description.kv_costs
+    service = instance.host.service(model)
+    service.check_trait("offload")
+    costs = service.description.kv_costs
     if costs is None:
         raise ApiError("unsupported", f"the worker of model {model!r} has not measured its costs")
     return json.dumps(costs)

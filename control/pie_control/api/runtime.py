@@ -100,16 +100,19 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
     )
 
 
-def queue_of(instance: Instance, handle: int) -> CommandQueue:
-    """The queue behind a handle.
+def queue_of(instance: Instance, handle: int, trait: str | None = None) -> CommandQueue:
+    """The queue behind a handle, of a model that has a trait.
 
     Raises:
-        ApiError: `invalid-handle`.
+        ApiError: `invalid-handle`, `unsupported`.
     """
     try:
-        return instance.queues[handle]
+        queue = instance.queues[handle]
     except KeyError:
         raise ApiError("invalid-handle", f"{handle} is no queue of this instance") from None
+    if trait is not None and trait not in queue.service.traits:
+        queue.service.check_trait(trait)
+    return queue
 
 
 def create_queue(instance: Instance, model: str) -> int:

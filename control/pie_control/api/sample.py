@@ -27,7 +27,7 @@ from pie_py.wire.plan import Uint32
 
 def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     """Makes a sampler and returns its handle."""
-    target = _queue(instance, queue)
+    target = queue_of(instance, queue, "sample")
     wanted = parse_parameters(parameters, target.service.description.vocab_size)
     target.check_room()
     handle, sampler = target.space.samplers.create(counted=wanted.counts, top=wanted.logprobs)
@@ -49,7 +49,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
 
 def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:
     """Ends a sampler once the commands queued before have been sent."""
-    target = _queue(instance, queue)
+    target = queue_of(instance, queue, "sample")
     target.space.samplers.free(sampler, target.defer)
 
 
@@ -57,7 +57,7 @@ def feed_sampler(
     instance: Instance, queue: int, sampler: int, tokens: list[int], generated: bool
 ) -> None:
     """Tells a sampler of tokens that it did not choose, for its penalties."""
-    target = _queue(instance, queue)
+    target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
     facts = target.service.description
     if tokens and max(tokens) >= facts.vocab_size:
@@ -72,12 +72,12 @@ def feed_sampler(
 
 def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
     """Queues a choice and opens a future of it."""
-    return enqueue_sample(instance, _queue(instance, queue), embed, sampler, None)
+    return enqueue_sample(instance, queue_of(instance, queue, "sample"), embed, sampler, None)
 
 
 def sample_masked(instance: Instance, queue: int, embed: int, sampler: int, mask: Uint32) -> int:
     """As `sample`, among the tokens that a mask allows."""
-    target = _queue(instance, queue)
+    target = queue_of(instance, queue, "sample")
     wanted = mask_words(target.service.description.vocab_size)
     if len(mask) != wanted:
         raise ApiError(
@@ -122,7 +122,7 @@ def take_sample(instance: Instance, future: int) -> Any:
 
 def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, embed: int) -> None:
     """Queues the embedding of the token that a sampler chose last, known or not."""
-    target = _queue(instance, queue)
+    target = queue_of(instance, queue, "sample")
     space = target.space
     found = space.samplers.find(sampler)
     row = space.embeds.find_one(embed)
@@ -137,19 +137,6 @@ def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, e
     target.check_room()
     space.embed_pool.written[row] = True
     target.enqueue(EmbedSampledCommand(found, position, row))
-
-
-def _queue(instance: Instance, handle: int) -> CommandQueue:
-    """The queue behind a handle, of a model that has the trait.
-
-    Raises:
-        ApiError: `invalid-handle`, `unsupported`.
-    """
-    target = queue_of(instance, handle)
-    facts = target.service.description
-    if "sample" not in facts.traits:
-        raise ApiError("unsupported", f"model {facts.name!r} does not have the trait `sample`")
-    return target
 
 
 def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:

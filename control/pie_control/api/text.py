@@ -16,7 +16,7 @@ def embed_txt(
     instance: Instance, queue: int, tokens: list[int], positions: list[int], embeds: list[int]
 ) -> None:
     """Queues the embedding of tokens; a long list becomes several commands."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "input-text")
     pool = target.space.embed_pool
     facts = target.service.description
     rows = target.space.embeds.find_list(embeds, pool.size)
@@ -75,7 +75,7 @@ def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
 
 def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     """Queues a distribution and opens a future of it."""
-    target = queue_of(instance, queue)
+    target = queue_of(instance, queue, "output-text")
     space = target.space
     row = space.embeds.find_one(embed)
     if not space.embed_pool.written.item(row):

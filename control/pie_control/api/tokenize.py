@@ -13,6 +13,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instance import Instance, State
+from pie_control.text_codec import TextCodec
 from pie_control.wasm import (
     BOOL,
     STRING,
@@ -30,9 +31,21 @@ INLINE_TOKENS = 4096
 MAX_CHARACTERS = 16 << 20
 
 
+def _codec(instance: Instance, model: str) -> TextCodec:
+    """The tokenizer of a model that has the trait, also while its worker is away.
+
+    Raises:
+        ApiError: `unknown-model`, `unsupported`.
+    """
+    service = instance.host.services.get(model)
+    if service is not None:
+        service.check_trait("tokenize")
+    return instance.host.codec(model)
+
+
 def tokenize(instance: Instance, model: str, text: str) -> Any:
     """Token ids of a text."""
-    codec = instance.host.codec(model)
+    codec = _codec(instance, model)
     if len(text) > MAX_CHARACTERS:
         raise ApiError(
             "limit-exceeded", f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call"
@@ -44,7 +57,7 @@ def tokenize(instance: Instance, model: str, text: str) -> Any:
 
 def detokenize(instance: Instance, model: str, tokens: list[int]) -> Any:
     """Text of token ids."""
-    codec = instance.host.codec(model)
+    codec = _codec(instance, model)
     if tokens and max(tokens) >= codec.id_limit:
         raise ApiError(
             "invalid-argument",
@@ -57,20 +70,20 @@ def detokenize(instance: Instance, model: str, tokens: list[int]) -> Any:
 
 def get_vocabs(instance: Instance, model: str) -> Any:
     """The bytes of every token, by id."""
-    codec = instance.host.codec(model)
+    codec = _codec(instance, model)
     return _in_thread(instance, lambda: codec.vocabulary)
 
 
 def special_tokens(instance: Instance, model: str) -> list[tuple[str, int]]:
     """Special tokens, as their texts and ids."""
-    return instance.host.codec(model).special_tokens
+    return _codec(instance, model).special_tokens
 
 
 def apply_chat_template(
     instance: Instance, model: str, messages: str, add_generation_prompt: bool
 ) -> Any:
     """Renders messages with the model's chat template."""
-    codec = instance.host.codec(model)
+    codec = _codec(instance, model)
     if len(messages) <= INLINE_CHARACTERS:
         return codec.apply_chat_template(messages, add_generation_prompt)
     check_values(messages, "chat messages", "invalid-argument")

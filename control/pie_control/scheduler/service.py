@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pie_control.errors import ApiError
 from pie_control.resources.adapters import Adapters
 from pie_control.resources.exports import Exports
 from pie_control.resources.host import HostPages, HostPool
@@ -26,6 +27,7 @@ class ModelService:
 
     def __init__(self, description: ModelDescription, config: SchedulerConfig) -> None:
         self.description = description
+        self.traits = frozenset(description.traits)
         self.info: str | None = None  # what `model-info` answers, once somebody has asked
         self.pages = PagePool(description.kv_pages, description.page_size)
         self.embeds = EmbedPool(description.embeds)
@@ -42,6 +44,16 @@ class ModelService:
         )
         self._queues = 0
         self._spaces: dict[Instance, Space] = {}
+
+    def check_trait(self, trait: str) -> None:
+        """Refuses functions of a trait that the model lacks.
+
+        Raises:
+            ApiError: `unsupported`.
+        """
+        if trait not in self.traits:
+            name = self.description.name
+            raise ApiError("unsupported", f"model {name!r} does not have the trait `{trait}`")
 
     def space(self, instance: Instance) -> Space:
         """The instance's addresses of this model, made on first use."""
