@@ -31,6 +31,18 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class FlashInferConfig(_Section):
+    """Which kernels of FlashInfer a GPU runs; PyTorch's in the place of those that are switched off."""
+
+    prefill: Literal["auto", "fa2", "fa3"] = "auto"  # generation of the attention kernels
+    decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"
+    append: bool = True  # storing keys and values
+    norm: bool = True
+    rope: bool = True
+    activation: bool = True
+    workspace: PositiveInt = 256 << 20  # bytes, for parts of attention that are put together
+
+
 class ModelConfig(_Section):
     """One model to serve."""
 
@@ -47,6 +59,15 @@ class ModelConfig(_Section):
     max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch
     max_batch_commands: PositiveInt = 512  # most commands in one batch
     device: str = "auto"  # "cpu", "cuda", "cuda:1"; a GPU if there is one unless told
+    kv_dtype: Literal["auto", "fp8"] = (
+        "auto"  # of keys and values in the pool; the model's unless told
+    )
+    attention: Literal["auto", "flashinfer", "torch"] = "auto"  # FlashInfer where it can serve
+    flashinfer: FlashInferConfig = FlashInferConfig()
+    cuda_graphs: bool = True  # decoding steps are recorded at start and replayed
+    graph_batch: PositiveInt = 256  # most sequences of a recorded step
+    # Share of a GPU's memory that a server uses: weights, pools, and what computing takes.
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
 
     @field_validator("adapters")
     @classmethod
@@ -92,6 +113,35 @@ class SchedulerConfig(_Section):
     policy: Literal["adaptive", "eager", "k-only", "t-only"] = "adaptive"
     k: PositiveInt = 32  # k-only: commands of one kind that make a batch
     t_ms: PositiveFloat = 10.0  # t-only: age of the oldest command that makes a batch, ms
+
+
+class InterceptionConfig(_Section):
+    """What the server does with the pages of instances that wait outside while others need pages."""
+
+    # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see docs/interception.md.
+    policy: str = "min-waste"
+    low_water: float = Field(default=0.1, ge=0, le=1)  # free share of the pool that is kept up
+    swap_share: PositiveFloat = 0.25  # of a step's time, for pages that are moved ahead of need
+    wait_seconds: PositiveFloat = 60.0  # the most that an instance waits for pages
+
+    @field_validator("policy")
+    @classmethod
+    def _can_be_carried_out(cls, policy: str) -> str:
+        if policy not in ("min-waste", "swap", "preserve") and ":" not in policy:
+            raise ValueError(
+                f"{policy!r}: give min-waste, swap, preserve or package.module:function; the server can't"
+                " discard pages, because only their program can compute them anew"
+            )
+        return policy
+
+
+class PrefixCacheConfig(_Section):
+    """Pages of texts' beginnings, kept for whoever computes the same."""
+
+    enabled: bool = True
+    # Whether users find what others have computed. How long a text takes then tells whether anybody has
+    # had one that begins alike.
+    shared: bool = False
 
 
 class MessagingConfig(_Section):
@@ -227,6 +277,8 @@ class ServerConfig(BaseSettings):
     admins: tuple[str, ...] = ()  # users whose keys may load adapters; who needs no key may, too
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
+    interception: InterceptionConfig = InterceptionConfig()
+    prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
     grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()
     mcp: McpConfig = McpConfig()

@@ -11,12 +11,12 @@ from pie_inference.upload import upload_index
 
 
 class EmbedPool:
-    """Hidden states `[embeds, hidden]` on the device, and the position of each on the host."""
+    """Hidden states `[embeds + 1, hidden]` on the device, and the position of each on the host."""
 
     def __init__(self, embeds: int, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Allocates the pool, zeroed."""
-        self.size = embeds
-        self.hidden = zeros((embeds, hidden), dtype, device)
+        """Allocates the pool, zeroed, and one more row, `spare`, for what nobody wants."""
+        self.size = self.spare = embeds
+        self.hidden = zeros((embeds + 1, hidden), dtype, device)
         self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
 
     def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:

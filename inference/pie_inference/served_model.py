@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
+from pie_inference.cuda.decode_graphs import DecodeGraphs
 from pie_inference.embeds import EmbedPool
 from pie_inference.host_pool import HostPool
 from pie_inference.kv_cache import KvCache
@@ -32,6 +33,7 @@ class ServedModel:
     samplers: SamplerPool
     host: HostPool
     adapters: AdapterTable
+    graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:
         """An index array as an int64 tensor on the model's device."""

@@ -65,7 +65,8 @@ def page_table(s: Sequences, page_size: int) -> tuple[PageTable, Bool]:
     before[1:] = slots[:-1]
     ends = np.full(count, -2, np.int64)
     ends[owners[last_of]] = pages[last_of] * page_size + used[last_of] - 1
-    before[s.input_starts[:-1]] = ends
+    some = inputs > 0
+    before[s.input_starts[:-1][some]] = ends[some]
     opening = places % page_size == 0
     right = np.where(opening, slots % page_size == 0, slots == before + 1)
     aligned[of[~right]] = False

@@ -29,6 +29,10 @@ def forward(model: ServedModel, batch: Forward) -> Attention | None:
     sequences = describe(batch, positions, model.cache)
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
+    if model.graphs is not None and model.graphs.run(batch, sequences, positions):
+        model.cache.masked[sequences.input_slots] = False
+        model.embeds.positions[batch.outputs] = positions[outputs]
+        return None
     attention = model.attention.prepare(sequences)
     observed = _observe(model, batch, sequences, attention)
     computed = outputs

@@ -1,0 +1,401 @@
+"""Attention by FlashInfer's kernels for paged KV caches (Ye et al. 2025), for NVIDIA GPUs.
+
+The sequences of a forward are sorted into groups by what the kernels are told of them:
+
+- `decode`: one input; `prefill`: several, causal by their order.
+- Those with an explicit rule, or positions of which a window is not one of the order: `filtered`, one
+  input, whose table lacks what it does not see; `masked`, several.
+- Entries of the tables are pages where they can be, else slots (see `paging.py`).
+
+Each group has a wrapper of its own for each kind of layer: it plans on the host once a forward, and runs
+in every layer. A wrapper's plan goes through a pinned buffer that the next one overwrites; `Fence` makes
+the host wait for the copy, which is short unless one forward follows another at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention.paging import (
+    PageTable,
+    filtered,
+    offsets,
+    page_table,
+    slot_table,
+)
+from pie_inference.attention.sequences import Sequences
+from pie_inference.cuda.fence import Fence
+from pie_inference.kv_cache import KvCache
+from pie_inference.upload import upload, upload_index
+from pie_py.config import FlashInferConfig
+
+HEAD_DIMS = (64, 128, 256)
+CORE_GROUPS = (1, 2, 3, 4, 8)  # query heads a key head that decoding without tensor cores can do
+TENSOR_CORES_FROM = 4  # query heads a key head from which tensor cores decode faster
+PLAN_BYTES = 8 << 20  # of a wrapper's plan
+
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+Kind = Literal["decode", "filtered", "prefill", "masked"]
+
+
+def unsuited(cache: KvCache, heads: int) -> str | None:
+    """Why FlashInfer cannot serve a model, or None if it can."""
+    if cache.dtype not in (torch.bfloat16, torch.float16):
+        return f"its kernels compute in bfloat16 and float16, not {cache.dtype}"
+    if cache.head_dim not in HEAD_DIMS:
+        return f"its kernels are for heads of {HEAD_DIMS}, not {cache.head_dim}"
+    if heads % cache.kv_heads:
+        return f"{heads} heads do not divide among {cache.kv_heads}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a group's kernels are told for one kind of layer."""
+
+    table: PageTable
+    window_left: int  # keys before an input that it sees, -1 for all
+    mask: Bool | None = None  # [inputs x keys of each sequence, one after the other]
+    blank: Int64 | None = None  # rows of the group that see nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Sequences that one launch a layer serves."""
+
+    kind: Kind
+    paged: bool
+    rows: torch.Tensor | slice  # of the forward's inputs
+    runs: dict[AttentionOptions, _Run]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A planned wrapper."""
+
+    wrapper: Any
+    blank: torch.Tensor | None
+
+
+class FlashInferAttention(AttentionBackend):
+    """Plans and runs FlashInfer's wrappers over the pool."""
+
+    def __init__(
+        self,
+        cache: KvCache,
+        heads: int,
+        layers: Sequence[AttentionOptions],
+        config: FlashInferConfig,
+        library: Any,
+    ) -> None:
+        """Serves a cache whose keys are shared by `heads` query heads.
+
+        Args:
+            cache: of a model that `unsuited` has nothing against.
+            heads: of queries.
+            layers: options of each.
+            config: which kernels.
+            library: the module `flashinfer`.
+        """
+        self.cache = cache
+        self.heads = heads
+        self.layers = layers
+        self.variants = tuple(dict.fromkeys(layers))
+        self.device = cache.data.device
+        self._config = config
+        self.library = library
+        self._scale = cache.head_dim**-0.5
+        group = heads // cache.kv_heads
+        self.tensor_cores = config.decode == "tensor-cores" or (
+            config.decode == "auto" and (group >= TENSOR_CORES_FROM or group not in CORE_GROUPS)
+        )
+        # Every wrapper's scratch memory: they run one after the other, in one stream.
+        self.workspace = torch.zeros(config.workspace, dtype=torch.uint8, device=self.device)
+        self._wrappers: dict[tuple[Kind, bool, AttentionOptions], tuple[Any, Fence]] = {}
+        stored = cache.data.view(cache.stored)
+        heads_of = stored.unbind(2)  # keys and values, [layers, slots, kv_heads, head_dim]
+        self.by_slot = [
+            tuple(part[i].unsqueeze(1) for part in heads_of) for i in range(len(layers))
+        ]
+        self.by_page = [
+            tuple(part[i].unflatten(0, (-1, cache.page_size)) for part in heads_of)
+            for i in range(len(layers))
+        ]
+
+    def prepare(self, sequences: Sequences) -> PreparedAttention:
+        """Groups the sequences and plans each group's kernels."""
+        self.cache.stamp(sequences.input_slots)
+        table, aligned = page_table(sequences, self.cache.page_size)
+        inputs = np.diff(sequences.input_starts)
+        odd = self._odd(sequences) if any(v.window is not None for v in self.variants) else None
+        explicit = np.zeros(inputs.size, np.bool_)
+        explicit[list(sequences.visible)] = True
+        # An input that sees a part of its keys is one whose table lacks the others.
+        filtering = explicit if odd is None else explicit | odd
+        masked = filtering & (inputs > 1)
+        groups = []
+        for kind, chosen in (
+            ("decode", (inputs == 1) & ~filtering),
+            ("prefill", (inputs > 1) & ~masked),
+        ):
+            for paged, of in ((True, chosen & aligned), (False, chosen & ~aligned)):
+                members = np.flatnonzero(of)
+                if members.size:
+                    own = table.select(members) if paged else slot_table(sequences, members)
+                    tasks = {v: _Task(own, _window_left(v)) for v in self.variants}
+                    groups.append(self._group(sequences, kind, paged, members, tasks))
+        members = np.flatnonzero(filtering & (inputs == 1))
+        if members.size:
+            tasks = self._filtered(sequences, members)
+            groups.append(self._group(sequences, "filtered", False, members, tasks))
+        members = np.flatnonzero(masked)
+        if members.size:
+            tasks = self._masked(sequences, members)
+            groups.append(self._group(sequences, "masked", False, members, tasks))
+        return _Prepared(self, sequences.input_slots, groups)
+
+    def plain_decode(self, s: Sequences) -> PageTable | None:
+        """The table of sequences with one input each that a group `decode` by page would serve, or None."""
+        if s.visible or (np.diff(s.input_starts) != 1).any():
+            return None
+        table, aligned = page_table(s, self.cache.page_size)
+        if not aligned.all():
+            return None
+        if any(v.window is not None for v in self.variants) and self._odd(s).any():
+            return None
+        return table
+
+    def _odd(self, s: Sequences) -> Bool:
+        """Sequences in which a window of positions is not one of the order, `[n]`."""
+        every = np.arange(s.input_starts.size - 1)
+        table = slot_table(s, every)
+        positions = self.cache.positions[table.entries]
+        counts = np.diff(table.starts)
+        order = np.arange(positions.size) - np.repeat(table.starts[:-1], counts)
+        some = counts > 0
+        strays = positions - order != np.repeat(positions[table.starts[:-1][some]], counts[some])
+        # Where nothing is further back than a window, in positions or in the order, there is none.
+        near = min(v.window for v in self.variants if v.window is not None)
+        own = np.zeros(every.size, np.int32)
+        inputs = np.diff(s.input_starts)
+        np.maximum.at(own, np.repeat(every, inputs), s.positions)
+        odd: Bool = np.bincount(np.repeat(every, counts)[strays], minlength=every.size) > 0
+        return odd & ~((own < near) & (counts <= near))
+
+    def _filtered(self, s: Sequences, members: Int64) -> dict[AttentionOptions, _Task]:
+        """Of single inputs with a rule: their tables hold what they see."""
+        table = slot_table(s, members)
+        owners = np.repeat(np.arange(members.size), np.diff(table.starts))
+        seen = np.ones(table.entries.size, np.bool_)
+        for at, i in enumerate(members.tolist()):
+            rule = s.visible.get(i)
+            if rule is not None:
+                end = int(table.starts[at + 1])
+                seen[end - rule.shape[1] : end] = rule[0]
+        own = s.positions[s.input_starts[members]][owners]
+        positions = self.cache.positions[table.entries]
+        tasks = {}
+        for v in self.variants:
+            visible = seen if v.window is None else seen & (positions > own - v.window)
+            narrow, blank = filtered(table, visible)
+            # The kernels of layers with windows want one: it hides nothing.
+            left = -1 if v.window is None else table.entries.size
+            tasks[v] = _Task(narrow, left, None, blank if blank.size else None)
+        return tasks
+
+    def _masked(self, s: Sequences, members: Int64) -> dict[AttentionOptions, _Task]:
+        """Of sequences with a rule: what each input sees of their keys."""
+        table = slot_table(s, members)
+        found: dict[AttentionOptions, tuple[list[Bool], list[Bool]]] = {
+            v: ([], []) for v in self.variants
+        }
+        for at, i in enumerate(members.tolist()):
+            start, end = s.input_starts[i : i + 2].tolist()
+            keys = int(table.starts[at + 1] - table.starts[at])
+            seen = np.tri(end - start, keys, keys - (end - start), np.bool_)
+            rule = s.visible.get(i)
+            if rule is not None:
+                seen[:] = True
+                seen[:, keys - rule.shape[1] :] = rule
+            positions = self.cache.positions[table.entries[table.starts[at] : table.starts[at + 1]]]
+            for v, (masks, blanks) in found.items():
+                own = seen
+                if v.window is not None:
+                    own = seen & (positions > s.positions[start:end, None] - v.window)
+                masks.append(own.reshape(-1))
+                blanks.append(~own.any(axis=1))
+        tasks = {}
+        for v, (masks, blanks) in found.items():
+            left = -1 if v.window is None else table.entries.size
+            blank = np.flatnonzero(np.concatenate(blanks))
+            tasks[v] = _Task(table, left, np.concatenate(masks), blank if blank.size else None)
+        return tasks
+
+    def _group(
+        self,
+        s: Sequences,
+        kind: Kind,
+        paged: bool,
+        members: Int64,
+        tasks: dict[AttentionOptions, _Task],
+    ) -> _Group:
+        inputs = np.diff(s.input_starts)[members]
+        firsts = s.input_starts[members]
+        first, end = int(firsts[0]), int(firsts[-1] + inputs[-1])
+        rows: torch.Tensor | slice = slice(first, end)
+        if end - first != int(inputs.sum()):
+            every = np.repeat(firsts - offsets(inputs)[:-1], inputs) + np.arange(int(inputs.sum()))
+            rows = upload_index(every, self.device)
+        runs = {v: self._plan(kind, paged, v, task, inputs) for v, task in tasks.items()}
+        return _Group(kind, paged, rows, runs)
+
+    def _plan(
+        self, kind: Kind, paged: bool, v: AttentionOptions, task: _Task, inputs: Int64
+    ) -> _Run:
+        wrapper, fence = self._wrapper(kind, paged, v)
+        fence.wait()
+        table = task.table
+        entries = upload(table.entries, self.device)
+        if kind in ("decode", "filtered"):
+            wrapper.plan(
+                self.pinned(table.starts),
+                entries,
+                self.pinned(table.last),
+                self.heads,
+                self.cache.kv_heads,
+                self.cache.head_dim,
+                table.page_size,
+                window_left=task.window_left,
+                **self.common(v),
+            )
+        else:
+            mask = None if task.mask is None else upload(task.mask, self.device)
+            # With a mask the library packs it on the device, by offsets that lie there, too.
+            place = self.pinned if mask is None else lambda array: upload(array, self.device)
+            wrapper.plan(
+                place(offsets(inputs)),
+                place(table.starts),
+                entries,
+                place(table.last),
+                self.heads,
+                self.cache.kv_heads,
+                self.cache.head_dim,
+                table.page_size,
+                custom_mask=mask,
+                causal=mask is None,
+                window_left=task.window_left,
+                **self.common(v),
+            )
+        fence.record()
+        return _Run(wrapper, None if task.blank is None else upload_index(task.blank, self.device))
+
+    def common(self, v: AttentionOptions) -> dict[str, Any]:
+        """Arguments of every plan that follow from a kind of layer."""
+        return {
+            "logits_soft_cap": v.softcap,
+            "sm_scale": self._scale if v.scale is None else v.scale,
+            "q_data_type": self.cache.dtype,
+            "kv_data_type": self.cache.stored,
+        }
+
+    def pinned(self, array: NDArray[np.int32]) -> torch.Tensor:
+        """An array on the host, where the planning happens, in memory that a GPU copies from."""
+        tensor = torch.from_numpy(array)
+        return tensor if self.device.type == "cpu" else tensor.pin_memory()
+
+    def _wrapper(self, kind: Kind, paged: bool, v: AttentionOptions) -> tuple[Any, Fence]:
+        key = (kind, paged, v)
+        if key not in self._wrappers:
+            if kind in ("decode", "filtered"):
+                wrapper = self.library.BatchDecodeWithPagedKVCacheWrapper(
+                    self.workspace, "NHD", use_tensor_cores=self.tensor_cores
+                )
+            else:
+                # The kernels for Hopper know no masks, and 8-bit keys only of 8-bit queries.
+                plain = kind == "prefill" and self.cache.stored == self.cache.dtype
+                backend = self._config.prefill if plain else "fa2"
+                wrapper = self.library.BatchPrefillWithPagedKVCacheWrapper(
+                    self.workspace, "NHD", backend=backend
+                )
+            self._wrappers[key] = (wrapper, Fence(self.device))
+        return self._wrappers[key]
+
+    def store(self, layer: int, slots: Slots, keys_values: torch.Tensor) -> None:
+        """Writes keys and values `[t, 2 * kv_heads * head_dim]` into slots."""
+        packed = self.cache.pack(keys_values)
+        if not self._config.append:
+            self.cache.rows[layer].index_copy_(0, slots.index, packed)
+            return
+        shape = (-1, 2, self.cache.kv_heads, self.cache.head_dim)
+        keys, values = packed.view(self.cache.stored).view(shape).unbind(1)
+        # Every token is the one key of a sequence with one page of one slot.
+        self.library.append_paged_kv_cache(
+            keys,
+            values,
+            slots.numbers,
+            slots.zeros,
+            self.by_slot[layer],
+            slots.entries,
+            slots.starts,
+            slots.ones,
+        )
+
+
+class Slots:
+    """Slots on the device, as the ways of writing into them want them."""
+
+    def __init__(self, index: torch.Tensor) -> None:
+        """Takes slots `[t]`, int64; they may change in place if `refresh` follows."""
+        count, device = index.shape[0], index.device
+        self.index = index
+        self.entries = index.to(torch.int32)
+        self.starts = torch.arange(count + 1, dtype=torch.int32, device=device)
+        self.numbers = self.starts[:count]
+        self.zeros = torch.zeros(count, dtype=torch.int32, device=device)
+        self.ones = torch.ones(count, dtype=torch.int32, device=device)
+
+    def refresh(self) -> None:
+        """Brings what was made of the index up to date."""
+        self.entries.copy_(self.index)
+
+
+class _Prepared(PreparedAttention):
+    def __init__(self, backend: FlashInferAttention, slots: Int64, groups: list[_Group]) -> None:
+        self._backend = backend
+        self._slots = Slots(upload_index(slots, backend.device))
+        self._groups = groups
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        self._backend.store(layer, self._slots, keys_values)
+
+    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+        backend = self._backend
+        result = queries.new_empty(queries.shape)
+        for group in self._groups:
+            run = group.runs[backend.layers[layer]]
+            pool = backend.by_page[layer] if group.paged else backend.by_slot[layer]
+            if isinstance(group.rows, slice):
+                out = result[group.rows]
+                run.wrapper.run(queries[group.rows], pool, out=out)
+            else:
+                some = queries.index_select(0, group.rows)
+                out = torch.empty_like(some)
+                run.wrapper.run(some, pool, out=out)
+            if run.blank is not None:
+                out.index_fill_(0, run.blank, 0.0)
+            if not isinstance(group.rows, slice):
+                result.index_copy_(0, group.rows, out)
+        return result.flatten(1)
+
+
+def _window_left(v: AttentionOptions) -> int:
+    """Keys before an input that it sees; the input itself does not count."""
+    return -1 if v.window is None else v.window - 1

@@ -1,0 +1,1 @@
+"""What only NVIDIA GPUs have: graphs, streams, kernels of FlashInfer."""

@@ -1,0 +1,265 @@
+"""Decoding steps as CUDA graphs: recorded once for a ladder of batch sizes, replayed with other data.
+
+What a step reads that changes lies in buffers that stay where they are: embeds to read and to write,
+positions, slots, the page table. A step of fewer sequences than its graph has rows is filled up with rows
+that attend to a spare page and write to a spare embed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import structlog
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots
+from pie_inference.attention.paging import PageTable
+from pie_inference.attention.sequences import Sequences
+from pie_inference.cuda.fence import Fence
+from pie_inference.embeds import EmbedPool
+from pie_inference.models.base import Model
+from pie_py.wire.plan import Forward
+
+log = structlog.get_logger("pie.worker.graphs")
+
+Int32 = NDArray[np.int32]
+# Records what it is given to run, on the device, and returns what runs it again.
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+
+INPUTS, POSITIONS, SLOTS, OUTPUTS = range(4)  # rows of a step's buffer
+
+
+def ladder(most: int) -> list[int]:
+    """Batch sizes to record, the largest first: close together where a row too many costs most."""
+    steps = [1, 2, 4, *range(8, 65, 8), *range(80, 257, 16), *range(288, most + 1, 32)]
+    return sorted({size for size in steps if size < most} | {most}, reverse=True)
+
+
+class DecodeGraphs:
+    """The recorded steps of one model."""
+
+    def __init__(
+        self,
+        network: Model,
+        embeds: EmbedPool,
+        attention: FlashInferAttention,
+        sizes: Sequence[int],
+        capture: Capture,
+    ) -> None:
+        """Records a step of each of the sizes, the largest first: the others use its memory.
+
+        Args:
+            network: `graphable`.
+            embeds: what steps read and write.
+            attention: over the model's KV pool.
+            sizes: batch sizes.
+            capture: how to record.
+        """
+        self._attention = attention
+        self._embeds = embeds
+        cache = attention.cache
+        # As long as a step's table can be: pages may be in several sequences, so this is checked.
+        room = max(cache.spare + 1, 1) + max(sizes)
+        device = attention.device
+        self._entries = torch.zeros(room, dtype=torch.int32, device=device)
+        self._sent = np.zeros(0, np.int32)  # what of a table the device has
+        plans = {
+            v: torch.zeros(PLAN_BYTES, dtype=torch.uint8, device=device) for v in attention.variants
+        }
+        self._steps: dict[int, _Step] = {}
+        start = time.perf_counter()
+        for size in sorted(sizes, reverse=True):
+            step = _Step(network, embeds, attention, size, self._entries, plans)
+            self._fill(step, _NOTHING, _empty_table(cache.page_size))
+            step.replay = capture(step.run)
+            self._steps[size] = step
+        self.sizes = sorted(self._steps)
+        self.seconds = time.perf_counter() - start
+
+    def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
+        """Runs a forward if there is a graph for it; writes its outputs' hidden states.
+
+        Args:
+            batch: checked.
+            sequences: of the batch.
+            positions: of its inputs.
+
+        Returns:
+            Whether it did; else nothing has been done.
+        """
+        count = batch.inputs.size
+        if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
+            return False
+        table = self._attention.plain_decode(sequences)
+        if table is None:
+            return False
+        size = next(size for size in self.sizes if size >= count)
+        if table.entries.size + size - count > self._entries.shape[0]:
+            return False
+        outputs = np.full(count, self._embeds.spare, np.int64)
+        outputs[np.diff(batch.output_starts) == 1] = batch.outputs
+        step = self._steps[size]
+        rows = np.stack([batch.inputs, positions, sequences.input_slots, outputs])
+        self._attention.cache.stamp(sequences.input_slots)
+        self._fill(step, rows, table)
+        step.replay()
+        return True
+
+    def _fill(self, step: _Step, rows: NDArray[np.int64], table: PageTable) -> None:
+        """Puts a step's data where its graph reads it, and plans its attention."""
+        cache = self._attention.cache
+        extra = step.size - rows.shape[1]
+        spare = np.array(
+            [[self._embeds.spare], [0], [cache.spare * cache.page_size], [self._embeds.spare]]
+        )
+        entries = np.concatenate([table.entries, np.full(extra, cache.spare, np.int32)])
+        starts = np.concatenate([table.starts, table.starts[-1] + np.arange(1, extra + 1)])
+        last = np.concatenate([table.last, np.ones(extra)])
+        step.fence.wait()
+        step.rows.copy_(
+            self._pinned(np.hstack([rows, np.repeat(spare, extra, axis=1)])), non_blocking=True
+        )
+        self._send(entries)
+        self._plan(step, starts.astype(np.int32), last.astype(np.int32), entries.size)
+        step.fence.record()
+
+    def _send(self, entries: Int32) -> None:
+        """Brings the table on the device up to date: between two steps little of it changes."""
+        first, end = 0, entries.size
+        if self._sent.size >= end:
+            changed = np.flatnonzero(self._sent[:end] != entries)
+            if not changed.size:
+                return
+            first, end = int(changed[0]), int(changed[-1]) + 1
+        self._entries[first:end].copy_(self._pinned(entries[first:end]), non_blocking=True)
+        self._sent = entries
+
+    def _plan(self, step: _Step, starts: Int32, last: Int32, entries: int) -> None:
+        a = self._attention
+        both = self._pinned(np.concatenate([starts, last]))
+        step.table.copy_(both, non_blocking=True)
+        host_starts, host_last = both[: step.size + 1], both[step.size + 1 :]
+        for v, wrapper in step.wrappers.items():
+            left = -1 if v.window is None else v.window - 1
+            arguments: list[Any] = [
+                host_starts,
+                self._entries[:entries],
+                host_last,
+                a.heads,
+                a.cache.kv_heads,
+                a.cache.head_dim,
+                a.cache.page_size,
+            ]
+            if step.planned:  # the short form trusts the buffers to be filled
+                a.library.fast_decode_plan(
+                    wrapper,
+                    *arguments,
+                    window_left=left,
+                    global_override_indptr_cpu=host_starts,
+                    **a.common(v),
+                )
+            else:
+                wrapper.plan(*arguments, window_left=left, **a.common(v))
+        step.planned = True
+
+    def _pinned(self, array: NDArray[Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor if self._attention.device.type == "cpu" else tensor.pin_memory()
+
+
+_NOTHING = np.zeros((4, 0), np.int64)
+
+
+def _empty_table(page_size: int) -> PageTable:
+    none = np.zeros(0, np.int32)
+    return PageTable(page_size, np.zeros(1, np.int32), none, none)
+
+
+class _Step(PreparedAttention):
+    """A step of one size: its buffers, and attention as its graph has it."""
+
+    def __init__(
+        self,
+        network: Model,
+        embeds: EmbedPool,
+        attention: FlashInferAttention,
+        size: int,
+        entries: torch.Tensor,
+        plans: dict[AttentionOptions, torch.Tensor],
+    ) -> None:
+        self.size = size
+        self.rows = torch.zeros((4, size), dtype=torch.int64, device=attention.device)
+        self.table = torch.zeros(2 * size + 1, dtype=torch.int32, device=attention.device)
+        self.fence = Fence(attention.device)
+        self.planned = False
+        self.replay: Callable[[], None] = self.run
+        self._network = network
+        self._embeds = embeds
+        self._attention = attention
+        self._slots = Slots(self.rows[SLOTS])
+        self.wrappers: dict[AttentionOptions, Any] = {}
+        for v in attention.variants:
+            wrapper = attention.library.BatchDecodeWithPagedKVCacheWrapper(
+                attention.workspace,
+                "NHD",
+                use_cuda_graph=True,
+                use_tensor_cores=attention.tensor_cores,
+                paged_kv_indptr_buffer=self.table[: size + 1],
+                paged_kv_indices_buffer=entries,
+                paged_kv_last_page_len_buffer=self.table[size + 1 :],
+            )
+            # Steps of all sizes share one buffer a kind of layer: they run one after the other.
+            wrapper.reset_workspace_buffer(attention.workspace, plans[v])
+            self.wrappers[v] = wrapper
+
+    def run(self) -> None:
+        """The step: what a graph records."""
+        self._slots.refresh()
+        hidden = self._embeds.hidden.index_select(0, self.rows[INPUTS])
+        found = self._network.forward(hidden, self.rows[POSITIONS], self, None)
+        self._embeds.hidden.index_copy_(0, self.rows[OUTPUTS], found)
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """See `PreparedAttention.store`."""
+        self._attention.store(layer, self._slots, keys_values)
+
+    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+        """See `PreparedAttention.attend`."""
+        attention = self._attention
+        out = queries.new_empty(queries.shape)
+        wrapper = self.wrappers[attention.layers[layer]]
+        wrapper.run(queries, attention.by_page[layer], out=out)
+        return out.flatten(1)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCapture:
+    """Records CUDA graphs that share one pool of memory."""
+
+    pool: Any
+    stream: torch.cuda.Stream
+
+    @classmethod
+    def on(cls, device: torch.device) -> GraphCapture:
+        """Makes one for a device."""
+        return cls(torch.cuda.graph_pool_handle(), torch.cuda.Stream(device))
+
+    def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
+        """See `Capture`. Runs it first, for lazy set-up may do what cannot be recorded."""
+        current = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            for _ in range(2):
+                run()
+        current.wait_stream(self.stream)
+        torch.cuda.synchronize(self.stream.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            run()
+        return graph.replay

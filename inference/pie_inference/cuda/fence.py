@@ -1,0 +1,23 @@
+"""Order between the host and a device."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Fence:
+    """A point in the work of a device for which the host can wait. On the CPU there is nothing to wait for."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Makes a fence that has been passed."""
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+
+    def record(self) -> None:
+        """Puts the fence behind all that the current stream has been given."""
+        if self._event is not None:
+            self._event.record()
+
+    def wait(self) -> None:
+        """Waits until the device has passed it."""
+        if self._event is not None:
+            self._event.synchronize()
