@@ -16,7 +16,9 @@ contract itself. Tasks of asyncio run concurrently, and their commands are batch
 """
 
 from inferlet import (
+    calling,
     chat,
+    cml,
     http,
     images,
     introspect,
@@ -27,6 +29,7 @@ from inferlet import (
     runtime,
     session,
     store,
+    tools,
 )
 from inferlet._loop import ready
 from inferlet.context import Context
@@ -51,7 +54,9 @@ __all__ = [
     "PieError",
     "Sampler",
     "Tokenizer",
+    "calling",
     "chat",
+    "cml",
     "http",
     "images",
     "introspect",
@@ -63,4 +68,5 @@ __all__ = [
     "runtime",
     "session",
     "store",
+    "tools",
 ]

@@ -1,0 +1,442 @@
+"""A generation with function calls: the model, the monitor, the executor and the interrupts together.
+
+`run_asynchronous` follows AsyncLM, section 5: calls run while the model writes on, and results are put in
+at the first point outside of a critical section. `run_in_turns` is how it is done otherwise: the model ends
+its turn, and waits for results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferlet import offload
+from inferlet.calling.prompts import Mode, Style, add_tool_turn, style_for, system_prompt, task_text
+from inferlet.calling.record import Record, Recorder
+from inferlet.cml.calls import Syntax
+from inferlet.cml.dialect import Dialect
+from inferlet.cml.grammars import Strictness, block_grammar
+from inferlet.cml.interrupts import Interrupt, InterruptManager
+from inferlet.cml.monitor import Monitor
+from inferlet.cml.parser import CallBlock, TextPart
+from inferlet.cml.script import Script
+from inferlet.cml.stream import TokenStream
+from inferlet.cml.traps import Action, Policy, TrapHandler, cheapest, discard
+from inferlet.context import Context
+from inferlet.device import DeviceSampler
+from inferlet.errors import PieError
+from inferlet.model import Model
+from inferlet.tools.executor import Executor, Outcome
+from inferlet.tools.tool import Tool
+
+GREEDY = DeviceSampler(temperature=0.0)
+USER, AGENT = "user", "agent"
+LEAST_ROOM = 32  # tokens of context that the model keeps to say something
+RECORDED_CHARACTERS = 500  # of a result, in events and records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a generation runs.
+
+    Attributes:
+        mode: see `Mode`.
+        syntax: of calls.
+        style: of the prompt; what suits the model unless told.
+        strictness: what calls are held to while they are generated.
+        sampler: how tokens are chosen.
+        policy: what becomes of the KV cache in a wait.
+        stateless: whether every request to the model starts anew, as over a chat API that keeps no
+            KV cache; always so with `ASYNC_NAIVE`.
+        text_markers: writes CML's markers as plain text even where the model has them as tokens.
+        max_tokens: most tokens to generate.
+        most_value_tokens: of a result; longer ones are cut.
+        limit: calls that run at once.
+        timeout: seconds for a call.
+        script: what is written in place of the model's own choice, see `Script`.
+    """
+
+    mode: Mode = Mode.ASYNC
+    syntax: Syntax = Syntax.PYTHON
+    style: Style | None = None
+    strictness: Strictness = Strictness.TOOLS
+    sampler: DeviceSampler = GREEDY
+    policy: Policy = cheapest
+    stateless: bool = False
+    text_markers: bool = False
+    max_tokens: int = 1024
+    most_value_tokens: int = 256
+    limit: int = 16
+    timeout: float = 30.0
+    script: Script | None = None
+
+
+@dataclass
+class Inbox:
+    """What comes from outside while the model writes: tasks of the user, messages of other agents.
+
+    Attributes:
+        open: whether more may come, so that the generation waits for it at its end.
+    """
+
+    open: bool = False
+    _messages: list[tuple[str, str]] = field(default_factory=list)
+    _sink: Callable[[str, str], None] | None = None
+    _closed: Callable[[], None] | None = None
+
+    def put(self, text: str, sender: str = USER) -> None:
+        """Adds a message."""
+        if self._sink is None:
+            self._messages.append((sender, text))
+        else:
+            self._sink(sender, text)
+
+    def close(self) -> None:
+        """Tells that no more comes."""
+        self.open = False
+        if self._closed is not None:
+            self._closed()
+
+
+class Generation:
+    """One request, from its prompt to the model's last words.
+
+    A turn that the model ends while results are outstanding, or further tasks may come, is not the end: it
+    counts as a trap that is missing, and the generation goes on with the next interrupt.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Sequence[Tool],
+        options: Options,
+        *,
+        inbox: Inbox | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            model: what writes.
+            tools: what it may call, at least one.
+            options: how.
+            inbox: of tasks and messages that come meanwhile.
+            on_event: told of what happens: `text`, `call`, `interrupt`, `trap` and so on.
+
+        Raises:
+            ValueError: no tools.
+        """
+        if not tools:
+            raise ValueError("there are no tools to call")
+        self._model = model
+        self._options = options
+        self._recorder = Recorder(on_event)
+        self._dialect = Dialect(model.tokenizer, text=options.text_markers)
+        self._style = options.style or style_for(model)
+        self._monitor = Monitor(self._dialect, model.stop_tokens)
+        self._interrupts = InterruptManager(self._dialect, most_tokens=options.most_value_tokens)
+        self._executor = Executor(
+            tools,
+            self._done,
+            syntax=options.syntax,
+            limit=options.limit,
+            timeout=options.timeout,
+        )
+        self._inbox = inbox or Inbox()
+        self._inbox._sink = self._told
+        self._inbox._closed = self._interrupts.wake
+        self._measured: dict[str, list[float]] = {}
+        self._traps = TrapHandler(self._policy(), _costs(model))
+        self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
+        self._idle = asyncio.Event()  # no call runs any more
+        self._ctx = Context(model)
+        script = options.script
+        self._stream = TokenStream(
+            self._ctx,
+            self._monitor,
+            block_grammar(
+                self._dialect,
+                options.syntax,
+                [tool.signature for tool in tools],
+                options.strictness,
+            ),
+            options.sampler,
+            None if script is None else lambda: script.next(self._dialect, model.stop_tokens[0]),
+        )
+
+    @property
+    def measured(self) -> dict[str, list[float]]:
+        """Seconds that successful calls took, by the tools' names."""
+        return self._measured
+
+    async def run(self, request: str) -> Record:
+        """Answers a request.
+
+        Raises:
+            PieError: of the server: `out-of-resources` and so on.
+            ValueError: the prompt does not fit, or a script is wrong.
+            CmlError: the model has broken CML all the same.
+        """
+        self._fill(request)
+        for sender, text in self._inbox._messages:
+            self._told(sender, text)
+        try:
+            if self._options.mode.is_async:
+                await self._run_asynchronously()
+            else:
+                await self._run_in_turns()
+        finally:
+            self._executor.cancel()
+            self._stream.release()
+            self._inbox._sink = self._inbox._closed = None
+        record = self._recorder.finish()
+        record.pauses = {str(action): count for action, count in self._traps.actions.items()}
+        self._ctx.release()
+        return record
+
+    # The asynchronous way
+
+    async def _run_asynchronously(self) -> None:
+        while self._has_room():
+            if self._interrupts.pending and not self._monitor.critical and not self._put_in():
+                return
+            tokens = await self._stream.next(trap=self._can_wait)
+            if tokens[0] not in self._monitor.stop_tokens:
+                if self._read(tokens):
+                    self._recorder.record.traps += 1
+                    await self._wait()
+                continue
+            self._end_turn()
+            if not self._can_wait:
+                return
+            if self._executor.outstanding:
+                self._recorder.record.missing_traps += 1
+            await self._wait()
+            if not self._interrupts.pending and not self._can_wait:
+                return  # nothing came, and nothing will
+
+    async def _wait(self) -> None:
+        """A trap: returns when there is something to put in, or nothing comes any more."""
+        recorder, ctx = self._recorder, self._ctx
+        started = recorder.event("trap")
+        resident = ctx.seq_len
+        recorder.resident(resident)
+        expected = self._executor.expected_seconds()
+        action = await self._traps.wait(ctx, self._interrupts, expected)
+        if action is Action.DISCARD:
+            recorder.record.recomputed_tokens += resident
+        recorder.resident(resident if action is Action.PRESERVE else 0)
+        recorder.record.waited_seconds += recorder.event("wake") - started
+
+    def _put_in(self) -> bool:
+        """Puts all pending interrupts into the context; whether there was room."""
+        if self._options.mode is Mode.ASYNC_NAIVE:
+            self._forget()
+        self._read_rest()
+        interrupts = self._interrupts.take()
+        try:
+            tokens = self._interrupts.tokens(interrupts, room=self._room())
+        except ValueError:
+            self._end("context")
+            return False
+        self._ctx.append(tokens)
+        self._recorder.record.text = ""
+        self._recorder.record.injected_tokens += len(tokens)
+        for interrupt in interrupts:
+            self._recorder.record.interrupts += 1
+            self._delivered(interrupt)
+        return True
+
+    # The synchronous way
+
+    async def _run_in_turns(self) -> None:
+        while self._has_room():
+            tokens = await self._stream.next(trap=False)
+            if tokens[0] not in self._monitor.stop_tokens:
+                self._read(tokens)
+                continue
+            self._end_turn()
+            if not self._written and not self._interrupts.pending and not self._inbox.open:
+                return
+            if not await self._answer_turn():
+                return
+
+    async def _answer_turn(self) -> bool:
+        """Runs the turn's calls and tells the model of them, and what the user has said.
+
+        Returns:
+            Whether the model is to go on.
+        """
+        recorder = self._recorder
+        started = recorder.event("turn")
+        recorder.resident(self._ctx.seq_len)
+        for identifier, text in self._written:
+            self._executor.start(identifier, text)
+            if self._options.mode is Mode.SYNC:
+                await self._outcomes()
+        await self._outcomes()
+        if not self._written:
+            await self._interrupts.wait()
+        order = {identifier: place for place, (identifier, _) in enumerate(self._written)}
+        self._written.clear()
+        interrupts = sorted(
+            self._interrupts.take(), key=lambda one: order.get(one.identifier, len(order))
+        )
+        recorder.resident(self._ctx.seq_len)
+        recorder.record.waited_seconds += recorder.event("wake") - started
+        if not interrupts:
+            return False
+        if self._options.stateless:
+            self._forget()
+        try:
+            before = len(self._ctx)
+            tokens = self._interrupts.tokens(interrupts, room=self._room())
+            add_tool_turn(self._ctx, self._style, self._dialect, tokens)
+        except ValueError:
+            self._end("context")
+            return False
+        recorder.record.text = ""
+        recorder.record.injected_tokens += len(self._ctx) - before
+        for interrupt in interrupts:
+            self._delivered(interrupt)
+        return True
+
+    async def _outcomes(self) -> None:
+        """Returns when no call runs."""
+        while self._executor.outstanding:
+            self._idle.clear()
+            await self._idle.wait()
+
+    # Both
+
+    def _fill(self, request: str) -> None:
+        """Fills the prompt in.
+
+        Raises:
+            ValueError: it is as long as the model's whole context.
+        """
+        options, ctx = self._options, self._ctx
+        tools = list(self._executor.tools.values())
+        prompt = system_prompt(self._style, options.mode, tools, options.syntax, self._dialect)
+        ctx.system(prompt).user(self._dialect.escape(request)).cue()
+        count = len(ctx)
+        if count + LEAST_ROOM > self._model.max_position:
+            raise ValueError(
+                f"a prompt of {count} tokens leaves no room in a context of"
+                f" {self._model.max_position}: offer fewer tools, or a shorter request"
+            )
+        ctx._expect(min(options.max_tokens, self._model.max_position - count))
+        self._recorder.record.prompt_tokens = count
+
+    def _read(self, tokens: Sequence[int]) -> bool:
+        """Reads generated tokens and starts the calls that they complete; whether they end a trap."""
+        self._recorder.tokens(len(tokens), len(self._ctx))
+        trapped = False
+        for token in tokens:
+            for block in self._monitor.feed(token):
+                if isinstance(block, CallBlock):
+                    self._call(block)
+                elif isinstance(block, TextPart):
+                    self._recorder.text(block.text)
+                else:
+                    trapped = True
+        return trapped
+
+    def _end_turn(self) -> None:
+        """Notes the stop token that ends a turn."""
+        self._recorder.tokens(1, len(self._ctx))
+        self._read_rest()
+
+    def _read_rest(self) -> None:
+        """Reads text that was held back: a character or a marker that was never completed."""
+        for block in self._monitor.end_turn():
+            if isinstance(block, TextPart):
+                self._recorder.text(block.text)
+
+    def _call(self, block: CallBlock) -> None:
+        if self._options.mode.is_async:
+            name = self._executor.start(block.identifier, block.text)
+            self._recorder.call(block.identifier, name, block.text)
+        else:
+            self._recorder.call(block.identifier, "", block.text)
+            self._written.append((block.identifier, block.text))
+
+    def _done(self, outcome: Outcome) -> None:
+        """Takes the outcome of a call; it waits to be put in."""
+        recorder = self._recorder
+        at = recorder.event("result", outcome.identifier, failed=outcome.failed)
+        call = recorder.found(outcome.identifier)
+        if call is not None:
+            call.name = outcome.name
+            call.result = outcome.text[:RECORDED_CHARACTERS]
+            call.failed = outcome.failed
+            call.started, call.ended = recorder.since(outcome.started), at
+        if not outcome.failed:
+            self._measured.setdefault(outcome.name, []).append(outcome.seconds)
+        if outcome.identifier:
+            self._interrupts.push(Interrupt(outcome.identifier, outcome.text, outcome.length))
+        if not self._executor.outstanding:
+            self._idle.set()
+            self._interrupts.wake()
+
+    def _told(self, sender: str, text: str) -> None:
+        """Takes a message from outside."""
+        self._recorder.event("message", sender)
+        if sender == USER:
+            self._interrupts.push(Interrupt(USER, task_text(self._style, text)))
+        else:
+            self._interrupts.push(Interrupt(AGENT, f"{sender}: {text}"))
+
+    def _delivered(self, interrupt: Interrupt) -> None:
+        """Notes that an interrupt is in the context."""
+        identifier, script = interrupt.identifier, self._options.script
+        at = self._recorder.event(
+            "interrupt", identifier, value=interrupt.value[:RECORDED_CHARACTERS]
+        )
+        call = self._recorder.found(identifier)
+        if call is not None:
+            call.delivered = at
+        if script is None:
+            return
+        if identifier == USER:
+            script.task_arrived()
+        else:
+            script.arrived(identifier)
+
+    def _forget(self) -> None:
+        """Gives the KV cache up, as between two requests to a service that keeps no state."""
+        self._recorder.record.recomputed_tokens += self._ctx.seq_len
+        offload.discard(self._ctx)
+
+    @property
+    def _can_wait(self) -> bool:
+        """Whether there is, or will be, anything to wait for."""
+        return bool(self._executor.outstanding or self._interrupts.pending or self._inbox.open)
+
+    def _room(self) -> int:
+        """Tokens that may be put in so that the model can still say something."""
+        return self._model.max_position - len(self._ctx) - LEAST_ROOM
+
+    def _has_room(self) -> bool:
+        """Whether the model may go on; notes why not."""
+        if self._recorder.record.generated_tokens >= self._options.max_tokens:
+            self._end("max_tokens")
+        elif len(self._ctx) >= self._model.max_position:
+            self._end("context")
+        return self._recorder.record.ended == "done"
+
+    def _end(self, reason: str) -> None:
+        self._recorder.record.ended = reason
+
+    def _policy(self) -> Policy:
+        naive = self._options.mode is Mode.ASYNC_NAIVE
+        return discard if naive else self._options.policy
+
+
+def _costs(model: Model) -> dict[str, Any]:
+    try:
+        return offload.costs(model)
+    except PieError:
+        return {}

@@ -1,0 +1,132 @@
+"""Prompts: what a model is told of its tools, and how results come back in synchronous turns.
+
+`compact` is the form that pie-tiny was trained on, `json` is for any other model (AsyncLM, section 4).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+
+from inferlet.cml.calls import Call, Syntax, write_call
+from inferlet.cml.dialect import Dialect, call_block
+from inferlet.context import Context
+from inferlet.model import Model
+from inferlet.tools.tool import Tool
+
+
+class Mode(StrEnum):
+    """How calls are made: the paper's four sides (AsyncLM, section 6)."""
+
+    SYNC = "sync"  # one call, its result, the next call
+    SYNC_PARALLEL = "sync-parallel"  # all calls that are ready in one turn, run concurrently
+    ASYNC_NAIVE = "async-naive"  # asynchronous, with a new stateless request at every interrupt
+    ASYNC = "async"  # asynchronous, interrupts in mid-generation
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calls run while the model writes on."""
+        return self in (Mode.ASYNC, Mode.ASYNC_NAIVE)
+
+
+class Style(StrEnum):
+    """The form of the prompt."""
+
+    COMPACT = "compact"
+    JSON = "json"
+
+
+COMPACT_MODELS = ("pie-tiny",)  # beginnings of names of models trained on the compact form
+
+_COMPACT = {
+    Mode.SYNC: "one at a time",
+    Mode.SYNC_PARALLEL: "in parallel",
+    Mode.ASYNC: "asynchronous",
+    Mode.ASYNC_NAIVE: "asynchronous",
+}
+
+
+def style_for(model: Model) -> Style:
+    """The form that suits a model, by its name."""
+    return Style.COMPACT if model.name.startswith(COMPACT_MODELS) else Style.JSON
+
+
+def system_prompt(
+    style: Style, mode: Mode, tools: Sequence[Tool], syntax: Syntax, dialect: Dialect
+) -> str:
+    """The system message: how calls are made, and the functions with their expected times."""
+    if style is Style.COMPACT:
+        lines = (
+            dialect.escape(f"{tool.name}({', '.join(tool.parameters)}) ")
+            + f"{max(tool.seconds, 0.01):.2f}s"
+            for tool in tools
+        )
+        return "\n".join([f"Calls: {_COMPACT[mode]}.", *lines])
+    listed = "\n".join(
+        dialect.escape(json.dumps(tool.to_json(), ensure_ascii=False)) for tool in tools
+    )
+    explained = _ASYNCHRONOUS if mode.is_async else _SYNCHRONOUS[mode]
+    return f"{explained}\n\n{_example(mode, syntax)}\n\nFunctions, with the seconds they take:\n{listed}"
+
+
+def task_text(style: Style, text: str) -> str:
+    """What an interrupt by the user says, in the form that the model knows."""
+    if style is Style.COMPACT and not text.startswith("also "):
+        return f"also {text}"
+    return text
+
+
+def add_tool_turn(ctx: Context, style: Style, dialect: Dialect, results: list[int]) -> None:
+    """Ends the model's turn, appends one with results, given as tokens, and starts the model's next.
+
+    Raises:
+        ValueError: the model's chat template can't do that.
+    """
+    codec = dialect.codec
+    if style is Style.COMPACT:
+        before, after = "\n<|tool|>\n", "<|end|>\n<|assistant|>\n"
+        stop = ctx.model.stop_tokens[:1]
+        ctx.append([*stop, *codec.encode(before), *results, *codec.encode(after)])
+        return
+    # Few templates have a form for results of calls that are not the template's own.
+    ctx.seal().user(codec.decode(results)).cue()
+
+
+_CALLS = (
+    "You can call functions. A call is written [CALL]id[HEAD]call[END], where id is a name of your"
+    " choice that you have not used before. Its result comes as [INTR]id[HEAD]result[END], or as an"
+    " error; you never write [INTR] yourself. "
+)
+_IN_TURNS = (
+    ", then end your turn; the results come in the next message. When all is done, answer in words."
+)
+_SYNCHRONOUS = {
+    Mode.SYNC: f"{_CALLS}Make one call{_IN_TURNS}",
+    Mode.SYNC_PARALLEL: f"{_CALLS}Make all calls that do not need each other's results{_IN_TURNS}",
+}
+_ASYNCHRONOUS = (
+    f"{_CALLS}Calls run while you go on writing: do not wait for a result that you do not need yet."
+    " Of the calls that can be made now, make the one that takes longest first. When everything that"
+    " is left to do needs a result that has not come, write [TRAP][END] to wait for the next one."
+    " [INTR]user[HEAD]...[END] is a further task, or a correction, by the user. When all is done,"
+    " answer in words."
+)
+
+
+def _example(mode: Mode, syntax: Syntax) -> str:
+    def call(identifier: str, name: str, **arguments: str) -> str:
+        return "".join(call_block(identifier, write_call(Call(name, arguments), syntax)))
+
+    train = call("a", "find_train", start="Bern", end="Basel")
+    mail = call("c", "send_mail", text="The train leaves at 9:31.")
+    time, done = '[INTR]a[HEAD]"9:31"[END]', "[INTR]c[HEAD]true[END]"
+    if mode.is_async:
+        weather = call("b", "weather", city="Basel")
+        return (
+            f'Example: {train}{weather}[TRAP][END][INTR]b[HEAD]"rain"[END][TRAP][END]{time}{mail}'
+            f"[TRAP][END]{done}The train leaves at 9:31, and it rains in Basel. The mail is sent."
+        )
+    return (
+        f"Example: {train} (next message: {time}) {mail} (next message: {done}) The mail is sent."
+    )

@@ -1,0 +1,174 @@
+"""What a generation with calls did: for its client, and for benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from inferlet.raw import monotonic_now
+
+
+@dataclass
+class CallRecord:
+    """One call; times are seconds since the generation began.
+
+    Attributes:
+        identifier, name, call: as the model wrote them.
+        result: the value as text, None if it never came.
+        failed: whether that is an error.
+        written: when its block was closed.
+        started: when it began to run.
+        ended: when its result was there.
+        delivered: when that was put into the context.
+    """
+
+    identifier: str
+    name: str
+    call: str
+    written: float
+    result: str | None = None
+    failed: bool = False
+    started: float | None = None
+    ended: float | None = None
+    delivered: float | None = None
+
+
+@dataclass
+class Record:
+    """Numbers and events of one generation.
+
+    Attributes:
+        text: the model's words outside of blocks, since the last interrupt or turn.
+        said: all of them.
+        calls: in the order of writing.
+        prompt_tokens: of the prompt.
+        generated_tokens: written by the model, markup included.
+        injected_tokens: of interrupts and of results' turns.
+        recomputed_tokens: run again because their KV cache was given up.
+        interrupts: put in.
+        traps, missing_traps: waits that the model asked for; turns that it ended too early, see
+            `Generation`.
+        pauses: how often each action was taken while it waited.
+        waited_seconds: in traps, or between turns.
+        first_token, last_token: seconds since the beginning.
+        kv_token_seconds: tokens in the KV cache, integrated over time.
+        peak_tokens: of the context.
+        seconds: from the prompt to the end.
+        token_seconds: mean time of a token, waits not counted.
+        ended: `done`, or what there was too little of: `max_tokens`, `context`.
+        timeline: `[seconds, event, identifier]`, in order.
+    """
+
+    text: str = ""
+    said: str = ""
+    calls: list[CallRecord] = field(default_factory=list)
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    injected_tokens: int = 0
+    recomputed_tokens: int = 0
+    interrupts: int = 0
+    traps: int = 0
+    missing_traps: int = 0
+    pauses: dict[str, int] = field(default_factory=dict)
+    waited_seconds: float = 0.0
+    first_token: float | None = None
+    last_token: float | None = None
+    kv_token_seconds: float = 0.0
+    peak_tokens: int = 0
+    seconds: float = 0.0
+    token_seconds: float = 0.0
+    ended: str = "done"
+    timeline: list[tuple[float, str, str]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON's values, times to the microsecond."""
+        found: dict[str, Any] = _rounded(asdict(self))
+        return found
+
+
+class Recorder:
+    """Keeps a record while a generation runs, and tells its events to whoever wants to hear them.
+
+    Attributes:
+        record: so far.
+    """
+
+    def __init__(self, on_event: Callable[[dict[str, Any]], None] | None = None) -> None:
+        """The clock starts now. Events are dicts with `type` and `at`."""
+        self.record = Record()
+        self._on_event = on_event
+        self._start = monotonic_now()
+        self._by_identifier: dict[str, CallRecord] = {}
+        self._resident_since = 0.0
+
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return (monotonic_now() - self._start) / 1e9
+
+    def since(self, monotonic_seconds: float) -> float:
+        """The same of a time of the monotonic clock."""
+        return monotonic_seconds - self._start / 1e9
+
+    def event(self, kind: str, identifier: str = "", **facts: Any) -> float:
+        """Notes an event; returns its time."""
+        at = self.now()
+        self.record.timeline.append((at, kind, identifier))
+        if self._on_event is not None:
+            told = {"type": kind, "at": round(at, 6), **facts}
+            self._on_event({**told, "id": identifier} if identifier else told)
+        return at
+
+    def text(self, text: str) -> None:
+        """Notes words of the model."""
+        self.record.text += text
+        self.record.said += text
+        if self._on_event is not None:
+            self._on_event({"type": "text", "text": text})
+
+    def call(self, identifier: str, name: str, text: str) -> None:
+        """Notes a call that was written."""
+        at = self.event("call", identifier, name=name, call=text)
+        call = CallRecord(identifier, name, text, at)
+        self.record.calls.append(call)
+        if identifier:
+            self._by_identifier[identifier] = call
+
+    def found(self, identifier: str) -> CallRecord | None:
+        """The call of an identifier."""
+        return self._by_identifier.get(identifier)
+
+    def tokens(self, count: int, context: int) -> None:
+        """Notes generated tokens, and how many the context has now."""
+        record, now = self.record, self.now()
+        record.generated_tokens += count
+        if record.first_token is None:
+            record.first_token = now
+        record.last_token = now
+        self.resident(context, now)
+
+    def resident(self, tokens: int, now: float | None = None) -> None:
+        """Notes that so many tokens have been in the KV cache since the last time."""
+        now = self.now() if now is None else now
+        self.record.kv_token_seconds += tokens * (now - self._resident_since)
+        self.record.peak_tokens = max(self.record.peak_tokens, tokens)
+        self._resident_since = now
+
+    def finish(self) -> Record:
+        """The record, complete."""
+        record = self.record
+        record.seconds = self.now()
+        if record.generated_tokens and record.last_token is not None:
+            busy = record.last_token - record.waited_seconds
+            record.token_seconds = max(0.0, busy) / record.generated_tokens
+        return record
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,174 @@
+"""Function calls as models write them, in Python's or in JSON's syntax. They are read, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+LONGEST_CALL = 1 << 16  # characters
+DEEPEST = 64  # brackets within brackets, and operators before a number
+
+
+class Syntax(StrEnum):
+    """The language of calls."""
+
+    PYTHON = "python"
+    JSON = "json"
+
+
+class CallError(ValueError):
+    """A text that is no call; the message says why, for the model to read."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function's name and the arguments given to it.
+
+    Attributes:
+        name: of the function; may have dots.
+        arguments: by name.
+        positional: those without a name, before the named ones.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    positional: tuple[Any, ...] = ()
+
+
+def parse_call(text: str, syntax: Syntax) -> Call:
+    """Reads one call.
+
+    Raises:
+        CallError: it is something else, or its arguments are not literals.
+    """
+    if len(text) > LONGEST_CALL:
+        raise CallError(f"a call of {len(text)} characters; {LONGEST_CALL} at most")
+    _check_depth(text)
+    return _parse_python(text) if syntax is Syntax.PYTHON else _parse_json(text)
+
+
+def write_call(call: Call, syntax: Syntax = Syntax.PYTHON) -> str:
+    """A call as a model writes it: `fetch_weather(city="Paris", day=3)`.
+
+    Raises:
+        CallError: JSON has no positional arguments.
+    """
+    if syntax is Syntax.JSON:
+        if call.positional:
+            raise CallError("JSON's calls have no positional arguments")
+        return json.dumps(
+            {"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False
+        )
+    given = [write_literal(value) for value in call.positional]
+    given += [f"{name}={write_literal(value)}" for name, value in call.arguments.items()]
+    return f"{call.name}({', '.join(given)})"
+
+
+def write_literal(value: Any) -> str:
+    """A value in Python's syntax, its texts in double quotes as JSON writes them."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        pairs = (f"{write_literal(k)}: {write_literal(v)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(write_literal, value)) + "]"
+    return repr(value)
+
+
+def write_value(value: Any) -> str:
+    """A result as it stands in an interrupt: JSON; what JSON can't express is written as text."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _parse_python(text: str) -> Call:
+    error = CallError("not a call with literal arguments, as in name(key=value)")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise error from None
+    if not isinstance(tree, ast.Call):
+        raise error
+    arguments: dict[str, Any] = {}
+    for keyword in tree.keywords:
+        if keyword.arg is None:
+            raise error
+        if keyword.arg in arguments:
+            raise CallError(f"the argument {keyword.arg} is given twice")
+        arguments[keyword.arg] = _literal(keyword.value)
+    return Call(_dotted(tree.func, error), arguments, tuple(_literal(arg) for arg in tree.args))
+
+
+def _dotted(node: ast.expr, error: CallError) -> str:
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise error
+    return ".".join([node.id, *reversed(names)])
+
+
+_WORDS = {"true": True, "false": False, "null": None}  # JSON's, which models mix in
+
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name) and node.id in _WORDS:
+        return _WORDS[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {
+            _key(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)
+        }
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        raise CallError("an argument is not a literal value") from None
+    if isinstance(value, str | bool | int | None) or (
+        isinstance(value, float) and math.isfinite(value)
+    ):
+        return value
+    raise CallError(f"an argument is a {type(value).__name__}, which JSON can't express")
+
+
+def _key(node: ast.expr | None) -> str:
+    key = None if node is None else _literal(node)
+    if not isinstance(key, str):
+        raise CallError("a key of an argument is not a text")
+    return key
+
+
+def _parse_json(text: str) -> Call:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CallError('not JSON, as in {"name": "...", "arguments": {...}}') from None
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        raise CallError('no call, as in {"name": "...", "arguments": {...}}')
+    arguments = found.get("arguments", {})
+    if not isinstance(arguments, dict):
+        raise CallError("the arguments are not an object")
+    return Call(found["name"], arguments)
+
+
+def _check_depth(text: str) -> None:
+    """Refuses what would exhaust a parser's stack. Brackets within texts count: no call needs so many."""
+    depth = run = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        run = run + 1 if character in "+-~" else run * character.isspace()
+        if depth > DEEPEST or run > DEEPEST:
+            raise CallError(f"nested more than {DEEPEST} deep")
+    if text.count("not ") + text.count("lambda") > DEEPEST or text.count("**") > DEEPEST:
+        raise CallError("not a call with literal arguments")

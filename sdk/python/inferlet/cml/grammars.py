@@ -1,0 +1,155 @@
+"""The grammar of a block, from after `[CALL]` to `[END]`, for the server's constrained decoding.
+
+Three degrees: only the markers in order, a call that can be read, or a call of a known function with
+its parameters' names and, where the specification says, their types.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from inferlet.cml.calls import Syntax
+from inferlet.cml.dialect import Dialect, Marker
+from inferlet.grammar import Grammar
+
+LONGEST_IDENTIFIER = 32  # characters
+
+
+class Strictness(StrEnum):
+    """What generated blocks are held to."""
+
+    MARKERS = "markers"  # the blocks' form only
+    CALLS = "calls"  # any call with literal arguments
+    TOOLS = "tools"  # calls of the functions that there are
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a grammar needs to know of a function: its name, and its parameters' JSON schemas by name."""
+
+    name: str
+    parameters: Mapping[str, Mapping[str, Any]]
+    required: Sequence[str] = field(default_factory=tuple)
+
+
+def block_grammar(
+    dialect: Dialect,
+    syntax: Syntax,
+    signatures: Sequence[Signature],
+    strictness: Strictness = Strictness.TOOLS,
+) -> Grammar:
+    """The grammar of `identifier [HEAD] call [END]`.
+
+    Args:
+        dialect: how the model writes the markers.
+        syntax: of the calls.
+        signatures: the functions there are, at least one if the strictness is `TOOLS`.
+        strictness: what calls are held to.
+    """
+    head, end = _marker(dialect, Marker.HEAD), _marker(dialect, Marker.END)
+    rules = [
+        f"start: IDENTIFIER {head} call {end}",
+        f"IDENTIFIER: /[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_IDENTIFIER - 1}}}/",
+    ]
+    if strictness is Strictness.MARKERS:
+        rules.append(f"call: ANYTHING\nANYTHING: /(?s:.+)/{_no_marker(dialect)}")
+    elif syntax is Syntax.JSON:
+        rules += _json_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
+    else:
+        rules += _python_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
+    return Grammar.lark("\n".join(rules))
+
+
+def _marker(dialect: Dialect, marker: Marker) -> str:
+    return json.dumps(str(marker)) if dialect.is_text else f"<[{dialect.markers[marker]}]>"
+
+
+def _no_marker(dialect: Dialect) -> str:
+    """What keeps a text from holding a marker, where markers are text themselves."""
+    if not dialect.is_text:
+        return ""
+    names = "|".join(marker[1:-1] for marker in Marker)
+    return rf" & ~/(?s:.*)\[({names})\](?s:.*)/"
+
+
+def _python_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> list[str]:
+    free = _no_marker(dialect)
+    rules = [
+        'value: TEXT | NUMBER | "True" | "False" | "None" | list | dict',
+        'list: "[" (value ("," " "? value)*)? "]" | "(" (value ("," " "? value)*)? ")"',
+        'dict: "{" (TEXT ":" " "? value ("," " "? TEXT ":" " "? value)*)? "}"',
+        rf'TEXT: /"([^"\\\x00-\x1f]|\\[^\x00-\x1f])*"/{free}'
+        + rf" | /'([^'\\\x00-\x1f]|\\[^\x00-\x1f])*'/{free}",
+        r"NUMBER: /-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?/",
+        r"INTEGER: /-?[0-9]+/",
+        'BOOLEAN: "True" | "False"',
+    ]
+    if signatures is None:
+        return [
+            'call: NAME "(" (argument ("," " "? argument)*)? ")"',
+            r"NAME: /[A-Za-z_]\w*(\.[A-Za-z_]\w*)*/",
+            r"argument: /[A-Za-z_]\w*=/ value | value",
+            *rules,
+        ]
+    calls = []
+    for number, signature in enumerate(signatures):
+        name = json.dumps(signature.name, ensure_ascii=False)
+        if not signature.parameters:
+            calls.append(f'{name} "()"')
+            continue
+        given = f'argument{number} ("," " "? argument{number})*'
+        calls.append(f'{name} "(" {given if signature.required else f"({given})?"} ")"')
+        choices = (
+            f"{json.dumps(f'{key}=', ensure_ascii=False)} {_python_type(schema)}"
+            for key, schema in signature.parameters.items()
+        )
+        rules.append(f"argument{number}: " + " | ".join(choices))
+    return ["call: " + " | ".join(calls), *rules]
+
+
+def _python_type(schema: Mapping[str, Any]) -> str:
+    options = schema.get("enum")
+    if options and all(isinstance(option, str) for option in options):
+        texts = (json.dumps(json.dumps(o, ensure_ascii=False), ensure_ascii=False) for o in options)
+        return f"({' | '.join(texts)})"
+    kind = schema.get("type")
+    kinds = {"string": "TEXT", "integer": "INTEGER", "number": "NUMBER", "boolean": "BOOLEAN"}
+    return kinds.get(kind, "value") if isinstance(kind, str) else "value"
+
+
+def _json_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> list[str]:
+    if dialect.is_text:
+        # Texts within a JSON schema can't be kept from holding a marker; the parser would end there.
+        free = _no_marker(dialect)
+        return [
+            r'call: "{\"name\": " TEXT ", \"arguments\": " object "}"',
+            'value: TEXT | NUMBER | "true" | "false" | "null" | array | object',
+            'array: "[" (value ", "?)* "]"',
+            'object: "{" (TEXT ": " value (", " TEXT ": " value)*)? "}"',
+            rf'TEXT: /"([^"\\\x00-\x1f]|\\["\\\/bfnrtu])*"/{free}',
+            r"NUMBER: /-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?/",
+        ]
+    if signatures is None:
+        schema = {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        return [f"call: %json {json.dumps(schema)}"]
+    calls, rules = [], []
+    for number, signature in enumerate(signatures):
+        start = json.dumps(f'{{"name": {json.dumps(signature.name)}, "arguments": ')
+        calls.append(f'{start} arguments{number} "}}"')
+        schema = {
+            "type": "object",
+            "properties": dict(signature.parameters),
+            "required": list(signature.required),
+            "additionalProperties": False,
+        }
+        rules.append(f"arguments{number}: %json {json.dumps(schema)}")
+    return ["call: " + " | ".join(calls), *rules]

@@ -1,0 +1,121 @@
+"""The interrupt manager: queues what is to be told to the model and makes it into tokens.
+
+AsyncLM, section 5.3. Whatever a result looks like, it can't become a call, an interrupt or a turn: markers
+and special tokens in it are escaped, and none is left among its tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferlet.cml.dialect import Dialect, Marker
+
+CHARACTERS_PER_TOKEN = 8  # of a value that is tokenized before it is cut: more than any text has
+NOTE_TOKENS = 48  # room for the note that a value is cut
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """Something the model is told.
+
+    Attributes:
+        identifier: of the call that it answers, or `user`, or an agent's name.
+        value: the text of its body.
+        length: characters of the value before something cut it already; 0 if nothing has.
+    """
+
+    identifier: str
+    value: str
+    length: int = 0
+
+
+class InterruptManager:
+    """Holds interrupts until they may be put in; each is handed out exactly once, in order of arrival."""
+
+    def __init__(self, dialect: Dialect, *, most_tokens: int = 512) -> None:
+        """Starts empty.
+
+        Args:
+            dialect: how the model reads CML.
+            most_tokens: of one value; what is longer is cut, with a note.
+        """
+        self._dialect = dialect
+        self._most_tokens = most_tokens
+        self._queue: deque[Interrupt] = deque()
+        self._news: asyncio.Event | None = None  # while somebody waits
+
+    @property
+    def pending(self) -> int:
+        """Interrupts that wait to be put in."""
+        return len(self._queue)
+
+    def push(self, interrupt: Interrupt) -> None:
+        """Adds one."""
+        self._queue.append(interrupt)
+        if self._news is not None:
+            self._news.set()
+
+    def wake(self) -> None:
+        """Ends a `wait`, if there is one, though nothing is pending: nothing will come."""
+        if self._news is not None:
+            self._news.set()
+
+    async def wait(self) -> None:
+        """Returns when at least one is pending, or at `wake`."""
+        if self._queue:
+            return
+        self._news = asyncio.Event()
+        try:
+            await self._news.wait()
+        finally:
+            self._news = None
+
+    def take(self) -> list[Interrupt]:
+        """Hands out all that are pending."""
+        taken = list(self._queue)
+        self._queue.clear()
+        return taken
+
+    def tokens(self, interrupts: Sequence[Interrupt], *, room: int | None = None) -> list[int]:
+        """The blocks of interrupts, one after the other.
+
+        Args:
+            interrupts: what to tell.
+            room: tokens that there is room for; values are cut so that all fit.
+
+        Raises:
+            ValueError: not even their beginnings fit.
+        """
+        tokens: list[int] = []
+        for number, interrupt in enumerate(interrupts):
+            head = self._dialect.encode_block((Marker.INTR, interrupt.identifier, Marker.HEAD))
+            tail = self._dialect.encode_block((Marker.END,))
+            most = self._most_tokens
+            if room is not None:
+                share = (room - len(tokens)) // (len(interrupts) - number)
+                most = min(most, share - len(head) - len(tail))
+            if most < 1:
+                raise ValueError(
+                    f"no room for an interrupt: {room} tokens are left of the model's context"
+                )
+            tokens += head + self.value_tokens(interrupt, most) + tail
+        return tokens
+
+    def value_tokens(self, interrupt: Interrupt, most: int) -> list[int]:
+        """At most `most` tokens of an interrupt's value, none of them special; cut with a note."""
+        value = interrupt.value
+        length = interrupt.length or len(value)
+        short = value[: most * CHARACTERS_PER_TOKEN]
+        tokens = self._dialect.encode_text(short)
+        if len(tokens) <= most and len(short) == length:
+            return tokens
+        keep = max(0, most - NOTE_TOKENS)
+        kept = self._dialect.codec.decode(tokens[:keep]).rstrip("\N{REPLACEMENT CHARACTER}")
+        note = f"... (cut: {len(kept)} of {length} characters)"
+        if kept.startswith('"'):  # so that the text ends before the note
+            note = '"' + note
+        # Decoded text of escapes reads as escapes, so nothing in it has become a marker again.
+        return self._dialect.encode_text(kept + note)[:most]

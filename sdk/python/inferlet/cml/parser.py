@@ -1,0 +1,265 @@
+"""Reads CML as it is generated: a machine of four states, fed token by token.
+
+Between blocks text passes; `[CALL]` opens a call, which `[HEAD]` divides into identifier and call and
+`[END]` closes; `[TRAP]` wants `[END]` at once. Everything else is a violation. (AsyncLM, section 5.1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from keyword import iskeyword
+from typing import TypeAlias
+
+from inferlet._stream import TextDecoder
+from inferlet.cml.dialect import Dialect, Marker
+
+
+class State(Enum):
+    """Where the machine is."""
+
+    BETWEEN = auto()  # text, outside of blocks
+    IDENTIFIER = auto()  # after [CALL]
+    CALL = auto()  # after [HEAD]
+    TRAP = auto()  # after [TRAP]
+
+
+class CmlError(Exception):
+    """Generated text that is not CML."""
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Text between blocks, as it comes."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallBlock:
+    """`[CALL]identifier[HEAD]text[END]`; without `[HEAD]` the identifier is empty."""
+
+    identifier: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TrapBlock:
+    """`[TRAP][END]`."""
+
+
+Block: TypeAlias = TextPart | CallBlock | TrapBlock
+
+
+class Parser:
+    """Takes markers and the text between them, and gives the blocks that they complete.
+
+    It knows nothing of tokens; `TokenParser` and `TextParser` feed it. Identifiers are Python names
+    and unique over the parser's whole life, over several turns too.
+
+    Attributes:
+        state: where it is.
+        identifiers: those used so far, reserved ones included.
+    """
+
+    def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
+        """Takes identifiers that no call may have."""
+        self.state = State.BETWEEN
+        self.identifiers = set(reserved)
+        self._identifier = ""
+        self._text = ""
+
+    def text(self, text: str) -> list[Block]:
+        """Reads text. Raises CmlError within a trap."""
+        if self.state is State.BETWEEN:
+            return [TextPart(text)] if text else []
+        if self.state is State.TRAP and text:
+            raise CmlError(f"a trap with something in it: {text!r}")
+        self._text += text
+        return []
+
+    def marker(self, marker: Marker) -> list[Block]:
+        """Reads a marker. Raises CmlError if it is out of place."""
+        match self.state, marker:
+            case State.BETWEEN, Marker.CALL:
+                self.state = State.IDENTIFIER
+            case State.BETWEEN, Marker.TRAP:
+                self.state = State.TRAP
+            case State.IDENTIFIER, Marker.HEAD:
+                self._identifier, self._text = self._text.strip(), ""
+                self._check_identifier()
+                self.state = State.CALL
+            case ((State.IDENTIFIER | State.CALL), Marker.END):
+                block = CallBlock(self._identifier, self._text.strip())
+                self._reset()
+                return [block]
+            case State.TRAP, Marker.END:
+                self._reset()
+                return [TrapBlock()]
+            case _:
+                raise CmlError(f"{marker} {_PLACES[self.state]}")
+        return []
+
+    def is_free(self, identifier: str) -> bool:
+        """Whether a call may have this identifier."""
+        name = identifier.strip()
+        return name.isidentifier() and not iskeyword(name) and name not in self.identifiers
+
+    def _check_identifier(self) -> None:
+        if not self.is_free(self._identifier):
+            used = self._identifier in self.identifiers
+            raise CmlError(
+                f"{self._identifier!r} {'is used already' if used else 'is not an identifier'}"
+            )
+        self.identifiers.add(self._identifier)
+
+    def _reset(self) -> None:
+        self.state = State.BETWEEN
+        self._identifier = self._text = ""
+
+
+_PLACES = {
+    State.BETWEEN: "outside of a block",
+    State.IDENTIFIER: "in an identifier",
+    State.CALL: "in a call",
+    State.TRAP: "in a trap",
+}
+
+
+class TokenParser:
+    """Feeds a parser from a model that has CML's markers as special tokens.
+
+    Attributes:
+        machine: the parser.
+    """
+
+    def __init__(self, dialect: Dialect, reserved: frozenset[str] = frozenset()) -> None:
+        self.machine = Parser(reserved)
+        self._dialect = dialect
+        self._block: list[int] = []  # tokens of the open part of a block
+        self._decoder = TextDecoder(dialect.codec.decode)
+        self._held = False  # a character between blocks is incomplete
+
+    @property
+    def critical(self) -> bool:
+        """Whether nothing may be put in here: within a block, or within a character."""
+        return self.machine.state is not State.BETWEEN or self._held
+
+    def block_text(self) -> str:
+        """The text of the open part of a block."""
+        return self._dialect.codec.decode(self._block) if self._block else ""
+
+    def feed(self, token: int) -> list[Block]:
+        """Reads a token; the blocks, or the text, that it completes.
+
+        Raises:
+            CmlError: the token violates CML.
+        """
+        marker = self._dialect.by_token.get(token)
+        if marker is None:
+            if self.machine.state is not State.BETWEEN:
+                self._block.append(token)
+                return self.machine.text("x") if self.machine.state is State.TRAP else []
+            text = self._decoder.feed(token)
+            self._held = not text
+            return self.machine.text(text)
+        blocks = self.finish_text()
+        if self._block:
+            blocks += self.machine.text(self.block_text())
+            self._block.clear()
+        return blocks + self.machine.marker(marker)
+
+    def finish_text(self) -> list[Block]:
+        """Text that waited for the rest of a character; then decoding starts anew."""
+        rest = self._decoder.finish()
+        self._decoder = TextDecoder(self._dialect.codec.decode)
+        self._held = False
+        return self.machine.text(rest) if rest and self.machine.state is State.BETWEEN else []
+
+
+class TextParser:
+    """Feeds a parser from a model that writes CML's markers as plain text.
+
+    A marker may be spread over tokens and share its first token with what precedes it.
+
+    Attributes:
+        machine: the parser.
+    """
+
+    def __init__(self, dialect: Dialect, reserved: frozenset[str] = frozenset()) -> None:
+        self.machine = Parser(reserved)
+        self._dialect = dialect
+        self._decoder = TextDecoder(dialect.codec.decode)
+        self._tail = ""  # text that may be the beginning of a marker
+        self._open = ""  # text of the open part of a block
+        self._held = False
+
+    @property
+    def critical(self) -> bool:
+        """Whether nothing may be put in here: within a block, a marker or a character."""
+        return self.machine.state is not State.BETWEEN or bool(self._tail) or self._held
+
+    def block_text(self) -> str:
+        """The text of the open part of a block."""
+        return self._open + self._tail
+
+    def preview(self, token: int) -> tuple[Marker | None, str]:
+        """The marker that a token would complete, and the text that would follow it."""
+        text = self._tail + self._dialect.codec.decode([token])
+        places = [(text.find(marker), marker) for marker in Marker if marker in text]
+        if not places:
+            return None, text
+        place, marker = min(places)
+        return marker, text[place + len(marker) :]
+
+    def feed(self, token: int) -> list[Block]:
+        """Reads a token; the blocks, or the text, that it completes.
+
+        Raises:
+            CmlError: the token violates CML.
+        """
+        new = self._decoder.feed(token)
+        self._held = not new
+        return self._read(new)
+
+    def finish_text(self) -> list[Block]:
+        """Text that waited: at the end of a turn, or before something is put in."""
+        text = self._tail + self._decoder.finish()
+        self._tail = ""
+        self._decoder = TextDecoder(self._dialect.codec.decode)
+        self._held = False
+        return self.machine.text(text) if self.machine.state is State.BETWEEN else []
+
+    def _read(self, new: str) -> list[Block]:
+        text = self._tail + new
+        blocks: list[Block] = []
+        while True:
+            places = [(text.find(marker), marker) for marker in Marker if marker in text]
+            if not places:
+                break
+            place, marker = min(places)
+            blocks += self._pass(text[:place])
+            blocks += self.machine.marker(marker)
+            self._open = ""
+            text = text[place + len(marker) :]
+        keep = max(_overlap(text, marker) for marker in Marker)
+        self._tail = text[len(text) - keep :]
+        return blocks + self._pass(text[: len(text) - keep])
+
+    def _pass(self, text: str) -> list[Block]:
+        if self.machine.state is not State.BETWEEN:
+            self._open += text
+        return self.machine.text(text)
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Length of the longest end of the text that begins the marker."""
+    most = min(len(text), len(marker) - 1)
+    return next((n for n in range(most, 0, -1) if text.endswith(marker[:n])), 0)
+
+
+def parser_for(
+    dialect: Dialect, reserved: frozenset[str] = frozenset()
+) -> TokenParser | TextParser:
+    """The parser that reads a model's dialect."""
+    return TextParser(dialect, reserved) if dialect.is_text else TokenParser(dialect, reserved)

@@ -1,0 +1,189 @@
+"""The model's tokens one by one, each chosen among those that CML allows.
+
+Outside of blocks the server's sampler rules the few forbidden tokens out itself, which costs nothing a
+token; within a block a grammar does, whose masks the server computes beside the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from inferlet import raw
+from inferlet._loop import ready
+from inferlet.cml.dialect import Marker
+from inferlet.cml.monitor import Monitor
+from inferlet.cml.parser import State
+from inferlet.context import Context
+from inferlet.device import DeviceSampler
+from inferlet.grammar import Grammar, Matcher
+
+ALL = 0xFFFFFFFF  # a word of a mask that allows everything
+MOST_REJECTED = 64  # tokens in a row
+
+
+class TokenStream:
+    """Chooses tokens for one context.
+
+    Attributes:
+        ctx: whose tokens they are; another may take its place between two tokens.
+        steps: tokens chosen so far.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        monitor: Monitor,
+        grammar: Grammar,
+        sampler: DeviceSampler,
+        forced: Callable[[], int] | None = None,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            ctx: what to continue.
+            monitor: follows the generation; the caller feeds it.
+            grammar: of a block after `[CALL]`.
+            sampler: how to choose; its biases are replaced, and penalties are not possible.
+            forced: gives the tokens that are to be written in place of those chosen. The model runs
+                and chooses all the same, so each costs what a chosen one costs.
+
+        Raises:
+            ValueError: a sampler with penalties.
+        """
+        if sampler.counts:
+            raise ValueError("penalties would count the markup: use a sampler without them")
+        self.ctx = ctx
+        self.steps = 0
+        self._monitor = monitor
+        self._grammar = grammar
+        self._sampler = sampler
+        self._forced = forced
+        self._handles: dict[frozenset[int], int] = {}  # samplers of the context, by what they ban
+        self._owner = ctx
+        self._matcher: Matcher | None = None
+
+    async def next(self, *, trap: bool) -> list[int]:
+        """What comes next: one token, or all those that can't but follow.
+
+        They join the context, unless it is a stop token.
+
+        Args:
+            trap: whether a trap may come.
+
+        Raises:
+            PieError: `invalid-argument` if nothing is allowed.
+            ValueError: a forced token is not allowed.
+        """
+        state = self._monitor.state
+        if state is State.TRAP:
+            tokens = self._monitor.dialect.encode_block((Marker.END,))
+            if self._forced is not None:
+                tokens = [self._forced() for _ in tokens]
+        elif state is State.BETWEEN:
+            self._close_matcher()
+            tokens = [await self._outside(trap)]
+        else:
+            tokens = [await self._within()]
+        self.steps += len(tokens)
+        if tokens[0] not in self._monitor.stop_tokens:
+            self.ctx._pending += tokens
+        return tokens
+
+    def release(self) -> None:
+        """Gives back what the server holds for it; the context stays."""
+        self._close_matcher()
+        for handle in self._handles.values():
+            self._owner._close_sampler(handle)
+        self._handles.clear()
+
+    # Outside of blocks
+
+    async def _outside(self, trap: bool) -> int:
+        banned = self._monitor.banned(trap=trap)
+        embed = await self._hidden_state()
+        token = await self._chosen(raw.sample(self._queue, embed, self._handle(banned)))
+        if self._forced is not None:
+            token = self._forced()
+            if token in banned or self._monitor.rejects(token, trap=trap):
+                raise ValueError(f"token {token} is not allowed outside of a block")
+            return token
+        # Where markers are text, a token that would write a forbidden one is chosen anew.
+        rejected: set[int] = set()
+        while self._monitor.rejects(token, trap=trap):
+            rejected.add(token)
+            if len(rejected) > MOST_REJECTED:
+                raise ValueError("the model writes nothing that is allowed outside of a block")
+            mask = self._mask_without(rejected)
+            future = raw.sample_masked(self._queue, embed, self._handle(banned), mask)
+            token = await self._chosen(future)
+        return token
+
+    def _mask_without(self, tokens: set[int]) -> list[int]:
+        mask = [ALL] * -(-self.ctx.model.vocab_size // 32)
+        for token in tokens:
+            mask[token // 32] &= ~(1 << token % 32)
+        return mask
+
+    # Within blocks
+
+    async def _within(self) -> int:
+        matcher = self._matcher
+        if matcher is None:
+            matcher = self._matcher = await self._grammar.matcher(self.ctx.model)
+        embed = await self._hidden_state()
+        handle = self._handle(frozenset())
+        if self._forced is not None:
+            await self._chosen(raw.sample_masked(self._queue, embed, handle, matcher.mask()))
+            token = self._forced()
+            if self._monitor.closes_identifier(token) or not matcher.allows(token):
+                text = self._monitor.dialect.codec.decode([token])
+                raise ValueError(f"{text!r} is not allowed here in a block")
+            matcher.advance([token])
+            return token
+        future = raw.sample_constrained(self._queue, embed, handle, matcher.handle)
+        token = await self._chosen(future)
+        refused: list[int] = []
+        # An identifier that is taken may not end here: it has to become a longer one.
+        while self._monitor.closes_identifier(token):
+            matcher.rollback(1)
+            refused.append(token)
+            mask = matcher.mask()
+            for other in refused:
+                mask[other // 32] &= ~(1 << other % 32)
+            token = await self._chosen(raw.sample_masked(self._queue, embed, handle, mask))
+            matcher.advance([token])
+        return token
+
+    def _close_matcher(self) -> None:
+        if self._matcher is not None:
+            self._matcher.close()
+            self._matcher = None
+
+    # The context
+
+    @property
+    def _queue(self) -> int:
+        return self.ctx._queue
+
+    async def _hidden_state(self) -> int:
+        """Runs what is pending; the embed of the hidden state after it."""
+        ctx = self.ctx
+        return ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
+
+    async def _chosen(self, future: int) -> int:
+        await ready(future)
+        token = raw.take_sample(future)[0]
+        self.ctx._completed()
+        return token
+
+    def _handle(self, banned: frozenset[int]) -> int:
+        """The sampler that rules these tokens out."""
+        if self._owner is not self.ctx:
+            self._handles.clear()  # they ended with their context
+            self._owner = self.ctx
+        handle = self._handles.get(banned)
+        if handle is None:
+            sampler = replace(self._sampler, logit_bias=dict.fromkeys(banned))
+            handle = self._handles[banned] = self.ctx._open_sampler(sampler.to_json())
+        return handle

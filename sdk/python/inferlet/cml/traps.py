@@ -1,0 +1,172 @@
+"""The trap handler: waits for the next interrupt and decides what becomes of the KV cache meanwhile.
+
+AsyncLM, section 5.4. The decision is a policy, a function of a `Pause`; `cheapest` is the paper's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from inferlet import offload
+from inferlet.errors import PieError
+from inferlet.raw import monotonic_now
+
+if TYPE_CHECKING:
+    from inferlet.cml.interrupts import InterruptManager
+    from inferlet.context import Context
+
+RETRY_SECONDS = 0.02
+RETRIES = 50  # of bringing pages back while the pool is full; then they are computed anew
+
+
+class Action(StrEnum):
+    """What becomes of a context's pages during a pause."""
+
+    PRESERVE = "preserve"
+    SWAP = "swap"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True)
+class Pause:
+    """What a policy decides on.
+
+    Attributes:
+        tokens: of the context.
+        pages: that it holds.
+        expected_seconds: until the next interrupt; None if nobody knows.
+        costs: what moving and recomputing costs, as `offload.costs` tells; empty if unmeasured.
+    """
+
+    tokens: int
+    pages: int
+    expected_seconds: float | None
+    costs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Policy: TypeAlias = Callable[[Pause], Action]
+
+
+def preserve(pause: Pause) -> Action:
+    """Keeps the pages."""
+    return Action.PRESERVE
+
+
+def swap(pause: Pause) -> Action:
+    """Moves the pages to the server's host memory."""
+    return Action.SWAP
+
+
+def discard(pause: Pause) -> Action:
+    """Gives the pages up; they are computed anew afterwards."""
+    return Action.DISCARD
+
+
+def cheapest(pause: Pause) -> Action:
+    """Keeps the pages if moving and recomputing both take longer than the wait, else the faster one.
+
+    (AsyncLM, section 5.4.) A wait of unknown length counts as a long one.
+    """
+    swapping, recomputing = swap_seconds(pause), recompute_seconds(pause)
+    if swapping is None and recomputing is None:
+        return Action.PRESERVE
+    best = min(s for s in (swapping, recomputing) if s is not None)
+    if pause.expected_seconds is not None and best > pause.expected_seconds:
+        return Action.PRESERVE
+    return Action.DISCARD if best == recomputing else Action.SWAP
+
+
+def swap_seconds(pause: Pause) -> float | None:
+    """Seconds to move the pages out and back; None where they can't be moved."""
+    ways = [pause.costs.get(name) for name in ("swap_out", "swap_in")]
+    if not all(ways):
+        return None
+    size = pause.pages * pause.costs["page_bytes"]
+    return float(sum(way["seconds"] + size / way["bytes_per_second"] for way in ways if way))
+
+
+def recompute_seconds(pause: Pause) -> float | None:
+    """Seconds to compute the tokens anew; None where that was not measured."""
+    prefill = pause.costs.get("prefill")
+    if not prefill or not prefill.get("fit"):
+        return None
+    constant, linear, square = prefill["fit"]
+    return float(constant + linear * pause.tokens + square * pause.tokens**2)
+
+
+POLICIES: dict[str, Policy] = {
+    "preserve": preserve,
+    "swap": swap,
+    "discard": discard,
+    "cheapest": cheapest,
+}
+
+
+class TrapHandler:
+    """Waits on behalf of a context.
+
+    Attributes:
+        actions: how often each action was taken.
+        seconds: waited in all.
+    """
+
+    def __init__(self, policy: Policy, costs: Mapping[str, Any]) -> None:
+        """Takes a policy and what it is told of costs."""
+        self._policy = policy
+        self._costs = costs
+        self.actions = dict.fromkeys(Action, 0)
+        self.seconds = 0.0
+
+    async def wait(
+        self, ctx: Context, interrupts: InterruptManager, expected_seconds: float | None
+    ) -> Action:
+        """Returns when an interrupt is pending and the context's pages are where they can be used.
+
+        Returns:
+            What was done with the pages meanwhile.
+        """
+        if interrupts.pending:
+            return Action.PRESERVE
+        pages = -(-ctx.seq_len // ctx.page_size)
+        pause = Pause(ctx.seq_len, pages, expected_seconds, self._costs)
+        action = self._take(self._policy(pause), ctx)
+        self.actions[action] += 1
+        started = monotonic_now()
+        await interrupts.wait()
+        self.seconds += (monotonic_now() - started) / 1e9
+        if action is Action.SWAP:
+            await _bring_back(ctx)
+        return action
+
+    def _take(self, action: Action, ctx: Context) -> Action:
+        """Does what the policy says; keeps the pages where that can't be done."""
+        try:
+            if action is Action.SWAP:
+                offload.swap_out(ctx)
+            elif action is Action.DISCARD:
+                offload.discard(ctx)
+        except (PieError, ValueError) as error:
+            if isinstance(error, PieError) and error.code not in _HARMLESS:
+                raise
+            return Action.PRESERVE
+        return action
+
+
+_HARMLESS = ("busy", "out-of-resources", "limit-exceeded", "unsupported")
+
+
+async def _bring_back(ctx: Context) -> None:
+    for _ in range(RETRIES):
+        try:
+            offload.swap_in(ctx)
+        except PieError as error:
+            if error.code != "out-of-resources":
+                raise
+        else:
+            return
+        await asyncio.sleep(RETRY_SECONDS)
+    offload.discard(ctx)

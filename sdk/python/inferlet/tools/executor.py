@@ -1,0 +1,161 @@
+"""The executor: runs calls at once, concurrently, and hands over what comes of them as values.
+
+AsyncLM, section 5.2. A call starts the moment it is given; over the limit it waits for another's end.
+Whatever goes wrong, an unknown function, wrong arguments, a time-out or an exception, is an `Outcome`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from inferlet.cml.calls import Call, CallError, Syntax, parse_call, write_value
+from inferlet.errors import PieError
+from inferlet.raw import monotonic_now
+from inferlet.tools.tool import Cut, Tool, ToolError
+
+LONGEST_ERROR = 500  # characters of an exception's text that the model gets to see
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a call.
+
+    Attributes:
+        identifier: of the call; empty for one whose result nobody wants.
+        name: of the function, empty if the call could not be read.
+        text: the value as it stands in an interrupt: JSON, or `error: ...`.
+        failed: whether it is an error.
+        started: seconds of the monotonic clock when it began to run.
+        seconds: that it ran.
+        length: characters of the whole result if `text` is only its beginning, else 0.
+    """
+
+    identifier: str
+    name: str
+    text: str
+    failed: bool
+    started: float
+    seconds: float
+    length: int = 0
+
+
+@dataclass
+class _Running:
+    name: str
+    expected: float  # seconds
+    since: float  # of the monotonic clock
+    task: asyncio.Task[None] | None = None
+
+
+class Executor:
+    """Runs the calls of one generation.
+
+    Attributes:
+        tools: by name.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        on_done: Callable[[Outcome], None],
+        *,
+        syntax: Syntax = Syntax.PYTHON,
+        limit: int = 16,
+        timeout: float = 30.0,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            tools: those that may be called.
+            on_done: told of every outcome, once for each call, never from within `start`.
+            syntax: of calls.
+            limit: calls that run at once.
+            timeout: seconds that a call may take, unless its tool says otherwise.
+        """
+        self.tools = {tool.name: tool for tool in tools}
+        self._on_done = on_done
+        self._syntax = syntax
+        self._slots = asyncio.Semaphore(limit)
+        self._timeout = timeout
+        self._running: dict[int, _Running] = {}
+        self._count = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Calls whose outcome is not there yet."""
+        return len(self._running)
+
+    def expected_seconds(self) -> float | None:
+        """Until the next outcome, by the tools' expected times; None if nothing runs."""
+        now = monotonic_now() / 1e9
+        left = [max(0.0, one.expected - (now - one.since)) for one in self._running.values()]
+        return min(left, default=None)
+
+    def start(self, identifier: str, text: str) -> str:
+        """Starts a call; returns the function's name, empty if the text is no call."""
+        self._count += 1
+        number = self._count
+        name, problem, call = "", "", None
+        try:
+            call = parse_call(text, self._syntax)
+            name = call.name
+        except CallError as error:
+            problem = str(error)
+        tool = self.tools.get(name)
+        expected = 0.0 if tool is None else tool.seconds
+        running = _Running(name, expected, monotonic_now() / 1e9)
+        self._running[number] = running
+        work = self._work(number, identifier, call, tool, problem)
+        running.task = asyncio.get_running_loop().create_task(work)
+        return name
+
+    def cancel(self) -> None:
+        """Gives up all calls that run; their outcomes don't come."""
+        for running in list(self._running.values()):
+            if running.task is not None:
+                running.task.cancel()
+        self._running.clear()
+
+    async def _work(
+        self, number: int, identifier: str, call: Call | None, tool: Tool | None, problem: str
+    ) -> None:
+        async with self._slots:
+            started = monotonic_now() / 1e9
+            failed, length = False, 0
+            try:
+                value = await self._value(call, tool, problem)
+                text = write_value(value.text if isinstance(value, Cut) else value)
+                length = value.length if isinstance(value, Cut) else 0
+            except Exception as error:
+                failed, text = True, f"error: {_message(error)}"
+            seconds = monotonic_now() / 1e9 - started
+        if self._running.pop(number, None) is not None:
+            name = "" if call is None else call.name
+            self._on_done(Outcome(identifier, name, text, failed, started, seconds, length))
+
+    async def _value(self, call: Call | None, tool: Tool | None, problem: str) -> Any:
+        if call is None:
+            raise ToolError(problem)
+        if tool is None:
+            raise ToolError(f"there is no function {call.name}")
+        arguments = tool.arguments(call)
+        timeout = self._timeout if tool.timeout is None else tool.timeout
+        clock = asyncio.timeout(timeout)
+        try:
+            async with clock:
+                return await tool.run(arguments)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise ToolError(f"timeout after {timeout:g} s") from None
+
+
+def _message(error: Exception) -> str:
+    text = str(error)
+    if not isinstance(error, ToolError | CallError | PieError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}..."

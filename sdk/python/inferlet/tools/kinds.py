@@ -1,0 +1,269 @@
+"""Where tools run: an HTTP service, an MCP server, a child inferlet, the client, a sandbox.
+
+A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where; without one
+the client that launched the inferlet runs it. `docs/async-function-calling.md` shows all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from inferlet import http, mcp, runtime
+from inferlet.tools.client import ClientLink
+from inferlet.tools.evaluator import evaluate
+from inferlet.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
+
+MOST_BYTES = 1 << 18  # of an answer that are looked at
+_BODIES = ("POST", "PUT", "PATCH")
+
+
+class BadTools(ValueError):
+    """A tools file that can't be used; the message says which part and why."""
+
+
+async def load_tools(text: str, client: ClientLink) -> list[Tool]:
+    """The tools of a tools file.
+
+    Args:
+        text: its JSON.
+        client: runs those that are the client's.
+
+    Raises:
+        BadTools: it is wrong.
+        PieError: an MCP server that it names can't be asked for its tools.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadTools(f"the tools are not JSON: {error}") from None
+    if isinstance(found, dict) and "tools" in found:
+        found = found["tools"]
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise BadTools("the tools are not a JSON list of objects")
+    tools: list[Tool] = []
+    for number, entry in enumerate(found):
+        try:
+            if entry.get("type") == "mcp":
+                tools += await _of_server(entry)
+            else:
+                tools.append(tool_from_json(entry, client))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise BadTools(f"tool number {number}: {reason}") from None
+    names = [tool.name for tool in tools]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadTools(f"two tools are called {twice}")
+    return tools
+
+
+def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
+    """One tool from its specification: OpenAI's object, or its `function` part alone.
+
+    Besides `name`, `description` and `parameters` it may have `seconds`, `timeout` and `run`.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is wrong.
+    """
+    function = entry.get("function", entry)
+    name = function["name"]
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"{name!r} is not a function's name")
+    schema = function.get("parameters") or {}
+    run = entry.get("run", function.get("run"))
+    timeout = entry.get("timeout", function.get("timeout"))
+    properties = schema.get("properties") or {}
+    return Tool(
+        name,
+        client.runner(name) if run is None else runner(run, client, name),
+        str(function.get("description") or ""),
+        {str(key): value if isinstance(value, dict) else {} for key, value in properties.items()},
+        tuple(schema.get("required") or ()),
+        float(entry.get("seconds", function.get("seconds", DEFAULT_SECONDS))),
+        None if timeout is None else float(timeout),
+    )
+
+
+def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
+    """What runs a tool.
+
+    Args:
+        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`, `python`
+            or `simulated`.
+        client: for the first of them.
+        name: of the tool.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is wrong.
+    """
+    match where["kind"]:
+        case "client":
+            return client.runner(where.get("name", name))
+        case "http":
+            return http_tool(
+                where["url"], where.get("method", "GET"), where.get("headers"), where.get("body")
+            )
+        case "mcp":
+            return mcp_tool(where["server"], where.get("tool", name))
+        case "inferlet":
+            return inferlet_tool(where["program"], where.get("args"))
+        case "python":
+            return python_tool(where["code"])
+        case "simulated":
+            return simulated_tool(float(where["seconds"]), where.get("result"), where.get("error"))
+        case other:
+            raise ValueError(f"no kind of tool is called {other!r}")
+
+
+def http_tool(
+    url: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: str | None = None,
+) -> Run:
+    """A request to a service. `{name}` in the URL stands for an argument.
+
+    The other arguments are the query of a GET, and the JSON body of a POST, PUT or PATCH. An answer of
+    JSON is its value, any other a text.
+
+    Args:
+        url: with places for arguments.
+        method: of the request.
+        headers: of the request.
+        body: `query` or `json` puts the arguments there whatever the method.
+    """
+    method = method.upper()
+    if body not in (None, "query", "json"):
+        raise ValueError(f"body {body!r} is neither 'query' nor 'json'")
+    in_body = body == "json" or (body is None and method in _BODIES)
+
+    async def run(arguments: dict[str, Any]) -> Any:
+        rest = dict(arguments)
+        filled = url
+        for name, value in arguments.items():
+            place = f"{{{name}}}"
+            if place in filled:
+                filled = filled.replace(place, quote(str(value), safe=""))
+                del rest[name]
+        options: dict[str, Any] = {"headers": headers}
+        if in_body:
+            options["json"] = rest
+        elif rest:
+            options["params"] = {
+                key: value if isinstance(value, str | list) else json.dumps(value)
+                for key, value in rest.items()
+            }
+        async with await http.request(method, filled, **options) as response:
+            data = b""
+            async for chunk in response.stream():
+                data += chunk
+                if len(data) > MOST_BYTES:
+                    break
+            length = int(response.headers.get("content-length", "0") or 0)
+        text = data[:MOST_BYTES].decode(errors="replace")
+        if not response.ok:
+            raise ToolError(f"status {response.status}: {text[:200]}")
+        if len(data) > MOST_BYTES:
+            return Cut(text, max(length, len(data)))
+        return _value_of(text)
+
+    return run
+
+
+def mcp_tool(server: str, tool: str) -> Run:
+    """A tool of a registered MCP server."""
+
+    async def run(arguments: dict[str, Any]) -> Any:
+        result = await mcp.call_tool(server, tool, arguments)
+        if result.is_error:
+            raise ToolError(result.text or "the tool failed")
+        return result.text if result.structured is None else result.structured
+
+    return run
+
+
+def inferlet_tool(program: str, args: Sequence[str] | None = None) -> Run:
+    """A child inferlet, whose result is the value.
+
+    Args:
+        program: name or content hash.
+        args: its arguments; `{name}` in them stands for an argument of the call. Without them the
+            child gets `--input` and all arguments as JSON.
+    """
+
+    async def run(arguments: dict[str, Any]) -> Any:
+        if args is None:
+            given = ["--input", json.dumps(arguments)]
+        else:
+            given = [_filled(str(arg), arguments) for arg in args]
+        return _value_of(await runtime.launch(program, *given))
+
+    return run
+
+
+def python_tool(code: str) -> Run:
+    """A Python expression or short program, run by `evaluate`. `{name}` is an argument that holds code.
+
+    Args:
+        code: the program, in which the call's arguments are variables; or the name of an argument in
+            braces, such as `{code}`, for programs that the model writes.
+    """
+
+    async def run(arguments: dict[str, Any]) -> Any:
+        source = code
+        if code.startswith("{") and code.endswith("}") and code[1:-1] in arguments:
+            source = str(arguments[code[1:-1]])
+        return evaluate(source, arguments)
+
+    return run
+
+
+def simulated_tool(seconds: float, result: Any = None, error: str | None = None) -> Run:
+    """Takes its time and then returns the same every time, for demonstrations and benchmarks.
+
+    `{name}` in a text result stands for an argument.
+    """
+
+    async def run(arguments: dict[str, Any]) -> Any:
+        await asyncio.sleep(seconds)
+        if error is not None:
+            raise ToolError(error)
+        return _filled(result, arguments) if isinstance(result, str) else result
+
+    return run
+
+
+async def _of_server(entry: Mapping[str, Any]) -> list[Tool]:
+    """All tools of an MCP server, or those that the entry's `allow` names."""
+    server, allowed = entry["server"], entry.get("allow")
+    seconds = float(entry.get("seconds", DEFAULT_SECONDS))
+    return [
+        Tool(
+            found.name,
+            mcp_tool(server, found.name),
+            found.description or "",
+            found.input_schema.get("properties") or {},
+            tuple(found.input_schema.get("required") or ()),
+            seconds,
+        )
+        for found in await mcp.list_tools(server)
+        if allowed is None or found.name in allowed
+    ]
+
+
+def _filled(text: str, arguments: Mapping[str, Any]) -> str:
+    for name, value in arguments.items():
+        text = text.replace(f"{{{name}}}", value if isinstance(value, str) else json.dumps(value))
+    return text
+
+
+def _value_of(text: str) -> Any:
+    """JSON as its value, anything else as text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

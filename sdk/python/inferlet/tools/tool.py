@@ -1,0 +1,94 @@
+"""A tool: what the model is told of a function, and what runs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from inferlet.cml.calls import Call, CallError
+from inferlet.cml.grammars import Signature
+
+Run: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
+DEFAULT_SECONDS = 0.1  # of a call of which nothing is known
+
+
+class ToolError(Exception):
+    """A call failed; the message is for the model."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The beginning of a result that is too large, and how large it is in all."""
+
+    text: str
+    length: int
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call.
+
+    Attributes:
+        name: as the model writes it.
+        run: gets the arguments by name and returns a value that JSON can express, text cut short as
+            `Cut`, or raises; whatever it raises becomes an error value.
+        description: for the prompt.
+        parameters: JSON schemas by name, in the order of positional arguments.
+        required: names of the parameters that have to be there.
+        seconds: how long a call is expected to take.
+        timeout: seconds after which a call is given up; the executor's unless told.
+    """
+
+    name: str
+    run: Run
+    description: str = ""
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    required: Sequence[str] = ()
+    seconds: float = DEFAULT_SECONDS
+    timeout: float | None = None
+
+    @property
+    def signature(self) -> Signature:
+        """What the grammar of calls needs."""
+        return Signature(self.name, self.parameters, tuple(self.required))
+
+    def taking(self, seconds: float) -> Tool:
+        """The same tool with another expected time."""
+        return replace(self, seconds=seconds)
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        """The arguments of a call by name.
+
+        Raises:
+            CallError: unknown or missing ones, or too many.
+        """
+        names = list(self.parameters)
+        if len(call.positional) > len(names):
+            raise CallError(f"{self.name} takes {len(names)} arguments at most")
+        given = dict(zip(names, call.positional, strict=False))
+        for name, value in call.arguments.items():
+            if name in given:
+                raise CallError(f"the argument {name} is given twice")
+            if name not in self.parameters:
+                raise CallError(f"{self.name} has no argument {name}")
+            given[name] = value
+        if missing := [name for name in self.required if name not in given]:
+            raise CallError(f"{self.name} lacks the argument {missing[0]}")
+        return given
+
+    def to_json(self) -> dict[str, Any]:
+        """The specification as OpenAI's API has it, with `seconds`."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": {
+                    "type": "object",
+                    "properties": dict(self.parameters),
+                    "required": list(self.required),
+                },
+            },
+            "seconds": round(self.seconds, 2),
+        }
