@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from pie_py.cli.arguments import with_files
 from pie_py.cli.connect import errors_shown, server_options
 
 
@@ -19,17 +20,19 @@ def command(
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
-    Options that are not listed here go to the inferlet; so does everything after `--`. Ctrl-C cancels
-    it.
+    Options that are not listed here go to the inferlet; so does everything after `--`. Of ARGS, @FILE
+    stands for the text of that file. Ctrl-C cancels the instance.
     """
     import anyio
 
     from pie_py.cli.stream import cancel, show
     from pie_py.client import Client
 
+    given = with_files(args)
+
     async def main() -> int:
         async with Client(endpoint, key) as client:
-            instance = await client.launch(program, list(args), detached=detach)
+            instance = await client.launch(program, given, detached=detach)
             if detach:
                 click.echo(instance.id)
                 return 0

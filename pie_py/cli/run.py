@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pie_py.cli.arguments import with_files
 from pie_py.cli.connect import (
     EXIT_FAILED,
     EXIT_TERMINATED,
@@ -44,7 +45,8 @@ def command(
 
     TARGET is a Python source, a WebAssembly component, a Rust crate's folder, a folder with
     inferlet.toml, the name of a library inferlet, or the name of an uploaded program. ARGS and options
-    that are not listed here go to the inferlet; so does everything after `--`.
+    that are not listed here go to the inferlet; so does everything after `--`. Of ARGS, @FILE stands for
+    the text of that file.
 
     A running server is used, unless a model or other server option is given; if none runs, one is
     started for this run alone. Ctrl-C cancels the inferlet.
@@ -59,7 +61,7 @@ def command(
             config = server_config(endpoint=None, **options)
             endpoint, key = stack.enter_context(_temporary_server(config, found, verbose)), None
         with errors_shown():
-            status = _run(endpoint, key, target, program, list(args))
+            status = _run(endpoint, key, target, program, with_files(args))
     sys.exit(status)
 
 

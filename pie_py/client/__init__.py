@@ -9,6 +9,7 @@ from pie_py.client.errors import (
     ServerUnreachable,
     UsageError,
 )
+from pie_py.client.functions import Function
 from pie_py.client.instance import Instance
 from pie_py.keys import ClientKey
 
@@ -17,6 +18,7 @@ __all__ = [
     "ClientError",
     "ClientKey",
     "ConnectionLost",
+    "Function",
     "InferletFailed",
     "Instance",
     "RpcError",

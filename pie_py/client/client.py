@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
+from pie_py.client.functions import Function, answer
 from pie_py.client.instance import WINDOW, Instance
 from pie_py.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.keys import ClientKey, KeyProblem
@@ -271,6 +272,15 @@ class Client:
         if ended["state"] != "finished":
             raise instance_error(ended["state"], ended["text"])
         return ended["text"]
+
+    async def answer(
+        self,
+        request: str,
+        functions: Sequence[Function | Callable[..., Any]] = (),
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Has a model answer a request with functions that run here; see `pie_py.client.functions`."""
+        return await answer(self, request, functions, **options)
 
     @property
     def user(self) -> str:

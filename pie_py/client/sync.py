@@ -15,6 +15,7 @@ from pie_py.client import client as asynchronous
 from pie_py.client import instance as async_instance
 from pie_py.client.client import PATIENCE_SECONDS
 from pie_py.client.errors import ClientError
+from pie_py.client.functions import Function
 from pie_py.keys import ClientKey
 
 Value = TypeVar("Value")
@@ -159,6 +160,12 @@ class Client:
     def result(self, instance_id: str) -> str:
         """See `Client.result`."""
         return self._call(lambda client: client.result(instance_id))
+
+    def answer(
+        self, request: str, functions: Sequence[Function | Callable[..., Any]] = (), **options: Any
+    ) -> dict[str, Any]:
+        """See `Client.answer`."""
+        return self._call(lambda client: client.answer(request, functions, **options))
 
     @property
     def user(self) -> str:

@@ -1,0 +1,217 @@
+"""Functions of the client that a model calls: the inferlet asks for them, and they run here.
+
+::
+
+    async def weather(city: str) -> str: ...
+
+    async with Client() as client:
+        answer = await client.answer("What is the weather in Paris?", [weather])
+        print(answer["text"])
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from pie_py.client.errors import ClientError
+from pie_py.resources import shared_folder
+
+if TYPE_CHECKING:
+    from pie_py.client.client import Client
+    from pie_py.client.instance import Instance
+
+MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
+DEFAULT_SECONDS = 0.1
+
+Mode = Literal["async", "async_naive", "sync", "sync_parallel"]
+PROGRAMS: dict[Mode, str] = {
+    "async": "asynchronous",
+    "async_naive": "async_naive",
+    "sync": "sync",
+    "sync_parallel": "sync_parallel",
+}
+"""The entry of `async_function_calling` for each mode."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that a model may call.
+
+    Attributes:
+        run: asynchronous, or a plain one, which runs in a thread. Its parameters' types and its
+            docstring are what the model is told.
+        seconds: how long a call is expected to take, until calls have been measured.
+        timeout: seconds after which a call is given up.
+        name: the function's own unless told.
+    """
+
+    run: Callable[..., Any]
+    seconds: float = DEFAULT_SECONDS
+    timeout: float | None = None
+    name: str | None = None
+
+    @property
+    def called(self) -> str:
+        """What the model calls it."""
+        return self.name or self.run.__name__
+
+    def specification(self) -> dict[str, Any]:
+        """What the inferlet has to know: OpenAI's form, with times."""
+        from pydantic import TypeAdapter  # takes long to import, and few need it
+
+        hints = get_type_hints(self.run)
+        properties: dict[str, Any] = {}
+        required = []
+        for name, parameter in inspect.signature(self.run).parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(f"{self.called} takes *{name}: a model can't know what that is")
+            properties[name] = TypeAdapter(hints[name]).json_schema() if name in hints else {}
+            if parameter.default is parameter.empty:
+                required.append(name)
+        found: dict[str, Any] = {
+            "type": "function",
+            "function": {
+                "name": self.called,
+                "description": inspect.getdoc(self.run) or "",
+                "parameters": {
+                    "type": "object",
+                    "properties": properties,
+                    "required": required,
+                },
+            },
+            "seconds": self.seconds,
+        }
+        return found if self.timeout is None else {**found, "timeout": self.timeout}
+
+
+@dataclass
+class FunctionHost:
+    """Runs functions for one instance, at once and concurrently, and tells it what comes of them."""
+
+    instance: Instance
+    functions: Mapping[str, Callable[..., Any]]
+    _scopes: dict[int, anyio.CancelScope] = field(default_factory=dict)
+
+    def take(self, message: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> bool:
+        """Starts or cancels a call if the message asks for it; whether it does."""
+        if message.get("type") == "execute":
+            tasks.start_soon(self._run, message)
+        elif message.get("type") == "cancel":
+            scope = self._scopes.get(message["number"])
+            if scope is not None:
+                scope.cancel()
+        else:
+            return False
+        return True
+
+    async def _run(self, message: Mapping[str, Any]) -> None:
+        number = message["number"]
+        with anyio.CancelScope() as scope:
+            self._scopes[number] = scope
+            try:
+                answer = await self._call(message)
+            finally:
+                del self._scopes[number]
+            text = json.dumps({"type": "result", "number": number, **answer}, default=str)
+            with suppress(ClientError):  # it has ended, and needs no result any more
+                await self.instance.send(text)
+
+    async def _call(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        function = self.functions.get(message["name"])
+        if function is None:
+            return {"error": f"the client has no function {message['name']}"}
+        call = partial(function, **message["arguments"])
+        try:
+            if inspect.iscoroutinefunction(function):
+                value = await call()
+            else:
+                value = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        if len(text) > MOST_CHARACTERS:
+            return {"text": text[:MOST_CHARACTERS], "length": len(text)}
+        return {"value": value}
+
+
+async def answer(
+    client: Client,
+    request: str,
+    functions: Sequence[Function | Callable[..., Any]] = (),
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+    mode: Mode = "async",
+    options: Sequence[str] = (),
+    tasks: AsyncIterable[str] | None = None,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """Has a model answer a request, with functions of this program and other tools.
+
+    Args:
+        client: connected.
+        request: what is to be done.
+        functions: that run here.
+        tools: that run elsewhere, as in a tools file.
+        mode: asynchronous calls, or one of the ways to compare them with.
+        options: further ones of the inferlet `async_function_calling`.
+        tasks: what the user says meanwhile; each becomes an interrupt as it comes.
+        on_event: told of what happens.
+
+    Returns:
+        `text`, the model's last words, and the record of calls, times and tokens.
+
+    Raises:
+        UsageError, InferletFailed: the inferlet did not understand, or failed.
+        ClientError: no server.
+    """
+    hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
+    told = [*(one.specification() for one in hosted), *map(dict, tools)]
+    source = shared_folder("inferlets") / "async_function_calling" / f"{PROGRAMS[mode]}.py"
+    program = await client.upload(source.read_bytes(), name=f"async_function_calling-{mode}")
+    given = ["--events", "--request", request, *options]
+    if told:
+        given += ["--tools", json.dumps(told)]
+    if tasks is not None:
+        given.append("--interactive")
+    instance = await client.launch(program, given)
+    host = FunctionHost(instance, {one.called: one.run for one in hosted})
+    problem: BaseException | None = None
+    found: dict[str, Any] = {}
+    async with anyio.create_task_group() as group:
+        if tasks is not None:
+            group.start_soon(_tell, instance, tasks)
+        try:
+            async for message in instance:
+                event = json.loads(message)
+                if not host.take(event, group) and on_event is not None:
+                    on_event(event)
+            found = json.loads(await instance.result())
+        except Exception as error:  # raised outside of the group, which would wrap it
+            problem = error
+        finally:
+            group.cancel_scope.cancel()
+            if not instance.ended:
+                with anyio.move_on_after(5, shield=True):
+                    await instance.cancel()
+    if problem is not None:
+        raise problem
+    return found
+
+
+async def _tell(instance: Instance, tasks: AsyncIterable[str]) -> None:
+    with suppress(ClientError):  # it has ended; what it says, or why, tells its result
+        async for text in tasks:
+            await instance.send(json.dumps({"type": "user", "text": text}))
+        await instance.send(json.dumps({"type": "close"}))
