@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from inferlet.cml.interrupts import InterruptManager
     from inferlet.context import Context
 
+AHEAD = 1.5  # times of what it costs that pages are brought back before an interrupt is expected
 RETRY_SECONDS = 0.02
 RETRIES = 50  # of bringing pages back while the pool is full; then they are computed anew
 
@@ -136,11 +138,27 @@ class TrapHandler:
         action = self._take(self._policy(pause), ctx)
         self.actions[action] += 1
         started = monotonic_now()
+        if action is not Action.PRESERVE:
+            await self._wait_without_pages(ctx, interrupts, pause, action)
         await interrupts.wait()
         self.seconds += (monotonic_now() - started) / 1e9
+        return action
+
+    async def _wait_without_pages(
+        self, ctx: Context, interrupts: InterruptManager, pause: Pause, action: Action
+    ) -> None:
+        """Waits until an interrupt is pending, or until it is time to have the pages ready for it."""
+        cost = (swap_seconds if action is Action.SWAP else recompute_seconds)(pause)
+        delay = None  # until the interrupt, whenever it comes
+        if pause.expected_seconds is not None and cost is not None:
+            delay = max(0.0, pause.expected_seconds - AHEAD * cost)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await interrupts.wait()
         if action is Action.SWAP:
             await _bring_back(ctx)
-        return action
+        elif not interrupts.pending:
+            await ctx.flush()  # else it is computed anew together with the interrupt
 
     def _take(self, action: Action, ctx: Context) -> Action:
         """Does what the policy says; keeps the pages where that can't be done."""

@@ -39,6 +39,8 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
     try:
         found = json.loads(text)
     except ValueError as error:
+        if text.startswith("@"):
+            raise BadTools(f"there is no file {text[1:]}") from None
         raise BadTools(f"the tools are not JSON: {error}") from None
     if isinstance(found, dict) and "tools" in found:
         found = found["tools"]
