@@ -13,6 +13,7 @@ from pie_inference import handlers
 from pie_inference.assembly import load_models
 from pie_inference.costs import measure
 from pie_inference.errors import BadBatch, LoadError
+from pie_inference.later import Later, now
 from pie_inference.served_model import ServedModel
 from pie_inference.trial import run_trial
 from pie_py.config import ModelConfig
@@ -143,7 +144,7 @@ def _has_values(result: BatchResult) -> bool:
 def _run(model: ServedModel, batch: Batch) -> BatchResult:
     start = time.perf_counter_ns()
     try:
-        result = _handle(model, batch)
+        result = _handle(model, batch).get()
     except BadBatch as error:
         result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
@@ -163,38 +164,42 @@ def _clear_after(model: ServedModel, batch: Batch) -> None:
         log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
 
 
-def _handle(model: ServedModel, batch: Batch) -> BatchResult:
+def _handle(model: ServedModel, batch: Batch) -> Later[BatchResult]:
     match batch:
         case EmbedText():
             handlers.embed_text(model, batch)
         case EmbedImage():
-            return BatchResult(refused=handlers.embed_image(model, batch))
+            return now(BatchResult(refused=handlers.embed_image(model, batch)))
         case CopyEmbed():
             handlers.copy_embed(model, batch)
         case Forward():
-            return BatchResult(attention=handlers.forward(model, batch))
+            attention = handlers.forward(model, batch)
+            if attention is not None:
+                return attention.then(lambda found: BatchResult(attention=found))
         case CopyKv():
             handlers.copy_kv(model, batch)
         case MaskKv():
             handlers.mask_kv(model, batch)
         case NextDist():
-            return BatchResult(distributions=handlers.next_dist(model, batch))
+            distributions = handlers.next_dist(model, batch)
+            return distributions.then(lambda found: BatchResult(distributions=found))
         case SetSampler():
             handlers.set_sampler(model, batch)
         case FeedSampler():
             handlers.feed_sampler(model, batch)
         case Sample():
-            samples, refused = handlers.sample(model, batch)
-            return BatchResult(samples=samples, refused=refused)
+            chosen = handlers.sample(model, batch)
+            return chosen.then(lambda pair: BatchResult(samples=pair[0], refused=pair[1]))
         case EmbedSampled():
-            return BatchResult(refused=handlers.embed_sampled(model, batch))
+            refused = handlers.embed_sampled(model, batch)
+            return refused.then(lambda rows: BatchResult(refused=rows))
         case Clear():
             handlers.clear(model, batch)
         case SwapOut():
             handlers.swap_out(model, batch)
         case SwapIn():
             handlers.swap_in(model, batch)
-    return BatchResult()
+    return now(BatchResult())
 
 
 def _warm_up(model: ServedModel) -> None:

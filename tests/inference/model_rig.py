@@ -150,7 +150,7 @@ class Rig:
                 ints(inputs),
             ),
         )
-        self.attention = handlers.forward(
+        attention = handlers.forward(
             self.model,
             Forward(
                 input_starts=offsets([len(s.tokens) for s in steps]),
@@ -169,6 +169,7 @@ class Rig:
                 detail=ints([s.detail for s in steps]),
             ),
         )
+        self.attention = None if attention is None else attention.get()
         for s in steps:
             if s.keep:
                 s.sequence.used += len(s.tokens)
@@ -190,7 +191,7 @@ class Rig:
 
     @torch.inference_mode()
     def next_dist(self, embeds: Sequence[int], k: Sequence[int]) -> Distributions:
-        return handlers.next_dist(self.model, NextDist(ints(embeds), ints(k)))
+        return handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get()
 
 
 @functools.lru_cache(maxsize=32)

@@ -114,7 +114,7 @@ def draw(
             masked=ints(masked),
             masks=np.array(rows, np.uint32).reshape(len(rows), -(-vocabulary // 32)),
         ),
-    )
+    ).get()
 
 
 def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) -> None:
@@ -238,7 +238,7 @@ def test_nothing_left_to_choose_is_told_of_that_row_alone(rig: Rig) -> None:
         missing = handlers.embed_sampled(
             rig.model, EmbedSampled(ints([0, 1]), ints([0, 0]), ints([20, 21]))
         )
-    assert list(missing) == [1]
+    assert list(missing.get()) == [1]
 
 
 def test_the_same_seed_gives_the_same_tokens_in_any_slot_batch_and_order(rig: Rig) -> None:
@@ -289,7 +289,7 @@ def test_a_forgotten_token_is_not_embedded(rig: Rig) -> None:
     with torch.inference_mode():
         handlers.clear(rig.model, Clear(none, none, none, ints([1])))
         sampled = EmbedSampled(ints([0, 1]), ints([0, 0]), ints([9, 10]))
-        assert list(handlers.embed_sampled(rig.model, sampled)) == [1]
+        assert list(handlers.embed_sampled(rig.model, sampled).get()) == [1]
     assert not rig.model.embeds.hidden[10].any()
 
 

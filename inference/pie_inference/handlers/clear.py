@@ -30,7 +30,7 @@ def clear(model: ServedModel, batch: Clear) -> None:
     model.cache.clear(batch.slots)
     model.embeds.clear(batch.embeds)
     model.host.clear(batch.hosts)
-    model.samplers.known[batch.samplers] = False
+    model.samplers.forget(batch.samplers)
 
 
 def written_by(model: ServedModel, batch: Batch) -> Clear:

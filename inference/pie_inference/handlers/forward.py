@@ -10,11 +10,12 @@ from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.sequences import Sequences, describe
 from pie_inference.checks import require_below, require_lengths, require_offsets
 from pie_inference.errors import BadBatch
+from pie_inference.later import Later
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import DETAILS, Attention, Forward
 
 
-def forward(model: ServedModel, batch: Forward) -> Attention | None:
+def forward(model: ServedModel, batch: Forward) -> Later[Attention] | None:
     """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
 
     An output embed gets the position of its input.

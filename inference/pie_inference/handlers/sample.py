@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pie_inference.checks import require_below, require_lengths
 from pie_inference.errors import BadBatch
+from pie_inference.later import Later
 from pie_inference.sampling.choose import choose
 from pie_inference.sampling.order import top_tokens
 from pie_inference.served_model import ServedModel
 from pie_inference.upload import upload
-from pie_py.wire.plan import Float32, Int32, Sample, Samples
+from pie_py.wire.plan import Int32, Sample, Samples
 
 MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
 RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity, or by both"
 
 
-def sample(model: ServedModel, batch: Sample) -> tuple[Samples, dict[int, str]]:
+def sample(model: ServedModel, batch: Sample) -> Later[tuple[Samples, dict[int, str]]]:
     """Samples a token from each embed, and tells the rows in which none was left to choose.
 
     Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
@@ -26,25 +29,47 @@ def sample(model: ServedModel, batch: Sample) -> tuple[Samples, dict[int, str]]:
     """
     _check(model, batch)
     pool = model.samplers
-    pool.known[batch.samplers] = False  # until the new ones are there, whatever happens
     count = batch.embeds.size
+    rows_at_once = max(1, MAX_CELLS // model.network.shape.vocab_size)
+    parts = [slice(i, min(i + rows_at_once, count)) for i in range(0, count, rows_at_once)]
+    try:
+        found = [_sample_rows(model, batch, rows) for rows in parts]
+    except BaseException:
+        pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
+        raise
+    tensors = [tensor for part in found for tensor in part]
+    return Later(tensors, lambda arrays: _answer(batch, parts, arrays))
+
+
+def _answer(
+    batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]
+) -> tuple[Samples, dict[int, str]]:
+    """Puts the parts of a batch together: each has its tokens and log-probabilities, and perhaps the top."""
+    count, width = batch.embeds.size, int(batch.top.max(initial=0))
     answer = Samples(
         tokens=np.full(count, -1, np.int32),
         logprobs=np.zeros(count, np.float32),
-        top_tokens=np.zeros((count, int(batch.top.max(initial=0))), np.int32),
-        top_logprobs=np.zeros((count, int(batch.top.max(initial=0))), np.float32),
+        top_tokens=np.zeros((count, width), np.int32),
+        top_logprobs=np.zeros((count, width), np.float32),
     )
-    rows_at_once = max(1, MAX_CELLS // model.network.shape.vocab_size)
-    for start in range(0, count, rows_at_once):
-        _sample_rows(model, batch, slice(start, min(start + rows_at_once, count)), answer)
+    each = iter(arrays)
+    for rows in parts:
+        answer.tokens[rows], answer.logprobs[rows] = next(each), next(each)
+        asking = np.flatnonzero(batch.top[rows])
+        if asking.size:
+            some, at = slice(int(batch.top[rows].max())), asking + rows.start
+            answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
     return answer, dict.fromkeys(np.flatnonzero(answer.tokens < 0).tolist(), RULED_OUT)
 
 
-def _sample_rows(model: ServedModel, batch: Sample, rows: slice, answer: Samples) -> None:
+def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
+    """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
     pool, samplers = model.samplers, batch.samplers[rows]
     logits = model.network.logits(model.embeds.read(batch.embeds[rows])).float()
+    if logits.device.type == "cuda":  # asking whether it is needed would take longer
+        logits.nan_to_num_(nan=-torch.inf, posinf=torch.finfo(torch.float32).max, neginf=-torch.inf)
     whole = logits.logsumexp(1)
-    if not bool(whole.isfinite().all()):
+    if logits.device.type == "cpu" and not bool(whole.isfinite().all()):
         logits = logits.nan_to_num(nan=-torch.inf, posinf=torch.finfo(torch.float32).max)
         whole = logits.logsumexp(1)
     wanted = logits
@@ -58,28 +83,18 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice, answer: Samples
             wanted[index] = wanted[index].masked_fill_(~allowed, -torch.inf)
     tokens = choose(wanted, pool.parameters(samplers, batch.steps[rows]))
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1) - whole
-    chosen: NDArray[np.int64] = tokens.cpu().numpy()
-    pool.note(samplers, tokens, chosen)
-    answer.tokens[rows] = chosen
-    answer.logprobs[rows] = logprobs.cpu().numpy()
-    if answer.top_tokens.shape[1]:
-        _add_top(answer, rows, batch.top[rows], logits, whole)
+    pool.note(samplers, tokens)
+    return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
 
 
-def _add_top(
-    answer: Samples, rows: slice, wanted: Int32, logits: torch.Tensor, whole: torch.Tensor
-) -> None:
-    """The most likely tokens of those rows that want them, padded to the widest."""
+def _top(wanted: Int32, logits: torch.Tensor, whole: torch.Tensor) -> list[torch.Tensor]:
+    """The most likely tokens of those rows that want them, and log-probabilities, all as many."""
     asking = np.flatnonzero(wanted)
     if not asking.size:
-        return
+        return []
     some = upload(asking, logits.device)
-    width = int(wanted.max())
-    tokens = top_tokens(logits[some], width)
-    logprobs: Float32 = (logits[some].gather(1, tokens) - whole[some, None]).cpu().numpy()
-    at = asking + rows.start
-    answer.top_tokens[at, :width] = tokens.cpu().numpy()
-    answer.top_logprobs[at, :width] = logprobs
+    tokens = top_tokens(logits[some], int(wanted.max()))
+    return [tokens, logits[some].gather(1, tokens) - whole[some, None]]
 
 
 def _allowed(words: NDArray[np.uint32], model: ServedModel) -> torch.Tensor:

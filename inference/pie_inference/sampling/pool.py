@@ -21,15 +21,14 @@ class SamplerPool:
     """Slots of samplers. What a command asks for lies on the host, what the model computes on the device.
 
     `tokens` is the pool of tokens of which the host need not know yet: a sampler's slot holds the one
-    that it chose last, for `embed_sampled` to read. `known` tells which slots hold one.
+    that it chose last, for `embed_sampled` to read, or -1.
     """
 
     def __init__(self, vocabulary: int, device: torch.device, size: int = SAMPLERS) -> None:
         """Makes room for `size` samplers; memory for counts is taken when the first one needs it."""
         self.size = size
         self.count_rows = min(size, max(1, COUNT_MEMORY // (4 * vocabulary)))
-        self.tokens = torch.zeros(size, dtype=torch.int64, device=device)
-        self.known: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.tokens = torch.full((size,), -1, dtype=torch.int64, device=device)
         self._vocabulary = vocabulary
         self._device = device
         self._numbers: Float32 = np.zeros((size, 6), np.float32)
@@ -52,7 +51,7 @@ class SamplerPool:
         self._top_k[samplers] = top_k
         self._seeds[samplers] = seeds[:, 0] | seeds[:, 1].astype(np.uint64) << np.uint64(32)
         self._rows[samplers] = rows
-        self.known[samplers] = False
+        self.forget(samplers)
         for sampler in samplers.tolist():
             self._biases[sampler] = None
         used = rows[rows >= 0]
@@ -119,15 +118,20 @@ class SamplerPool:
             values = upload(np.concatenate([values for _, values in pairs]), self._device)
             logits[rows, tokens] += values
 
-    def note(self, samplers: Int32, tokens: torch.Tensor, chosen: NDArray[np.int64]) -> None:
-        """Keeps what samplers have chosen, on the device and (`chosen`, -1 for nothing) on the host."""
-        found = chosen >= 0
-        self.tokens[self._index(samplers)] = tokens.clamp(min=0)
-        self.known[samplers] = found
-        counted = found & (self._rows[samplers] >= 0)
-        if counted.any():
-            new = chosen[counted].astype(np.int32)
-            self.feed(samplers[counted], new, np.ones(len(new), np.bool_))
+    def note(self, samplers: Int32, tokens: torch.Tensor) -> None:
+        """Keeps, and counts, what samplers have chosen: `[n]`, -1 for nothing."""
+        self.tokens[self._index(samplers)] = tokens
+        counted = np.flatnonzero(self._rows[samplers] >= 0)
+        if counted.size:
+            new = tokens[self._index(counted)]
+            rows = self._index(self._rows[samplers[counted]])
+            cells = rows * self._vocabulary + new.clamp(min=0)
+            self._count_table().view(-1).index_add_(0, cells, (new >= 0).to(torch.int32))
+
+    def forget(self, samplers: Int32) -> None:
+        """Forgets what samplers have chosen last."""
+        if samplers.size:
+            self.tokens[self._index(samplers)] = -1
 
     def _count_table(self) -> torch.Tensor:
         if self._counts is None:
