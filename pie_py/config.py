@@ -144,6 +144,15 @@ class PrefixCacheConfig(_Section):
     shared: bool = False
 
 
+class PrefixCacheConfig(_Section):
+    """Pages of texts' beginnings, kept for whoever computes the same."""
+
+    enabled: bool = True
+    # Whether users find what others have computed. How long a text takes then tells whether anybody has
+    # had one that begins alike.
+    shared: bool = False
+
+
 class MessagingConfig(_Section):
     """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
 
@@ -278,6 +287,7 @@ class ServerConfig(BaseSettings):
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
+    prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
     grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()

@@ -70,7 +70,9 @@ class AdapterLoader:
         Raises:
             ApiError: `unknown-model`, `not-found`, `busy`.
         """
-        adapter = self._host.service(model).adapters.remove(name)
+        service = self._host.service(model)
+        adapter = service.adapters.remove(name)
+        service.prefixes.drop_adapter(adapter.slot)
         self._kept.get(model, {}).pop(name, None)
         self._send(UnloadAdapter(model, adapter.slot))
         log.info("adapter unloaded", model=model, name=name)

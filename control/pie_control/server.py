@@ -120,7 +120,9 @@ class _Server:
     def _worker_ready(self, hello: Hello) -> None:
         host = self._host
         for description in hello.models:
-            host.services[description.name] = ModelService(description, self._config.scheduler)
+            host.services[description.name] = ModelService(
+                description, self._config.scheduler, prefix_cache=self._config.prefix_cache
+            )
             if description.name not in host.codecs:
                 host.codecs[description.name] = TextCodec(Path(description.folder))
         host.adapters.on_ready()

@@ -19,7 +19,7 @@ from pie_control.instance import Instance
 from pie_control.lifecycle import Lifecycle
 from pie_control.scheduler.service import ModelService
 from pie_control.timers import Timers
-from pie_py.config import Limits, SchedulerConfig, ServerConfig
+from pie_py.config import Limits, PrefixCacheConfig, SchedulerConfig, ServerConfig
 from pie_py.wire.plan import ModelDescription, PlanResult
 
 MODEL = ModelDescription(
@@ -60,12 +60,19 @@ MODEL = ModelDescription(
 class Server:
     """Instances, one model, and a worker that runs plans when told to."""
 
-    def __init__(self, policy: str = "adaptive", k: int = 3, **facts: Any) -> None:
+    def __init__(
+        self,
+        policy: str = "adaptive",
+        k: int = 3,
+        prefix_cache: PrefixCacheConfig | None = None,
+        **facts: Any,
+    ) -> None:
         self.facts = replace(MODEL, **facts)
         config = SchedulerConfig.model_validate({"policy": policy, "k": k})
-        self.service = ModelService(self.facts, config)
+        self.service = ModelService(self.facts, config, prefix_cache=prefix_cache)
         self.scheduler = self.service.scheduler
         self.worker = SymbolicWorker(self.facts)
+        self.worker.holders = self.service.pages._references
         lifecycle = Lifecycle(ServerConfig(), None, None, None)  # type: ignore[arg-type]
         executor = Executor(lifecycle.end, lambda: None)
         self.host = Host(executor, Timers(), lifecycle, {self.facts.name: self.service})

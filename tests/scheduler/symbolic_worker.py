@@ -47,11 +47,9 @@ class Slot:
     masked: bool = False
 
 
-def attend(
-    value: Value, position: int, cached: list[Slot], inputs: list[tuple[Value, int]]
-) -> Value:
-    """What an input becomes that sees these slots and inputs."""
-    return hash(("h", value, position, tuple((s.value, s.position) for s in cached), tuple(inputs)))
+def attend(value: Value, position: int, seen: list[tuple[Value, int]]) -> Value:
+    """What an input becomes that sees these keys and values, with their positions."""
+    return hash(("h", value, position, tuple(seen)))
 
 
 def rows_of(mask: list[int]) -> list[list[bool]]:
@@ -67,22 +65,35 @@ def rows_of(mask: list[int]) -> list[list[bool]]:
     return rows
 
 
-def run_forward(inputs: list[tuple[Value, int]], slots: list[Slot], mask: list[int]) -> list[Value]:
-    """The contract's rule: the inputs' new values, given the filled slots of the input pages."""
+def run_forward(
+    inputs: list[tuple[Value, int]], slots: list[Slot], mask: list[int], adapter: int = -1
+) -> list[Value]:
+    """The contract's rule: the inputs' new values, given the filled slots of the input pages.
+
+    Without a mask an input sees what the inputs before it have become, as it sees slots: whether a text
+    runs at once or in parts changes nothing.
+    """
     rows = rows_of(mask)
-    hidden = []
-    for i, (value, position) in enumerate(inputs):
+    hidden = [0] * len(inputs)
+    for i in sorted(range(len(inputs)), key=lambda i: inputs[i][1]):
+        value, position = inputs[i]
         if mask:
-            seen = rows[i]
-            assert len(seen) == len(slots) + len(inputs)
+            assert len(rows[i]) == len(slots) + len(inputs)
+            shown = rows[i][: len(slots)]
+            beside = [x for x, seen in zip(inputs, rows[i][len(slots) :], strict=True) if seen]
         else:
-            seen = [True] * len(slots) + [
-                other < position or (other == position and j <= i)
+            shown = [True] * len(slots)
+            beside = [
+                (hidden[j], other)
                 for j, (_, other) in enumerate(inputs)
+                if other < position or (other == position and j < i)
             ]
-        cached = [s for s, visible in zip(slots, seen, strict=False) if visible and not s.masked]
-        beside = [x for x, visible in zip(inputs, seen[len(slots) :], strict=True) if visible]
-        hidden.append(attend(value, position, cached, beside))
+        cached = [
+            (s.value, s.position)
+            for s, seen in zip(slots, shown, strict=True)
+            if seen and not s.masked
+        ]
+        (hidden[i],) = adapted([attend(value, position, cached + beside)], adapter)
     return hidden
 
 
@@ -137,6 +148,7 @@ class SymbolicWorker:
         self.host = [Slot()] * (description.host_pages * description.page_size)
         self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * description.embeds
         self.samplers: dict[int, Sampler] = {}
+        self.holders = np.zeros(description.kv_pages, np.int32)  # of each page; control counts them
         self.fail_kinds: set[str] = set()
         self.sizes: list[tuple[str, int, int]] = []  # kind, commands, rows
 
@@ -195,7 +207,7 @@ class SymbolicWorker:
                 slots = [Slot(s.value, s.position) for s in slots]
             mask = batch.mask[slice(*batch.mask_starts[i : i + 2].tolist())].tolist()
             adapter = int(batch.adapters[i]) if len(batch.adapters) else -1
-            hidden = adapted(run_forward(inputs, slots, mask), adapter)
+            hidden = run_forward(inputs, slots, mask, adapter)
             observed = int(batch.observed[i]) if len(batch.observed) else 0
             rows = 0
             if observed:
@@ -277,6 +289,8 @@ class SymbolicWorker:
         size = self.facts.page_size
         for source, target in zip(sources, targets, strict=True):
             new[target * size : (target + 1) * size] = old[source * size : (source + 1) * size]
+            if old is self.slots and self.holders[source]:
+                continue  # others read it still
             old[source * size : (source + 1) * size] = [Slot()] * size  # nobody may read it now
 
     def next_dist(self, batch: NextDist) -> BatchResult:

@@ -128,8 +128,8 @@ def test_attention_through_an_adapter() -> None:
     server.drain()
     assert guest.take_attention(future) == (1, attention(2, 1, 1))
     assert guest.take_attention(again) == (1, attention(3, 1, 1))
-    plain = run_forward([(hash(("t", 1)), 0), (hash(("t", 2)), 1)], [], [])
-    assert [slot.value for slot in server.worker.slots[:2]] == adapted(plain, 1)
+    kept = run_forward([(hash(("t", 1)), 0), (hash(("t", 2)), 1)], [], [], 1)
+    assert [slot.value for slot in server.worker.slots[:2]] == kept
     with refused("busy"):
         server.service.adapters.remove("y")
     with refused("not-found"):

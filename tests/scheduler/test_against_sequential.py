@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scheduler_fixtures import Server
-from symbolic_worker import Sampler, Slot, adapted, attention, distribution, run_forward
+from symbolic_worker import Sampler, Slot, attention, distribution, run_forward
 
 from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
 from pie_control.errors import ApiError
@@ -100,8 +100,7 @@ class Symbols:
         self, inputs: list[tuple[Any, int]], columns: list[Slot], mask: list[int], adapter: str
     ) -> list[Any]:
         """What becomes of the inputs, given the slots of the input pages."""
-        hidden = run_forward(inputs, columns, mask)
-        return adapted(hidden, {"x": 0, "y": 1}.get(adapter, -1))
+        return run_forward(inputs, columns, mask, {"x": 0, "y": 1}.get(adapter, -1))
 
     def attention(
         self,

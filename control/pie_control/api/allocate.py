@@ -109,6 +109,8 @@ def copy_kvpage(
     masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
     pool.set_masks(np.array([destination], np.int32), masks)
     target.enqueue(CopyKvCommand(sources, targets, source, destination))
+    if space.trails is not None and not (source_slot or target_slot or there):
+        space.trails.copied(target, source, destination, count)
 
 
 def _slots(page: int, first: int, count: int, page_size: int) -> Int32:
@@ -148,7 +150,10 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
         )
     pool.used[physical] = used
     kept = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
+    stamps = pool.stamps[physical]
     pool.set_masks(physical, pool.masks[physical] & kept.astype(np.uint32))
+    if space.trails is not None:
+        space.trails.truncated(physical, used.tolist(), stamps.tolist())
 
 
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
@@ -194,6 +199,8 @@ def copy_emb(
     for row in copies:
         pool.written[row] = True
     target.enqueue(CopyEmbedCommand(originals, places, copies))
+    if target.space.trails is not None:
+        target.space.trails.embedded(None)
 
 
 def pool_stats(instance: Instance, queue: int) -> str:
@@ -203,6 +210,7 @@ def pool_stats(instance: Instance, queue: int) -> str:
         {
             "kv_pages": space.page_pool.size,
             "kv_pages_free": space.page_pool.free,
+            "kv_pages_cached": space.page_pool.idle,
             "embeds": space.embed_pool.size,
             "embeds_free": space.embed_pool.free,
             "host_pages": space.host.pool.size,

@@ -120,21 +120,22 @@ def enqueue_forward(
         space.embed_pool.written[output] = True
     if np.count_nonzero(used) != len(used):  # the worker need not see empty pages
         pages, used = pages[used > 0], used[used > 0]
-    target.enqueue(
-        ForwardCommand(
-            inputs,
-            pages,
-            used,
-            masked,
-            slots,
-            changed,
-            outputs,
-            rows,
-            adapter,
-            observation,
-            count * columns,
-        )
+    command = ForwardCommand(
+        inputs,
+        pages,
+        used,
+        masked,
+        slots,
+        changed,
+        outputs,
+        rows,
+        adapter,
+        observation,
+        count * columns,
     )
+    target.enqueue(command)
+    if space.trails is not None:
+        space.trails.forward(target, command)
     return observation
 
 

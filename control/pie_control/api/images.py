@@ -52,6 +52,8 @@ def embed_img(
     for row in rows:
         pool.written[row] = True
     target.enqueue(EmbedImageCommand(size, image, places, rows))
+    if target.space.trails is not None:
+        target.space.trails.embedded(None)
 
 
 def _rule(service: ModelService) -> ImageRule:

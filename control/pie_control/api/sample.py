@@ -11,6 +11,7 @@ from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.futures import FutureKind
 from pie_control.instance import Instance
+from pie_control.prefix.trail import Chosen
 from pie_control.resources.samplers import NO_COUNTS
 from pie_control.sampler_parameters import parse_parameters
 from pie_control.scheduler.command import (
@@ -110,6 +111,9 @@ def enqueue_sample(
         )
     target.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
+    if space.trails is not None:
+        found.chosen = Chosen()
+        on_token = found.chosen.first(on_token)
     target.enqueue(SampleCommand(row, found, found.steps, mask, future, on_token))
     found.steps += 1
     return future.handle
@@ -136,7 +140,10 @@ def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, e
         )
     target.check_room()
     space.embed_pool.written[row] = True
-    target.enqueue(EmbedSampledCommand(found, position, row))
+    command = EmbedSampledCommand(found, position, row)
+    target.enqueue(command)
+    if space.trails is not None:
+        space.trails.embedded(command if found.chosen else None, found.chosen)
 
 
 def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:

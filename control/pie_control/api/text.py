@@ -40,11 +40,16 @@ def embed_txt(
     for row in rows:
         written[row] = True
     if count <= most:
-        target.enqueue(EmbedTextCommand(tokens, places, rows))
+        command = EmbedTextCommand(tokens, places, rows)
+        target.enqueue(command)
+        if target.space.trails is not None:
+            target.space.trails.embedded(command)
         return
     for start in range(0, count, most):
         part = slice(start, start + most)
         target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
+    if target.space.trails is not None:
+        target.space.trails.embedded(None)  # no forward takes so many
 
 
 def positions_of(spans: list[int], count: int, limit: int) -> list[int]:

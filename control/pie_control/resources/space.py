@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from pie_control.resources.host import HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32
+
+if TYPE_CHECKING:
+    from pie_control.prefix.trail import Trails
 
 MAX_WINDOW = 1 << 22  # addresses between the oldest live one and the newest
 MAX_ADDRESS = (1 << 32) - 1
@@ -267,6 +271,7 @@ class Space:
         self.embeds = Addresses("embed")
         self._max_pages = max_pages
         self._max_embeds = max_embeds
+        self.trails: Trails | None = None  # what its pages hold, once it asks for cached prefixes
         self._pages_leaving = 0  # freed by the instance, but named by commands that are not sent
         self._embeds_leaving = 0
 
@@ -326,6 +331,8 @@ class Space:
     def release_later(self, entries: Int32, defer: Callable[[Callable[[], None]], None]) -> None:
         """Gives back what was behind addresses, in the pool and on the host, when `defer` calls back."""
         pages = entries[entries >= 0]
+        if self.trails is not None:
+            self.trails.forget(pages)
         on_host = host_page(entries[is_on_host(entries)]) if len(pages) < len(entries) else NOTHING
 
         def release() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
+from pie_control.prefix import PrefixCache
 from pie_control.resources.adapters import Adapters
 from pie_control.resources.exports import Exports
 from pie_control.resources.host import HostPages, HostPool
@@ -15,7 +16,7 @@ from pie_control.resources.space import Space
 from pie_control.scheduler.policy import make_policy
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.scheduler.scheduler import Scheduler
-from pie_py.config import SchedulerConfig
+from pie_py.config import PrefixCacheConfig, SchedulerConfig
 from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 class ModelService:
     """The control layer's side of one model, as long as its worker lives."""
 
-    def __init__(self, description: ModelDescription, config: SchedulerConfig) -> None:
+    def __init__(
+        self,
+        description: ModelDescription,
+        config: SchedulerConfig,
+        *,
+        prefix_cache: PrefixCacheConfig | None = None,
+    ) -> None:
         self.description = description
         self.traits = frozenset(description.traits)
         self.info: str | None = None  # what `model-info` answers, once somebody has asked
@@ -41,6 +48,9 @@ class ModelService:
         self.scheduler = Scheduler(
             description,
             make_policy(config),
+        )
+        self.prefixes = PrefixCache(
+            self.pages, prefix_cache or PrefixCacheConfig(), may_wait=config.policy != "k-only"
         )
         self._queues = 0
         self._spaces: dict[Instance, Space] = {}
@@ -133,5 +143,6 @@ class ModelService:
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
             "queues": self._queues,
+            **self.prefixes.stats(),
             **self.scheduler.stats(),
         }

@@ -1,0 +1,68 @@
+"""Trait `prefix-cache`: beginnings of texts that have been computed before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pie_control.api.adapter import find_adapter
+from pie_control.api.runtime import queue_of
+from pie_control.futures import FutureKind
+from pie_control.instance import Instance
+from pie_control.scheduler.command import NO_ADAPTER
+from pie_control.wasm import STRING, U32, U32_ARRAY, U32_LIST, HostFunction, Tuple
+from pie_py.wire.plan import Uint32
+
+
+def match_prefix(
+    instance: Instance, queue: int, adapter: str, tokens: Uint32
+) -> tuple[list[int], int]:
+    """Maps the pages that hold the first tokens, or opens a future of when more of them will be there."""
+    target = queue_of(instance, queue)
+    service, space = target.service, target.space
+    cache = service.prefixes
+    through = find_adapter(target, adapter) if adapter else None
+    if not cache.enabled:
+        return [], 0
+    trails = cache.begin(space)
+    slot = NO_ADAPTER if through is None else through.slot
+    text = tokens.tobytes()
+    path = cache.find(instance.user, slot, text, target.priority)
+    if path.pending is not None:
+        future = instance.futures.create(FutureKind.DONE)
+        path.pending.waiters.append(future)
+        return [], future.handle
+    if not path.nodes:
+        cache.note(len(tokens), 0)
+        return [], 0
+    space.check_page_limit(len(path.nodes))
+    pages = cache.use(path.nodes)
+    first = space.import_pages(pages)
+    cache.note(len(tokens), len(pages) * space.page_pool.page_size)
+    trails.follow(pages, text, slot)
+    if through is not None:
+        through.users.add(instance)  # whose slot is the trail's adapter as long as it lives
+    return [first, len(pages)], 0
+
+
+def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
+    """Takes pages into the cache, and returns how many of them, from the first on, are in it."""
+    target = queue_of(instance, queue)
+    space = target.space
+    physical = space.pages.find(pages, space.page_pool.size)
+    if space.trails is None or len(physical) == 0:
+        return 0
+    found = space.trails.find(physical)
+    if found is None:
+        return 0
+    trail, count = found
+    return target.service.prefixes.insert(instance.user, trail, count, target.priority)
+
+
+def _function(name: str, call: Any, *params: Any, returns: Any) -> HostFunction:
+    return HostFunction("prefix-cache", name, params, returns, True, call)
+
+
+FUNCTIONS: tuple[HostFunction, ...] = (
+    _function("match-prefix", match_prefix, U32, STRING, U32_ARRAY, returns=Tuple(U32_LIST, U32)),
+    _function("insert-prefix", insert_prefix, U32, U32_LIST, returns=U32),
+)

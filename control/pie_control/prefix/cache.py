@@ -1,0 +1,209 @@
+"""The prefix cache of one model: texts computed once are found by their tokens.
+
+Pages enter when a guest says so, with the tokens that the server has seen it write (`trail.py`). They
+are immutable then, and belong to the cache as well as to those who have them mapped. A page that only
+the cache holds counts as free: the pool takes it back when it has no other, the one first whose
+text has not been asked for the longest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.prefix.trail import Trail, Trails
+from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
+from pie_py.config import PrefixCacheConfig
+from pie_py.wire.plan import Int32
+
+if TYPE_CHECKING:
+    from pie_control.resources.pools import PagePool
+    from pie_control.resources.space import Space
+
+TOKEN_BYTES = 4
+# Pages that have to be on their way for a text to wait for them. The worker runs one plan after the other,
+# so to wait for what the next one computes costs less than to compute it a second time; but for so
+# few pages as these a step of its own is not worth it.
+WORTH_WAITING = 2
+DEPTH_BITS = 22  # of a page's age: deeper pages go before their parents
+SHARE = 32  # of the idle pages that leave at once at least: finding the oldest looks at all of them
+
+
+class PrefixCache:
+    """The cached pages of one model, by who may find them, adapter, and tokens."""
+
+    def __init__(self, pool: PagePool, config: PrefixCacheConfig, *, may_wait: bool = True) -> None:
+        """Makes an empty cache.
+
+        Args:
+            pool: of the pages.
+            config: what the operator wants.
+            may_wait: whether a text may wait for what another computes; not if the scheduler holds
+                commands back until there are enough of them.
+        """
+        self._pool = pool
+        self._config = config
+        self._may_wait = may_wait
+        self._width = pool.page_size * TOKEN_BYTES
+        self._roots: dict[tuple[str, int], Node] = {}
+        self._nodes: dict[int, Node] = {}  # by page
+        self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
+        self._clock = 0
+        self._hit_tokens = 0
+        self._asked_tokens = 0
+        self._evicted = 0
+        pool.evict = self._evict
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the operator wants it."""
+        return self._config.enabled
+
+    def begin(self, space: Space) -> Trails:
+        """Starts to look at what an instance writes."""
+        if space.trails is None:
+            space.trails = Trails(space.page_pool, self)
+        return space.trails
+
+    def find(self, user: str, adapter: int, tokens: bytes, priority: int) -> Path:
+        """What there is of a text's beginning; with a `pending` that is worth waiting for, or None.
+
+        Args:
+            user: who asks.
+            adapter: slot of the adapter it goes through.
+            tokens: an int32 array's bytes.
+            priority: of the queue that asks. It does not wait for one of lower priority.
+        """
+        root = self._roots.get(self._key(user, adapter))
+        if root is None:
+            return Path([], 0, None)
+        path = walk(root, tokens, self._width)
+        pending = path.pending
+        if (
+            pending is not None
+            and self._may_wait
+            and path.coming >= WORTH_WAITING
+            and pending.priority >= priority
+        ):
+            return path
+        return Path(path.nodes, 0, None)
+
+    def note(self, asked: int, found: int) -> None:
+        """Counts tokens that were asked for, and those of them that were there."""
+        self._asked_tokens += asked
+        self._hit_tokens += found
+
+    def use(self, nodes: list[Node]) -> Int32:
+        """The pages of nodes; they are the youngest now."""
+        pages = _pages(nodes)
+        self._touch(pages)
+        return pages
+
+    def insert(self, user: str, trail: Trail, most: int, priority: int) -> int:
+        """Takes in the first pages of a trail, at most `most`, and returns how many may be found.
+
+        Those that commands under way are still to fill are found when they are there.
+        """
+        size, pool = self._pool.page_size, self._pool
+        count = min(most, trail.length // size)
+        if not trail.is_sound():
+            return 0
+        stamps = pool.stamps[trail.pages[:count]]
+        changed = np.flatnonzero(stamps != trail.stamps[:count])
+        if len(changed):
+            count = int(changed[0])
+        count = trail.known(count * size) // size
+        if count == 0:
+            return 0
+        tokens = trail.tokens[: count * size].tobytes()
+        root = self._roots.setdefault(self._key(user, trail.adapter), Node(None, b"", -1))
+        pending = Pending(count * size, priority)
+        done = min(trail.done // size, count)
+        path, added = grow(root, tokens, trail.pages[:count], self._width, done, pending)
+        if pending.nodes:
+            trail.waiting.append(pending)
+        if added:
+            self._nodes.update((node.page, node) for node in added)
+            pool.cache(_pages(added))
+        self._touch(_pages(path))
+        return count
+
+    def settle(self, trail: Trail) -> None:
+        """A trail has got further, or has broken: what was pending is there, or never will be."""
+        waiting, trail.waiting = trail.waiting, []
+        for pending in waiting:
+            if trail.broken:
+                self._give_up(pending)
+            elif trail.done >= pending.end:
+                for node in pending.nodes:
+                    node.pending = None
+                self._wake(pending)
+            else:
+                trail.waiting.append(pending)
+
+    def _give_up(self, pending: Pending) -> None:
+        for node in pending.nodes:
+            self._remove(cut(node))
+        self._wake(pending)
+
+    def _wake(self, pending: Pending) -> None:
+        waiters, pending.waiters = pending.waiters, []
+        for future in waiters:
+            future.resolve()
+
+    def drop_adapter(self, slot: int) -> None:
+        """An adapter is gone, and its slot is the next one's."""
+        for key in [key for key in self._roots if key[1] == slot]:
+            for child in list(self._roots[key].children.values()):
+                self._remove(cut(child))
+            del self._roots[key]
+
+    def _key(self, user: str, adapter: int) -> tuple[str, int]:
+        return ("" if self._config.shared else user), adapter
+
+    def _touch(self, pages: Int32) -> None:
+        """Makes pages of one path, in order, the youngest of all."""
+        self._clock += 1
+        depths = np.arange(len(pages), dtype=np.int64)
+        self._ages[pages] = (self._clock << DEPTH_BITS) - depths
+
+    def _evict(self, count: int) -> None:
+        """Gives the pool at least this many pages back, of those that nobody has mapped."""
+        idle = self._pool.idle_pages()
+        enough = min(max(count, len(idle) // SHARE), len(idle))
+        ages = self._ages[idle]
+        if enough < len(idle):
+            idle = idle[np.argpartition(ages, enough - 1)[:enough]]
+        for page in idle[np.argsort(self._ages[idle])].tolist():
+            node = self._nodes.get(page)
+            if node is not None:  # or it went with a parent
+                gone = cut(node)
+                self._evicted += len(gone)
+                self._remove(gone)
+
+    def _remove(self, nodes: list[Node]) -> None:
+        """Forgets nodes that have been cut off, and wakes who waited for one of them."""
+        if not nodes:
+            return
+        for node in nodes:
+            del self._nodes[node.page]
+            if node.pending is not None:
+                self._wake(node.pending)
+                node.pending = None
+        self._pool.uncache(_pages(nodes))
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start, and what is in it."""
+        return {
+            "prefix_pages": len(self._nodes),
+            "prefix_pages_free": self._pool.idle,
+            "prefix_tokens_asked": self._asked_tokens,
+            "prefix_tokens_found": self._hit_tokens,
+            "prefix_pages_evicted": self._evicted,
+        }
+
+
+def _pages(nodes: list[Node]) -> Int32:
+    return np.array([node.page for node in nodes], np.int32)

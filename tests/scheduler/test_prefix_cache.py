@@ -1,0 +1,679 @@
+"""The prefix cache: what is found is what was asked for, whatever programs do to deceive it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from scheduler_fixtures import Guest, Server, refused, u32
+from symbolic_worker import run_forward
+
+from pie_control.api import allocate, offload, prefix, runtime
+from pie_control.api.text import embed_txt
+from pie_control.errors import ApiError
+from pie_control.prefix.tree import Node
+from pie_py.config import PrefixCacheConfig
+
+PAGE = 4
+FACTS: dict[str, Any] = {"page_size": PAGE, "embeds": 64, "kv_pages": 24, "max_batch_commands": 4}
+ADAPTERS = ["", "x", "y"]
+
+
+def values(tokens: list[int], adapter: str = "") -> list[int]:
+    """What the slots of a text hold."""
+    inputs = [(hash(("t", token)), place) for place, token in enumerate(tokens)]
+    return run_forward(inputs, [], [], ADAPTERS.index(adapter) - 1)
+
+
+def addresses(spans: list[int]) -> list[int]:
+    return [
+        a for first, n in zip(spans[::2], spans[1::2], strict=True) for a in range(first, first + n)
+    ]
+
+
+def pair(page: int) -> list[int]:
+    return [page, 1]
+
+
+class Text:
+    """A context as the SDKs have it, with the calls of the contract."""
+
+    def __init__(self, guest: Guest, adapter: str = "") -> None:
+        self.guest = guest
+        self.adapter = adapter
+        self.tokens: list[int] = []
+        self.pages: list[int] = []  # addresses
+
+    @property
+    def spans(self) -> list[int]:
+        return [number for page in self.pages for number in pair(page)]
+
+    def match(self, tokens: list[int]) -> int:
+        """Begins with what is there of the tokens; a future if one should wait."""
+        guest = self.guest
+        pages, future = prefix.match_prefix(guest.instance, guest.queue, self.adapter, u32(*tokens))
+        self.pages = addresses(pages)
+        self.tokens = tokens[: len(self.pages) * PAGE]
+        return future
+
+    def run(self, tokens: list[int], insert: bool = True) -> None:
+        """Computes tokens."""
+        guest, start = self.guest, len(self.tokens)
+        need = -(-(start + len(tokens)) // PAGE) - len(self.pages)
+        if need > 0:
+            self.pages += addresses(guest.pages(need))
+        embeds = guest.embeds(len(tokens))
+        guest.embed(tokens, start, embeds)
+        self.keep(embeds, len(tokens))
+        allocate.dealloc_emb(guest.instance, guest.queue, embeds)
+        self.tokens += tokens
+        if insert:
+            self.insert()
+
+    def keep(self, embeds: list[int], count: int) -> None:
+        """Runs embeds and keeps what comes of them."""
+        guest, start = self.guest, len(self.tokens)
+        inputs = self.spans[: 2 * -(-start // PAGE)]
+        targets = self.spans[2 * (start // PAGE) : 2 * -(-(start + count) // PAGE)]
+        if self.adapter:
+            guest.forward_with(self.adapter, inputs, embeds, targets)
+        else:
+            guest.forward(inputs, embeds, targets)
+
+    def insert(self) -> int:
+        return insert(self.guest, self.spans)
+
+    def release(self) -> None:
+        guest = self.guest
+        allocate.dealloc_kvpage(guest.instance, guest.queue, self.spans)
+        self.pages = []
+
+
+def insert(guest: Guest, pages: list[int]) -> int:
+    return prefix.insert_prefix(guest.instance, guest.queue, pages)
+
+
+def found(guest: Guest, tokens: list[int], adapter: str = "") -> int:
+    """Tokens that a new text finds; they are right."""
+    text = Text(guest, adapter)
+    assert text.match(tokens) == 0
+    check_mapped(text)
+    if text.pages:
+        text.release()
+    return len(text.tokens)
+
+
+def check_mapped(text: Text) -> None:
+    server = text.guest.server
+    pool = server.service.pages
+    physical = server.service.space(text.guest.instance).pages.find(text.spans, pool.size)
+    held = [
+        server.worker.slots[page * PAGE + i].value
+        for page in physical.tolist()
+        for i in range(PAGE)
+    ]
+    assert held == values(text.tokens, text.adapter)
+    assert pool.used[physical].tolist() == [PAGE] * len(physical)
+
+
+def check_tree(server: Server) -> None:
+    """Every page of the tree holds what its path says; the pool's counts are right."""
+    cache, pool = server.service.prefixes, server.service.pages
+
+    def below(node: Node, text: list[int]) -> Iterator[tuple[Node, list[int]]]:
+        for edge, child in node.children.items():
+            longer = text + np.frombuffer(edge, np.int32).tolist()
+            yield child, longer
+            yield from below(child, longer)
+
+    seen: list[int] = []
+    for (_, adapter), root in cache._roots.items():
+        for node, text in below(root, []):
+            seen.append(node.page)
+            assert cache._nodes[node.page] is node
+            assert pool.immutable[node.page]
+            assert pool.used[node.page] == PAGE
+            assert pool.masks[node.page] == 0
+            if node.pending is None:
+                slots = server.worker.slots[node.page * PAGE : (node.page + 1) * PAGE]
+                wanted = values(text, ADAPTERS[adapter + 1])[-PAGE:]
+                assert [slot.value for slot in slots] == wanted
+    assert len(seen) == len(set(seen)) == len(cache._nodes) == pool._cached
+    assert sorted(seen) == np.flatnonzero(pool.cached).tolist()
+    assert pool.idle == len(pool.idle_pages())
+    assert pool.free == np.count_nonzero(pool._references - pool.cached == 0)
+
+
+def settle(guest: Guest) -> None:
+    """Runs everything, and lets the queue go on after a failure."""
+    guest.server.drain()
+    future = guest.sync()
+    with suppress(ApiError):
+        runtime.take(guest.instance, future)
+
+
+TOKENS = list(range(10, 23))  # three pages and one token
+
+
+def test_what_one_instance_computed_another_of_its_user_finds() -> None:
+    server = Server(**FACTS)
+    ann, heir, ben = Guest(server), Guest(server), Guest(server, server.launch("ben"))
+    text = Text(ann)
+    assert text.match(TOKENS) == 0
+    assert text.tokens == []
+    text.run(TOKENS)
+    server.drain()
+    assert found(heir, TOKENS) == 12
+    assert found(heir, TOKENS[:11]) == 8
+    assert found(heir, [*TOKENS[:7], 99, *TOKENS[8:]]) == 4
+    assert found(heir, TOKENS[1:]) == 0
+    assert found(ben, TOKENS) == 0
+    server.lifecycle.kill(ann.instance, "test")
+    assert found(heir, TOKENS) == 12
+    assert server.service.pages.free == server.facts.kv_pages
+    check_tree(server)
+
+
+def test_users_share_if_the_operator_says_so() -> None:
+    server = Server(**FACTS, prefix_cache=PrefixCacheConfig(shared=True))
+    ann, ben = Guest(server), Guest(server, server.launch("ben"))
+    text = Text(ann)
+    text.match(TOKENS)
+    text.run(TOKENS)
+    server.drain()
+    assert found(ben, TOKENS) == 12
+
+
+def test_the_operator_may_do_without() -> None:
+    server = Server(**FACTS, prefix_cache=PrefixCacheConfig(enabled=False))
+    text = Text(Guest(server))
+    text.match(TOKENS)
+    text.run(TOKENS)
+    server.drain()
+    assert text.insert() == 0
+    assert found(text.guest, TOKENS) == 0
+
+
+def test_what_went_through_an_adapter_is_found_with_it_only() -> None:
+    server = Server(**FACTS)
+    guest = Guest(server)
+    for adapter in "", "x":
+        text = Text(guest, adapter)
+        text.match(TOKENS)
+        text.run(TOKENS)
+        server.drain()
+        assert found(guest, TOKENS, adapter) == 12
+    assert found(guest, TOKENS, "y") == 0
+    with refused("not-found"):
+        Text(guest, "z").match(TOKENS)
+    # A text that goes through both is that of neither.
+    text = Text(guest)
+    text.match([])
+    text.run([1, 2, 3, 4])
+    text.adapter = "x"
+    text.run([5, 6, 7, 8])
+    server.drain()
+    assert found(guest, [1, 2, 3, 4, 5, 6, 7, 8]) == 4
+    assert found(guest, [1, 2, 3, 4, 5, 6, 7, 8], "x") == 0
+    # The slot of an adapter that is gone is the next one's.
+    server.lifecycle.kill(guest.instance, "test")
+    server.service.prefixes.drop_adapter(server.service.adapters.remove("x").slot)
+    assert server.service.adapters.reserve("new") == 0
+    server.service.adapters.add("new")
+    late = Guest(server)
+    pages, future = prefix.match_prefix(late.instance, late.queue, "new", u32(*TOKENS))
+    assert (pages, future) == ([], 0)
+    assert found(late, TOKENS) == 12
+
+
+def test_who_asks_while_the_first_computes_waits_for_it() -> None:
+    server = Server(**FACTS)
+    first, *others = [Guest(server) for _ in range(6)]
+    text = Text(first)
+    assert text.match(TOKENS) == 0
+    text.run(TOKENS)
+    futures = []
+    for guest in others:
+        future = Text(guest).match(TOKENS)
+        assert future
+        assert not guest.ready(future)
+        futures.append(future)
+    server.drain()
+    for guest, future in zip(others, futures, strict=True):
+        runtime.take(guest.instance, future)
+        assert found(guest, TOKENS) == 12
+    assert sum(rows for kind, _, rows in server.worker.sizes if kind == "forward") == len(TOKENS)
+    # For one page nobody waits, nor one of higher priority for one of lower.
+    text.run([1, 2, 3])
+    assert found(others[0], [*TOKENS, 1, 2, 3, 4]) == 12
+    text.run(TOKENS)
+    runtime.set_queue_priority(others[0].instance, others[0].queue, 1)
+    assert found(others[0], [*TOKENS, 1, 2, 3, *TOKENS]) == 12
+
+
+@pytest.mark.parametrize("end", ["kill", "fail"])
+def test_who_waits_for_what_never_comes_computes_it(end: str) -> None:
+    server = Server(**FACTS)
+    first, second, third = Guest(server), Guest(server), Guest(server)
+    text = Text(first)
+    text.match(TOKENS)
+    text.run(TOKENS)
+    waits = [(guest, Text(guest).match(TOKENS)) for guest in (second, third)]
+    if end == "kill":
+        server.lifecycle.kill(first.instance, "test")
+    else:
+        server.worker.fail_kinds = {"forward"}
+        server.drain()
+        server.worker.fail_kinds = set()
+    for guest, future in waits:
+        runtime.take(guest.instance, future)
+    assert len(server.service.prefixes._nodes) == 0
+    text = Text(second)
+    assert text.match(TOKENS) == 0
+    text.run(TOKENS)
+    assert Text(third).match(TOKENS)
+    server.drain()
+    assert found(third, TOKENS) == 12
+    check_tree(server)
+
+
+def test_what_has_been_sent_when_its_instance_ends_is_kept() -> None:
+    server = Server(**FACTS)
+    first, second = Guest(server), Guest(server)
+    text = Text(first)
+    text.match(TOKENS)
+    text.run(TOKENS)
+    while first.instance.queued_commands and any(q.pending for q in first.instance.queues.values()):
+        server.send()
+    server.lifecycle.kill(first.instance, "test")
+    while server.results:
+        server.deliver()
+    assert found(second, TOKENS) == 12
+    check_tree(server)
+
+
+def test_generated_tokens_enter_also_those_that_were_not_known_when_they_were_queued() -> None:
+    server = Server(**FACTS)
+    guest = Guest(server)
+    text = Text(guest)
+    text.match(TOKENS)
+    text.run(TOKENS[:-1], insert=False)
+    one = guest.embeds(1)
+    guest.embed(TOKENS[-1:], 12, one)
+    sampler = guest.sampler('{"seed": 1}')
+    text.pages += addresses(guest.pages(2))
+    futures = []
+    for _ in range(6):
+        inputs = text.spans[: 2 * -(-len(text.tokens) // PAGE)]
+        guest.forward(inputs, one, pair(text.pages[len(text.tokens) // PAGE]), one)
+        text.tokens.append(-1)
+        futures.append(guest.sample(one[0], sampler))
+        guest.embed_sampled(sampler, len(text.tokens), one[0])
+    assert text.insert() == 3
+    server.drain()
+    tokens = TOKENS + [guest.take_sample(future) for future in futures]
+    assert text.insert() == 4
+    assert found(guest, tokens) == 16
+
+
+def test_a_fork_goes_on_from_what_it_shares_and_what_it_has_copied() -> None:
+    server = Server(**FACTS)
+    guest = Guest(server)
+    text = Text(guest)
+    text.match(TOKENS)
+    text.run(TOKENS[:10], insert=False)
+    fork = Text(guest)
+    fork.tokens, fork.pages = text.tokens[:], [*text.pages[:2], *addresses(guest.pages(1))]
+    guest.copy(text.pages[2], 0, fork.pages[2], 0, 2)
+    fork.run([1, 2, 3])
+    text.run([4, 5, 6])
+    side = Text(guest)
+    side.tokens, side.pages = text.tokens[:4], text.pages[:1]
+    side.run([7, 8, 9, 10])
+    server.drain()
+    assert found(guest, [*TOKENS[:10], 1, 2, 3]) == 12
+    assert found(guest, [*TOKENS[:10], 4, 5, 6]) == 12
+    assert found(guest, [*TOKENS[:4], 7, 8, 9, 10]) == 8
+    check_tree(server)
+
+
+def test_steps_that_were_taken_back_leave_nothing() -> None:
+    server = Server(**FACTS)
+    guest = Guest(server)
+    text = Text(guest)
+    text.match(TOKENS)
+    text.run(TOKENS[:10], insert=False)
+    guest.truncate(pair(text.pages[2]), 1)
+    del text.tokens[9:]
+    text.run([1, 2, 3])
+    server.drain()
+    assert text.insert() == 3
+    assert found(guest, [*TOKENS[:9], 1, 2, 3]) == 12
+    assert found(guest, TOKENS) == 8
+    check_tree(server)
+
+
+def test_pages_that_entered_cannot_change_but_can_leave() -> None:
+    server = Server(**FACTS)
+    guest, other = Guest(server), Guest(server)
+    text = Text(guest)
+    text.match(TOKENS)
+    text.run(TOKENS)
+    settle(guest)
+    with refused("immutable"):
+        guest.truncate(pair(text.pages[0]), 1)
+    with refused("immutable"):
+        guest.mask(pair(text.pages[0]), 1)
+    mapped = Text(other)
+    mapped.match(TOKENS)
+    guest.swap_out(text.spans)
+    server.drain()
+    check_tree(server)
+    check_mapped(mapped)
+    guest.swap_in(text.spans)
+    text.run([1, 2, 3])
+    server.drain()
+    assert guest.used(text.spans) == [4, 4, 4, 4]
+    check_tree(server)
+
+
+def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before_anybody() -> None:
+    server = Server(**FACTS)
+    guest = Guest(server)
+    texts = [[number] * 17 for number in range(4)]  # four pages and one token each
+    for tokens in texts:
+        text = Text(guest)
+        text.match(tokens)
+        text.run(tokens)
+        server.drain()
+        text.release()
+    assert found(guest, texts[0]) == 16
+    stats = server.service.stats()
+    assert stats["kv_pages_free"] == 24
+    assert stats["prefix_pages"] == stats["prefix_pages_free"] == 16
+    young = server.launch()
+    allocate.alloc_kvpage(young, runtime.create_queue(young, "symbolic"), 8)
+    assert server.service.stats()["prefix_pages"] == 16
+    guest.pages(5)  # four of the text asked for least lately, and the last page of the next
+    assert [found(guest, tokens) for tokens in texts] == [16, 0, 12, 16]
+    assert server.service.stats()["prefix_pages_evicted"] == 5
+    assert not young.ended_event.is_set()
+    guest.pages(11)
+    assert [found(guest, tokens) for tokens in texts] == [0, 0, 0, 0]
+    assert not young.ended_event.is_set()
+    guest.pages(1)
+    assert young.ended_event.is_set()
+    check_tree(server)
+
+
+def test_a_limit_on_pages_holds_for_those_that_are_found() -> None:
+    server = Server(**FACTS)
+    text = Text(Guest(server))
+    text.match(TOKENS)
+    text.run(TOKENS)
+    server.drain()
+    small = Guest(server, server.launch(kv_pages=2))
+    with refused("limit-exceeded"):
+        Text(small).match(TOKENS)
+    assert found(small, TOKENS[:9]) == 8
+
+
+class Deceivers(RuleBasedStateMachine):
+    """Programs of two users that do what they like to pages, on a small pool, while plans fail."""
+
+    @initialize(shared=st.booleans(), policy=st.sampled_from(["adaptive", "eager", "k-only"]))
+    def start(self, shared: bool, policy: str) -> None:
+        self.server = Server(policy, **FACTS, prefix_cache=PrefixCacheConfig(shared=shared))
+        self.texts: list[Text] = []
+        self.guests: list[Guest] = []
+
+    def guest(self, data: st.DataObject) -> Guest:
+        self.guests = [g for g in self.guests if not g.instance.ended_event.is_set()]
+        self.texts = [t for t in self.texts if not t.guest.instance.ended_event.is_set()]
+        if (len(self.guests) < 4 and data.draw(st.integers(0, 3)) == 0) or not self.guests:
+            guest = Guest(self.server, self.server.launch(data.draw(st.sampled_from("ab"))))
+            self.guests.append(guest)
+        return data.draw(st.sampled_from(self.guests))
+
+    def text(self, data: st.DataObject) -> Text | None:
+        self.guest(data)
+        texts = [t for t in self.texts if t.pages]
+        return data.draw(st.sampled_from(texts)) if texts else None
+
+    @rule(
+        data=st.data(),
+        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=17),
+        adapter=st.sampled_from(["", "", "", "x"]),
+        insert=st.booleans(),
+        ask=st.booleans(),
+    )
+    def begin(
+        self, data: st.DataObject, tokens: list[int], adapter: str, insert: bool, ask: bool
+    ) -> None:
+        text = Text(self.guest(data), adapter)
+        self.texts.append(text)
+
+        def fill() -> None:
+            if ask:
+                future = text.match(tokens[:-1])
+                if future:
+                    runtime.cancel(text.guest.instance, future)
+                check_mapped(text)
+            text.run(tokens[len(text.tokens) :], insert)
+
+        self.attempt(fill)
+
+    @rule(
+        data=st.data(),
+        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=5),
+        insert=st.booleans(),
+    )
+    def go_on(self, data: st.DataObject, tokens: list[int], insert: bool) -> None:
+        if text := self.text(data):
+            self.attempt(lambda: text.run(tokens, insert))
+
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        text = self.text(data)
+        if text is None or not text.tokens:
+            return
+        length = data.draw(st.integers(1, len(text.tokens)))
+        keep, rest = divmod(length, PAGE)
+        guest = text.guest
+        if data.draw(st.booleans()):
+            guest = Guest(self.server, text.guest.instance)  # another queue
+        fork = Text(guest, text.adapter)
+        fork.tokens, fork.pages = text.tokens[:length], text.pages[:keep]
+
+        def copy() -> None:
+            if rest:
+                fork.pages += addresses(guest.pages(1))
+                guest.copy(text.pages[keep], 0, fork.pages[-1], 0, rest)
+
+        if self.attempt(copy):
+            self.texts.append(fork)
+
+    @rule(data=st.data(), kind=st.integers(0, 12), drained=st.booleans())
+    def deceive(self, data: st.DataObject, kind: int, drained: bool) -> None:
+        """What is not just the next tokens of a text, and then some more of those."""
+        text = self.text(data)
+        if text is None:
+            return
+        self.cheat(data, kind, text)
+        self.attempt(lambda: text.run([0, 1, 0, 1, 0], False))
+        if drained:
+            self.drain()
+        self.attempt(text.insert)
+
+    def cheat(self, data: st.DataObject, kind: int, text: Text) -> None:
+        guest = text.guest
+        page = data.draw(st.sampled_from(text.pages))
+        number = data.draw(st.integers(0, PAGE))
+        if kind == 0:
+            self.attempt(lambda: guest.mask(pair(page), number))
+        elif kind == 1:
+            self.attempt(lambda: guest.truncate(pair(page), number))
+        elif kind == 2:  # other positions
+            text.tokens = text.tokens[: len(text.tokens) - number]
+        elif kind == 3:  # other pages
+            text.pages = data.draw(st.permutations(text.pages))
+        elif kind == 4:
+            other = data.draw(st.sampled_from(text.pages))
+            self.attempt(lambda: guest.copy(page, 0, other, number // 2, 1 + number % 3))
+        elif kind == 5:
+            text.adapter = data.draw(st.sampled_from(ADAPTERS))
+        elif kind == 6:  # embeds that are written again before they run
+
+            def rewrite() -> None:
+                embeds = guest.embeds(2)
+                guest.embed([0, 1], len(text.tokens), embeds)
+                guest.embed([1], len(text.tokens) + 1, [embeds[0] + 1, 1])
+                text.keep(embeds, 2)
+                text.tokens += [0, 0]
+
+            self.attempt(rewrite)
+        elif kind == 7:  # copies of embeds
+
+            def copied() -> None:
+                embeds = guest.embeds(2)
+                guest.embed([0, 1], len(text.tokens), embeds)
+                guest.copy_embeds([embeds[0], 1], [embeds[0] + 1, 1])
+                text.keep(embeds, 2)
+                text.tokens += [0, 1]
+
+            self.attempt(copied)
+        elif kind == 12:  # a gap between positions
+
+            def gap() -> None:
+                embeds = guest.embeds(2)
+                places = [len(text.tokens), 1, len(text.tokens) + 2, 1]
+                embed_txt(guest.instance, guest.queue, [0, 1], places, embeds)
+                text.keep(embeds, 2)
+                text.tokens += [0, 1]
+
+            self.attempt(gap)
+        elif kind == 8:  # a mask
+
+            def masked() -> None:
+                embeds = guest.embeds(1)
+                guest.embed([1], len(text.tokens), embeds)
+                columns = sum(guest.used(text.spans)) + 1
+                guest.forward(text.spans, embeds, text.spans, [], [2, 1, columns - 1])
+                text.tokens.append(1)
+
+            self.attempt(masked)
+        elif kind == 9:
+            self.attempt(lambda: offload.discard(guest.instance, guest.queue, pair(page)))
+        elif kind == 10:
+            self.attempt(lambda: guest.swap_out(pair(page)))
+            if data.draw(st.booleans()):
+                self.attempt(lambda: guest.swap_in(text.spans))
+        else:  # hidden states in the place of tokens
+
+            def hidden() -> None:
+                embeds = guest.embeds(1)
+                guest.embed([1], len(text.tokens), embeds)
+                guest.forward(text.spans, embeds, [], embeds)
+                text.keep(embeds, 1)
+                text.tokens.append(1)
+
+            self.attempt(hidden)
+
+    @rule(data=st.data())
+    def generate(self, data: st.DataObject) -> None:
+        text = self.text(data)
+        if text is None:
+            return
+        guest = text.guest
+        count = data.draw(st.integers(1, 4))
+
+        def steps() -> None:
+            sampler = guest.sampler('{"seed": 1, "top_k": 1}')
+            embed = guest.embeds(1)
+            guest.embed([0], len(text.tokens), embed)
+            text.pages += addresses(guest.pages(2))
+            for _ in range(count):
+                start = len(text.tokens)
+                inputs = text.spans[: 2 * -(-start // PAGE)]
+                guest.forward(inputs, embed, pair(text.pages[start // PAGE]), embed)
+                text.tokens.append(0)
+                guest.sample(embed[0], sampler)
+                guest.embed_sampled(sampler, len(text.tokens), embed[0])
+            text.insert()
+
+        self.attempt(steps)
+
+    def attempt(self, call: Any) -> bool:
+        with suppress(ApiError):
+            call()
+            return True
+        return False
+
+    @rule(data=st.data(), whole=st.booleans())
+    def insert(self, data: st.DataObject, whole: bool) -> None:
+        if text := self.text(data):
+            pages = text.pages if whole else data.draw(st.permutations(text.pages))
+            spans = [number for page in pages for number in pair(page)]
+            self.attempt(lambda: insert(text.guest, spans))
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        if text := self.text(data):
+            self.attempt(text.release)
+            self.texts.remove(text)
+
+    @rule(data=st.data())
+    def kill(self, data: st.DataObject) -> None:
+        self.server.lifecycle.kill(self.guest(data).instance, "test")
+
+    @rule(data=st.data())
+    def synchronize(self, data: st.DataObject) -> None:
+        self.guest(data).sync()
+
+    @rule(
+        fails=st.sets(st.sampled_from(["forward", "embed_text", "copy_kv", "sample"]), max_size=1)
+    )
+    def send(self, fails: set[str]) -> None:
+        if len(self.server.results) < 2:
+            self.server.worker.fail_kinds = fails
+            self.server.send()
+            self.server.worker.fail_kinds = set()
+
+    @rule()
+    @precondition(lambda self: self.server.results)
+    def deliver(self) -> None:
+        self.server.deliver()
+
+    @rule()
+    def drain(self) -> None:
+        while self.server.results:
+            self.server.deliver()
+        self.server.drain()
+
+    @invariant()
+    def the_cache_holds_what_it_says(self) -> None:
+        check_tree(self.server)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "server"):
+            return
+        self.drain()
+        for guest in self.guests:
+            self.server.lifecycle.kill(guest.instance, "test")
+        check_tree(self.server)
+        assert self.server.service.pages.free == self.server.facts.kv_pages
+
+
+TestDeceivers = Deceivers.TestCase
+TestDeceivers.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
