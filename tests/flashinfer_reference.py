@@ -286,16 +286,16 @@ def append_paged_kv_cache(
 
 
 def rmsnorm(
-    input: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None
+    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None, /
 ) -> torch.Tensor:
-    return _norm(input, weight.float(), weight, eps, out)
+    return _norm(x, weight.float(), weight, eps, out)
 
 
 def gemma_rmsnorm(
-    input: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None
+    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None, /
 ) -> torch.Tensor:
-    assert input.ndim == 2
-    return _norm(input, weight.float() + 1, weight, eps, out)
+    assert x.ndim == 2
+    return _norm(x, weight.float() + 1, weight, eps, out)
 
 
 def _norm(
@@ -311,14 +311,14 @@ def _norm(
     return out.copy_(normed)
 
 
-def silu_and_mul(input: torch.Tensor) -> torch.Tensor:
-    gate, up = input.float().chunk(2, -1)
-    return (torch.nn.functional.silu(gate) * up).to(input.dtype)
+def silu_and_mul(x: torch.Tensor, /) -> torch.Tensor:
+    gate, up = x.float().chunk(2, -1)
+    return (torch.nn.functional.silu(gate) * up).to(x.dtype)
 
 
-def gelu_tanh_and_mul(input: torch.Tensor) -> torch.Tensor:
-    gate, up = input.float().chunk(2, -1)
-    return (torch.nn.functional.gelu(gate, approximate="tanh") * up).to(input.dtype)
+def gelu_tanh_and_mul(x: torch.Tensor, /) -> torch.Tensor:
+    gate, up = x.float().chunk(2, -1)
+    return (torch.nn.functional.gelu(gate, approximate="tanh") * up).to(x.dtype)
 
 
 def apply_rope_with_cos_sin_cache_inplace(

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows
 
@@ -19,8 +20,14 @@ ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+ALIGNED = 32  # bytes of a row that kernels read 16 of at a time, gate and up alike
+
+
 class FeedForward(ABC):
     """The part of a layer that treats each token by itself."""
+
+    def use(self, kernels: Kernels) -> None:  # noqa: B027 - most have nothing to do
+        """Computes with a device's kernels from now on."""
 
     @abstractmethod
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
@@ -41,6 +48,12 @@ class GatedMlp(FeedForward):
         self._gate_up = gate_up
         self._down = down
         self._activation = ACTIVATIONS[activation]
+        self._name = activation
+        self._gated: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def use(self, kernels: Kernels) -> None:
+        """See `FeedForward.use`."""
+        self._gated = kernels.gated.get(self._name)
 
     @property
     def layers(self) -> tuple[Linear, Linear]:
@@ -69,6 +82,8 @@ class GatedMlp(FeedForward):
         both = self._gate_up(x)
         if adapters is not None:
             adapters.add_(both, x, self._gate_up)
+        if self._gated is not None and both.shape[-1] * both.itemsize % ALIGNED == 0:
+            return self._gated(both)
         gate, up = both.chunk(2, -1)
         return self._activation(gate).mul_(up)
 
@@ -92,6 +107,11 @@ class Experts(FeedForward):
         self._experts = experts
         self._chosen = chosen
         self._normalized = normalized
+
+    def use(self, kernels: Kernels) -> None:
+        """See `FeedForward.use`."""
+        for expert in self._experts:
+            expert.use(kernels)
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`: the weighted sum of what a token's experts say."""

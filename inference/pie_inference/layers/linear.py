@@ -20,13 +20,13 @@ class Linear(ABC):
 
     @abstractmethod
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """`residual + y`, `[n, out]`."""
+        """`residual + y`, `[n, out]`; may be put where the residual is."""
 
 
 def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
     """The fastest product for where the weight lies and its dtype."""
     if weight.device.type != "cpu":
-        return _Plain(weight.t(), bias)
+        return _InPlace(weight.t(), bias)
     if weight.dtype == torch.bfloat16 and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return _Packed(weight, bias)
     return _Plain(weight.t().contiguous(), bias)
@@ -44,6 +44,14 @@ class _Plain(Linear):
 
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         y = torch.addmm(residual, x, self._matrix)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+class _InPlace(_Plain):
+    """On a GPU: the sum goes where the residual is, which saves copying it first."""
+
+    def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        y = residual.addmm_(x, self._matrix)
         return y if self._bias is None else y.add_(self._bias)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+
+from pie_inference.layers.kernels import Kernels
 
 
 class RmsNorm:
@@ -16,6 +20,8 @@ class RmsNorm:
 
     def __init__(self, weight: torch.Tensor, epsilon: float, offset: float = 0.0) -> None:
         """Takes a weight `[size]`; `offset` is added to it, in float32 so that no bit is lost."""
+        self._stored, self._offset = weight, offset
+        self._kernel: Callable[..., torch.Tensor] | None = None
         if offset:
             weight = weight.float() + offset
         self._size = weight.shape[0]
@@ -23,11 +29,27 @@ class RmsNorm:
         self._mirrored = weight.device.type == "cpu"
         self._weight = torch.cat([weight, weight]) if self._mirrored else weight
 
+    def use(self, kernels: Kernels) -> None:
+        """Computes with a device's kernels from now on, where they fit."""
+        self._kernel = {0.0: kernels.norm, 1.0: kernels.norm_from_one}.get(self._offset)
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Normalizes `[..., size]`."""
+        if self._kernel is not None and x.dtype == self._stored.dtype:
+            if x.dim() == 2 or (x.dim() == 3 and self._offset == 0.0):
+                return self._kernel(x, self._stored, self._epsilon, None)
+            rows = self._kernel(x.reshape(-1, self._size), self._stored, self._epsilon, None)
+            return rows.view(x.shape)
         if not self._mirrored:
             like_weight = x.to(self._weight.dtype)
             return F.rms_norm(like_weight, (self._size,), self._weight, self._epsilon).to(x.dtype)
         both = torch.cat([x, -x], -1)
         normed = torch.layer_norm(both, (2 * self._size,), self._weight, None, self._epsilon)
         return normed[..., : self._size]
+
+    def apply_(self, x: torch.Tensor) -> None:
+        """Normalizes heads `[n, heads, size]` in place."""
+        if self._kernel is not None and x.dtype == self._stored.dtype and self._offset == 0.0:
+            self._kernel(x, self._stored, self._epsilon, x)
+        else:
+            x.copy_(self(x))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from pie_inference.layers.kernels import Kernels
+
+Angles = tuple[torch.Tensor, ...]
+
 
 class Rope:
     """Rotates queries and keys by their positions.
@@ -30,13 +34,33 @@ class Rope:
             device=device, dtype=dtype
         )  # [positions, 2, 1, head_dim]
         self._half = angles.shape[1]
+        self._device = device
+        self._kernel = Kernels().rotate
 
-    def angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and signed sines of positions `[t]`, each `[t, 1, head_dim]`."""
+    def use(self, kernels: Kernels, angles: torch.Tensor, amplitude: float) -> None:
+        """Computes with a device's kernels from now on; the angles are those that it was made with."""
+        if kernels.rotate is not None:
+            self._kernel = kernels.rotate
+            cos, sin = angles.cos() * amplitude, angles.sin() * amplitude
+            self._table = torch.cat([cos, sin], -1).to(
+                self._device
+            )  # [positions, head_dim] float32
+
+    def angles(self, positions: torch.Tensor) -> Angles:
+        """What `rotate_` needs of positions `[t]`, once a forward.
+
+        Cosines and signed sines, each `[t, 1, head_dim]`; for a kernel that looks them up the positions.
+        """
+        if self._kernel is not None:
+            return (positions,)
         cos, sin = self._table.index_select(0, positions).unbind(1)
         return cos, sin
 
-    def rotate_(self, heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    def rotate_(self, heads: torch.Tensor, *angles: torch.Tensor) -> None:
         """Rotates heads `[t, heads, head_dim]` in place."""
+        if self._kernel is not None:
+            self._kernel(heads, angles[0], self._table)
+            return
+        cos, sin = angles
         swapped = heads.roll(self._half, -1)
         heads.mul_(cos).addcmul_(swapped, sin)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.vision.base import ImageEncoder
 
@@ -39,6 +40,14 @@ class Model(ABC):
     sites: Mapping[str, LinearSite] = {}  # what adapters may change, by name in a checkpoint
     images: ImageEncoder | None = None  # None if it reads text only
 
+    @property
+    def graphable(self) -> bool:
+        """Whether a forward of as many inputs always runs the same kernels, and never asks the device."""
+        return False
+
+    def use(self, kernels: Kernels) -> None:  # noqa: B027 - a model may have no use for them
+        """Computes with a device's kernels from now on."""
+
     @abstractmethod
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Hidden states `[n, hidden]` of tokens `[n]`, int64."""
@@ -55,7 +64,7 @@ class Model(ABC):
         """Runs the layers over inputs and stores their keys and values.
 
         Args:
-            hidden: inputs `[t, hidden]`; not changed.
+            hidden: inputs `[t, hidden]`; what is in them afterwards is worth nothing.
             positions: `[t]`, int64.
             attention: what each input attends to, and where its key and value go.
             outputs: rows `[o]`, int64, whose result is wanted; all of them if None.

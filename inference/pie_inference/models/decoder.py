@@ -9,10 +9,11 @@ import torch
 
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.feed_forward import Experts, FeedForward, GatedMlp
+from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear, linear
 from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
-from pie_inference.layers.rope import Rope
+from pie_inference.layers.rope import Angles, Rope
 from pie_inference.models.base import Model
 from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
 
@@ -115,6 +116,29 @@ class Decoder(Model):
         weight = self._weights.pop(f"{name}.weight")
         return RmsNorm(weight, self._spec.epsilon, self._spec.norm_offset)
 
+    @property
+    def graphable(self) -> bool:
+        """See `Model.graphable`: which experts there are rows for, the host has to know."""
+        return not any(isinstance(layer.mlp, Experts) for layer in self._layers)
+
+    def use(self, kernels: Kernels) -> None:
+        """See `Model.use`."""
+        for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
+            rope.use(kernels, *spec.angles())
+        self._norm.use(kernels)
+        for layer in self._layers:
+            layer.mlp.use(kernels)
+            for norm in (
+                layer.attention_norm,
+                layer.query_norm,
+                layer.key_norm,
+                layer.attention_outer_norm,
+                layer.mlp_norm,
+                layer.mlp_outer_norm,
+            ):
+                if norm is not None:
+                    norm.use(kernels)
+
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Hidden states `[n, hidden]` of tokens `[n]`."""
         found = self._embedding.index_select(0, tokens)
@@ -155,7 +179,7 @@ class Decoder(Model):
         number: int,
         layer: _Layer,
         x: torch.Tensor,
-        angles: tuple[torch.Tensor, torch.Tensor],
+        angles: Angles,
         attention: PreparedAttention,
         adapters: AdapterRows | None,
     ) -> torch.Tensor:
@@ -169,8 +193,8 @@ class Decoder(Model):
         heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
         queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
         if layer.query_norm is not None and layer.key_norm is not None:
-            queries.copy_(layer.query_norm(queries))
-            keys.copy_(layer.key_norm(keys))
+            layer.query_norm.apply_(queries)
+            layer.key_norm.apply_(keys)
         self._ropes[layer.rope].rotate_(heads[:, :rotated], *angles)
         attention.store(number, qkv[:, shape.heads * shape.head_dim :])
         return queries
