@@ -60,6 +60,11 @@ class ServerProcess:
         endpoint: str = message["endpoint"]
         return endpoint
 
+    @property
+    def pid(self) -> int:
+        """Of the control process."""
+        return self._process.pid
+
     def wait(self) -> int:
         """Waits for its end and returns its exit status."""
         return self._process.wait()

@@ -79,7 +79,7 @@ def _tap(clock: StageClock) -> None:
     def send(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(socket: Any, message: Any) -> None:
             function(socket, message)
-            if isinstance(message, PlanResult):
+            if isinstance(message, PlanResult) and message.last:
                 clock.mark("answered", message.id)
 
         return run

@@ -51,9 +51,9 @@ def calls(
 ) -> Report:
     """Measures calls against a server of its own."""
     programs = bench_programs(languages)
-    with bench_server(model) as endpoint:
+    with bench_server(model) as server:
         progress("the server runs")
-        rows = anyio.run(_measure, endpoint, programs, live_counts, count, progress)
+        rows = anyio.run(_measure, server.endpoint, programs, live_counts, count, progress)
     return Report(
         "A call that the control layer answers, µs (median)",
         ["guest", "instances live", "call", "µs"],

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pie_py.build.errors import BuildError
+from pie_py.client.errors import ClientError
 from pie_py.config import EMBEDDED_MODEL, ModelConfig
 from pie_py.server_process import ServerFailed
 
 LANGUAGES = ("rust", "python")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -42,12 +45,63 @@ def _progress(steps: int) -> Iterator[Callable[[str], None]]:
 
         try:
             yield tell
-        except (BuildError, ServerFailed) as error:
-            raise click.ClickException(str(error)) from None
+        except Exception as error:
+            reason = _first(error)
+            if isinstance(reason, BuildError | ServerFailed | ClientError | RuntimeError):
+                raise click.ClickException(str(reason)) from None
+            raise
 
 
-_model = click.option(
-    "--model", default=EMBEDDED_MODEL, show_default=True, help="Folder or hub id of a checkpoint."
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first in a group of tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _bench_model(context: click.Context, parameter: click.Parameter, value: str) -> ModelConfig:
+    from pie_py.bench.checkpoints import bench_model
+
+    return ModelConfig(source=bench_model(value))
+
+
+def _bench_models(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[ModelConfig, ...]:
+    return tuple(_bench_model(context, parameter, value) for value in values)
+
+
+def _model(default: str = EMBEDDED_MODEL) -> Callable[[Function], Function]:
+    return click.option(
+        "--model",
+        default=default,
+        show_default=True,
+        callback=_bench_model,
+        help="Folder or hub id of a checkpoint; `tiny` and `small` are random ones, made here.",
+    )
+
+
+def _counts(default: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--at-once", callback=_numbers, metavar="N,N,...", default=default, show_default=True
+    )
+
+
+def _tokens(default: int) -> Callable[[Function], Function]:
+    return click.option(
+        "--tokens", type=click.IntRange(8), default=default, show_default=True, help="New ones."
+    )
+
+
+def _rounds(default: int) -> Callable[[Function], Function]:
+    return click.option("--rounds", type=click.IntRange(1), default=default, show_default=True)
+
+
+_vllm_python = click.option(
+    "--vllm-python", metavar="PYTHON", help="The Python of an environment that has vLLM."
+)
+_prompt = click.option(
+    "--prompt", type=click.IntRange(1), default=64, show_default=True, help="Tokens."
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _languages = click.option(
@@ -66,7 +120,7 @@ def command() -> None:
 
 
 @command.command("launch")
-@_model
+@_model()
 @_json
 @_languages
 @click.option(
@@ -75,7 +129,7 @@ def command() -> None:
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--tokens", type=click.IntRange(1), default=4, show_default=True)
 def launch_command(
-    model: str,
+    model: ModelConfig,
     as_json: bool,
     languages: tuple[str, ...],
     at_once: tuple[int, ...],
@@ -86,40 +140,56 @@ def launch_command(
     from pie_py.bench.launch import launch
 
     with _progress(len(languages) * len(at_once) * rounds + 1) as progress:
-        report = launch(ModelConfig(source=model), at_once, languages, rounds, tokens, progress)
+        report = launch(model, at_once, languages, rounds, tokens, progress)
     report.show(as_json)
 
 
 @command.command("calls")
-@_model
+@_model()
 @_json
 @_languages
 @click.option("--live", callback=_numbers, metavar="N,N,...", default="1,896", show_default=True)
 @click.option("--count", type=click.IntRange(100), default=20_000, show_default=True)
 def calls_command(
-    model: str, as_json: bool, languages: tuple[str, ...], live: tuple[int, ...], count: int
+    model: ModelConfig, as_json: bool, languages: tuple[str, ...], live: tuple[int, ...], count: int
 ) -> None:
     """What a call costs that the control layer answers, seen from a guest."""
     from pie_py.bench.calls import calls
 
     with _progress(len(languages) * len(live) + 1) as progress:
-        report = calls(ModelConfig(source=model), live, languages, count, progress)
+        report = calls(model, live, languages, count, progress)
     report.show(as_json)
 
 
-@command.command("completion")
-@_model
+@command.command("compare")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=["tiny"],
+    show_default=True,
+    callback=_bench_models,
+    help="As in the others; repeatable.",
+)
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    type=click.Choice(["ideal", "vllm"]),
+    default=["ideal"],
+    show_default=True,
+    help="Who is measured besides, in turns. Repeatable.",
+)
 @_json
 @_languages
-@click.option(
-    "--at-once", callback=_numbers, metavar="N,N,...", default="1,8,32", show_default=True
-)
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Tokens.")
-@click.option("--tokens", type=click.IntRange(2), default=64, show_default=True)
-@click.option("--vllm-python", help="Python of an environment that has vLLM, to compare with.")
-def completion_command(
-    model: str,
+@_counts("1,8,32")
+@_rounds(5)
+@_prompt
+@_tokens(64)
+@_vllm_python
+def compare_command(
+    models: tuple[ModelConfig, ...],
+    peers: tuple[str, ...],
     as_json: bool,
     languages: tuple[str, ...],
     at_once: tuple[int, ...],
@@ -128,18 +198,89 @@ def completion_command(
     tokens: int,
     vllm_python: str | None,
 ) -> None:
-    """Time per token of concurrent completions against an ideal loop, and vLLM if it is there."""
-    from pie_py.bench.completion import completion
+    """Time per token and throughput beside an ideal loop and vLLM, in one run on one checkpoint."""
+    from pie_py.bench.compare import compare
 
-    with _progress(len(at_once) * rounds + 2) as progress:
-        report = completion(
-            ModelConfig(source=model),
-            at_once,
-            languages,
-            rounds,
-            prompt,
-            tokens,
-            vllm_python,
-            progress,
+    steps = len(models) * (1 + len(at_once) * (rounds + 1))
+    with _progress(steps) as progress:
+        report = compare(
+            models, peers, at_once, languages, rounds, prompt, tokens, vllm_python, progress
         )
+    report.show(as_json)
+
+
+@command.command("stages")
+@_model("tiny")
+@_json
+@_languages
+@_counts("1,8,32,128")
+@_prompt
+@_tokens(96)
+def stages_command(
+    model: ModelConfig,
+    as_json: bool,
+    languages: tuple[str, ...],
+    at_once: tuple[int, ...],
+    prompt: int,
+    tokens: int,
+) -> None:
+    """Where the time of one token goes, stage by stage, from the guest's call to its wake-up."""
+    from pie_py.bench.stages import stages
+
+    with _progress(len(languages) * len(at_once) + 1) as progress:
+        report = stages(model, at_once, languages, prompt, tokens, progress)
+    report.show(as_json)
+
+
+@command.command("capacity")
+@_model("tiny")
+@_json
+@_languages
+@_counts("8,32,128,256,512,896")
+@_rounds(3)
+@_prompt
+@_tokens(64)
+def capacity_command(
+    model: ModelConfig,
+    as_json: bool,
+    languages: tuple[str, ...],
+    at_once: tuple[int, ...],
+    rounds: int,
+    prompt: int,
+    tokens: int,
+) -> None:
+    """Tokens a second of the control layer alone: its worker is a device that answers at once."""
+    from pie_py.bench.capacity import capacity
+
+    with _progress(1 + len(languages) * len(at_once) * (rounds + 1)) as progress:
+        report = capacity(model, at_once, languages, rounds, prompt, tokens, progress)
+    report.show(as_json)
+
+
+@command.command("policies")
+@_model("tiny")
+@_json
+@click.option("--source", "language", type=click.Choice(LANGUAGES), default="rust")
+@click.option("--instances", type=click.IntRange(1), default=128, show_default=True)
+@click.option("--k", "ks", callback=_numbers, metavar="K,K,...", default="32,64,128")
+@click.option("--t-ms", "ts", callback=_numbers, metavar="MS,MS,...", default="1,2,5,10")
+@_rounds(3)
+@_prompt
+@_tokens(16)
+def policies_command(
+    model: ModelConfig,
+    as_json: bool,
+    language: str,
+    instances: int,
+    ks: tuple[int, ...],
+    ts: tuple[int, ...],
+    rounds: int,
+    prompt: int,
+    tokens: int,
+) -> None:
+    """Throughput of the adaptive policy against eager, k-only and t-only."""
+    from pie_py.bench.policies import policies
+
+    with _progress(rounds * (2 + len(ks) + len(ts))) as progress:
+        report = policies(model, instances, language, ks, ts, rounds, prompt, tokens, progress)
     report.show(as_json)

@@ -1,18 +1,13 @@
-"""What a monolithic decode loop reaches at best: the baseline of `pie-py bench completion`.
+"""What a monolithic decode loop reaches at best: the peer `ideal` of `pie-py bench compare`.
 
 A hand-written PyTorch loop with a static cache, one model, one batch of equal lengths, greedy, no
-server, no tokens leaving the process. Run as a process of its own, so that it shares nothing:
-
-    python -m pie_py.bench.ideal_loop CHECKPOINT --batch 1 8 32 --prompt 64 --tokens 64
-
-It prints a JSON object: batch size to milliseconds a decode step (median over the rounds).
+server, no tokens leaving the process. A process of its own (`pie_py.bench.peers`), so that it shares nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -107,39 +102,34 @@ def _rotated(x: Tensor) -> Tensor:
     return torch.cat([-b, a], -1)
 
 
-def milliseconds_a_step(model: IdealLlama, batch: int, prompt: int, tokens: int) -> float:
-    """Mean time of the decode steps after a prefill of random tokens, in ms."""
+def generate(model: IdealLlama, prompts: Tensor, tokens: int) -> tuple[float, float]:
+    """Continues prompts `[batch, t]` greedily; seconds for all, and ms of a decode step."""
+    batch, length = prompts.shape
     cache = model.new_cache(batch)
-    logits = model.step(torch.randint(2, model.vocab, (batch, prompt)), cache, 0)
     start = time.perf_counter()
+    logits = model.step(prompts, cache, 0)
+    first = time.perf_counter()
     for i in range(tokens - 1):
-        logits = model.step(logits.argmax(-1, keepdim=True), cache, prompt + i)
-    return (time.perf_counter() - start) / (tokens - 1) * 1e3
+        logits = model.step(logits.argmax(-1, keepdim=True), cache, length + i)
+    end = time.perf_counter()
+    return end - start, (end - first) / max(1, tokens - 1) * 1e3
 
 
-def main() -> int:
-    """Prints the figures as JSON."""
+def main() -> None:
+    """Answers requests on standard input until its end."""
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--prompt", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--max-tokens", type=int, default=1024, help="prompt and new ones together")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     with torch.inference_mode():
-        model = IdealLlama(options.checkpoint, options.prompt + options.tokens)
-        figures = {
-            batch: statistics.median(
-                milliseconds_a_step(model, batch, options.prompt, options.tokens)
-                for _ in range(options.rounds)
-            )
-            for batch in options.batch
-        }
-    print(json.dumps(figures))
-    return 0
+        model = IdealLlama(options.checkpoint, options.max_tokens)
+        print(json.dumps({"ready": f"torch {torch.__version__}"}), flush=True)
+        for line in sys.stdin:
+            request = json.loads(line)
+            prompts = torch.tensor(request["prompts"])
+            seconds, step = generate(model, prompts, request["tokens"])
+            print(json.dumps({"seconds": seconds, "ms_a_token": step}), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -103,9 +103,9 @@ def launch(
 ) -> Report:
     """Measures launch latency against a server of its own."""
     programs = bench_programs(languages)
-    with bench_server(model) as endpoint:
+    with bench_server(model) as server:
         progress("the server runs")
-        rows = anyio.run(_measure, endpoint, programs, counts, rounds, tokens, progress)
+        rows = anyio.run(_measure, server.endpoint, programs, counts, rounds, tokens, progress)
     return Report(
         "Launch: request to first message, ms",
         ["source", "at once", "cold p50", "cold p99", "warm p50", "warm p99", "all done"],

@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from pie_py import __version__
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure beside what it should be."""
+
+    what: str
+    figure: float
+    limit: float
+    at_most: bool = True  # else the limit is the least that it should be
+
+    @property
+    def met(self) -> bool:
+        """Whether it is as good as it should be."""
+        return self.figure <= self.limit if self.at_most else self.figure >= self.limit
+
+    def __str__(self) -> str:
+        sign = "≤" if self.at_most else "≥"
+        word = "met" if self.met else "MISSED"
+        return f"{word}: {self.what}: {_cell(self.figure)} (goal {sign} {self.limit:g})"
 
 
 @dataclass
@@ -20,21 +46,51 @@ class Report:
     columns: list[str]
     rows: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    goals: list[Goal] = field(default_factory=list)
 
     def show(self, as_json: bool) -> None:
         """Prints the report on standard output."""
         if as_json:
-            print(json.dumps(asdict(self)))
+            goals = [{**asdict(goal), "met": goal.met} for goal in self.goals]
+            print(json.dumps({**asdict(self), "goals": goals, "environment": environment()}))
             return
         table = Table(title=self.title, title_justify="left")
         for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i == 0 else "right")
+            table.add_column(column, justify="right" if i else "left", no_wrap=not i)
         for row in self.rows:
             table.add_row(*(_cell(value) for value in row))
         console = Console()
         console.print(table)
-        for note in self.notes:
+        for note in [*self.notes, *map(str, self.goals)]:
             console.print(note, highlight=False)
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions that figures hold for."""
+    packages = {}
+    for name in ("torch", "wasmtime", "trio", "pyzmq", "numpy"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = "?"
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],  # of other programs, too: figures of a busy machine say little
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "pie_py": __version__,
+        "packages": packages,
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 def _cell(value: Any) -> str:

@@ -1,14 +1,13 @@
-"""vLLM's time per token, printed as JSON; run by the Python of an environment that has vLLM.
+"""vLLM as a peer (`pie_py.bench.peers`): run by the Python of an environment that has vLLM.
 
-python vllm_loop.py CHECKPOINT PROMPT TOKENS BATCH...
+python vllm_loop.py CHECKPOINT [--max-tokens N] [--prefix-caching] [--compile]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import random
-import statistics
 import sys
 import time
 
@@ -22,33 +21,45 @@ os.environ.update(
 
 
 def main() -> None:
-    """Prints milliseconds a token by batch size: generation less its first token."""
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    """Answers requests on standard input until its end."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
 
-    folder, prompt, tokens = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    from vllm import __version__ as version
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoint")
+    parser.add_argument("--max-tokens", type=int, default=1024, help="prompt and new ones together")
+    parser.add_argument("--prefix-caching", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
     engine = LLM(
-        folder,
-        max_model_len=1024,
-        enforce_eager=True,
-        enable_prefix_caching=False,
+        options.checkpoint,
+        max_model_len=options.max_tokens,
+        enforce_eager=not options.compile,
+        enable_prefix_caching=options.prefix_caching,
         disable_log_stats=True,
     )
 
-    def seconds(batch: int, count: int) -> float:
-        prompts = [
-            {"prompt_token_ids": random.choices(range(16, 4000), k=prompt)} for _ in range(batch)
-        ]
-        options = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+    def seconds(prompts: list[list[int]], tokens: int) -> float:
+        given = [{"prompt_token_ids": prompt} for prompt in prompts]
+        sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
         start = time.perf_counter()
-        engine.generate(prompts, options, use_tqdm=False)
+        engine.generate(given, sampling, use_tqdm=False)
         return time.perf_counter() - start
 
-    figures = {}
-    for batch in map(int, sys.argv[4:]):
-        seconds(batch, 4)
-        rounds = [(seconds(batch, tokens) - seconds(batch, 1)) / (tokens - 1) for _ in range(5)]
-        figures[batch] = statistics.median(rounds) * 1e3
-    print(json.dumps(figures))
+    print(json.dumps({"ready": f"vLLM {version}"}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        prompts, tokens = request["prompts"], request["tokens"]
+        first = seconds(prompts, 1) if request["steps"] else 0.0
+        whole = seconds(prompts, tokens)
+        answer = {
+            "seconds": whole,
+            "ms_a_token": (whole - first) / (tokens - 1) * 1e3 if request["steps"] else None,
+        }
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

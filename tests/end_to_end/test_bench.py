@@ -6,11 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rust_components import use_toolchain
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pie_control import tracing as control_tracing
+from pie_inference import tracing as worker_tracing
+from pie_py.bench import peers
+from pie_py.bench.checkpoints import Shape, make_checkpoint
+from pie_py.bench.peers import PeerFailed
+from pie_py.bench.stages import Trace
+from pie_py.wire.trace import StageClock
 
 
 def bench(*arguments: str) -> dict[str, Any]:
@@ -49,12 +60,93 @@ def test_calls(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_completion(checkpoint: Path) -> None:
+def test_compare(checkpoint: Path) -> None:
     report = bench(
-        *("completion", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
+        *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
+        *("--model", str(checkpoint), "--peer", "ideal"),
+    )
+    sides = ["ideal", "rust", "python"]
+    assert [row[1:3] for row in report["rows"]] == [[n, side] for n in (1, 4) for side in sides]
+    assert all(row[3] > 0 and row[5] > 0 for row in report["rows"])
+    assert [row[4] for row in report["rows"] if row[2] == "ideal"] == [1.0, 1.0]
+
+
+def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(PeerFailed, match="No such file"),
+        peers.ideal(str(tmp_path / "nothing"), 16) as peer,
+    ):
+        peer.wait_ready()
+    with pytest.raises(PeerFailed, match="--vllm-python"):
+        peers.vllm(str(tmp_path / "no-python"), "model", 16)
+
+
+@pytest.mark.slow
+def test_stages_add_up(checkpoint: Path) -> None:
+    report = bench(
+        *("stages", "--at-once", "2", "--prompt", "8", "--tokens", "16", "--source", "rust"),
         *("--model", str(checkpoint)),
     )
-    assert [row[0] for row in report["rows"]] == [1, 4]
-    assert report["columns"] == [
-        *("at once", "ideal loop", "pie_py, rust", "ratio", "pie_py, python", "ratio")
-    ]
+    time = dict(report["rows"])
+    # Each process's stages are its whole time, so none can take more than all of it.
+    stages = [name for name in time if name.startswith(("control: ", "worker: "))]
+    assert all(0 <= time[name] <= time["measured"] for name in stages)
+    assert time["control: Wasm"] > 0
+    assert time["worker: forward: layers"] > 0
+    assert time["worker: decode"] > 0
+    total = sum(time[name] for name in stages) + sum(
+        time[name] for name in ("message to the worker", "message to control")
+    )
+    assert time["sum of the stages"] == pytest.approx(total)
+    assert time["not accounted for"] == pytest.approx(time["measured"] - total)
+
+
+def test_what_is_traced_is_there() -> None:
+    for tap in (*control_tracing.TAPS, *worker_tracing.TAPS):
+        tap.check()
+
+
+def test_stage_clock_gives_every_moment_to_one_stage() -> None:
+    clock = StageClock(["outer", "inner"], "rest")
+    inner = clock.timed("inner", lambda: None)
+    clock.mark("begin", 1)
+    clock.timed("outer", lambda: [inner() for _ in range(100)])()
+    clock.mark("end", 1)
+    with tempfile.TemporaryDirectory() as folder:
+        clock.write(Path(folder) / "trace.json")
+        trace = Trace.read(Path(folder) / "trace.json")
+    begin, end = trace.marks
+    spent = [b - a for a, b in zip(begin.spent, end.spent, strict=True)]
+    assert trace.stages == ["outer", "inner", "rest"]
+    assert all(time > 0 for time in spent)
+    assert sum(spent) == pytest.approx(end.at - begin.at, abs=2e6)
+
+
+@pytest.mark.slow
+def test_capacity(checkpoint: Path) -> None:
+    report = bench(
+        *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "32"),
+        *("--model", str(checkpoint), "--source", "rust"),
+    )
+    assert [row[:2] for row in report["rows"]] == [["rust", 2], ["rust", 8]]
+    assert all(figure > 0 for row in report["rows"] for figure in row[2:])
+
+
+@pytest.mark.slow
+def test_policies(checkpoint: Path) -> None:
+    report = bench(
+        *("policies", "--instances", "4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
+        *("--model", str(checkpoint), "--k", "4", "--t-ms", "1"),
+    )
+    assert [row[0] for row in report["rows"]] == ["adaptive", "eager", "k-only", "t-only"]
+    assert [row[3] for row in report["rows"] if row[0] == "adaptive"] == [1.0]
+
+
+def test_checkpoint_of_the_benchmarks_is_one_of_transformers(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, Shape(512, 64, 128, 2, 4, 2), "bfloat16")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert model.dtype == torch.bfloat16
+    assert model.config.vocab_size == 512
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer) == 512
+    assert tokenizer.decode(tokenizer("def main():")["input_ids"]) == "def main():"

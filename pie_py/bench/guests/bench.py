@@ -8,13 +8,15 @@ from inferlet import Context, Model, Sampler, raw, runtime, session
 
 
 async def main(args: list[str]) -> str:
-    """Arguments: `launch PROMPT TOKENS`, `complete PROMPT TOKENS`, `calls COUNT`, or `idle SECONDS`."""
+    """Arguments: `MODE PROMPT TOKENS` with launch, complete, decode; `calls COUNT`, `idle SECONDS`."""
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
             session.send("launched")
             await complete(prompt, int(tokens))
         case ["complete", prompt, tokens]:
             return json.dumps(await complete(prompt, int(tokens)))
+        case ["decode", prompt, tokens]:
+            return json.dumps(await decode(prompt, int(tokens)))
         case ["calls", count]:
             return json.dumps(calls(int(count)))
         case ["idle", seconds]:
@@ -27,6 +29,18 @@ async def complete(prompt: str, tokens: int) -> list[int]:
     context = Context(Model.load()).append(json.loads(prompt))
     generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[])
     return [raw.monotonic_now() async for _ in generator.stream_tokens()]
+
+
+async def decode(prompt: str, tokens: int) -> list[int]:
+    """As `complete`, but goes on after the first token at the time that the client then tells."""
+    context = Context(Model.load()).append(json.loads(prompt))
+    generator = context.generate(Sampler.argmax(), max_tokens=tokens + 1, stop=[])
+    stream = generator.stream_tokens()
+    await anext(stream)
+    session.send("ready")
+    start = int(await session.receive())
+    await runtime.sleep(max(0, start - raw.monotonic_now()) / 1e9)
+    return [raw.monotonic_now() async for _ in stream]
 
 
 def calls(count: int) -> dict[str, float]:

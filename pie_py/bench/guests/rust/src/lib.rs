@@ -1,8 +1,10 @@
 //! The inferlet that the benchmarks launch as a component; `bench.py` does the same from source.
 //!
-//! Arguments: `launch PROMPT TOKENS`, `complete PROMPT TOKENS`, `calls COUNT`, or `idle SECONDS`.
+//! Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `calls COUNT`, `idle SECONDS`.
 //! A prompt is a JSON list of token ids.
 
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::time::Duration;
 
 use inferlet::{allocate, runtime, session, Context, Error, Model, Result, Sampler};
@@ -19,28 +21,53 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         ["complete", prompt, tokens] => {
             return Ok(format!("{:?}", complete(prompt, number(tokens)?).await?));
         }
+        ["decode", prompt, tokens] => {
+            return Ok(format!("{:?}", decode(prompt, number(tokens)?).await?));
+        }
         ["calls", count] => return calls(number(count)?),
-        ["idle", seconds] => runtime::sleep(Duration::from_secs(number(seconds)? as u64)).await?,
-        _ => return Err(Error::usage("launch | complete | calls | idle")),
+        ["idle", seconds] => runtime::sleep(Duration::from_secs(number(seconds)?)).await?,
+        _ => return Err(Error::usage("launch | complete | decode | calls | idle")),
     }
     Ok(String::new())
 }
 
 /// Continues token ids greedily, whatever the model's stop tokens; when each token came, ns.
 async fn complete(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
-    let prompt: Vec<u32> = prompt
-        .trim_matches(['[', ']'])
-        .split(',')
-        .map(|token| number(token.trim()).map(|token| token as u32))
-        .collect::<Result<_>>()?;
-    let mut context = Context::new(&Model::load()?)?;
-    context.append(&prompt)?;
+    let mut context = prompted(prompt)?;
     let mut generator = context.generate(Sampler::greedy()).max_tokens(tokens).stop_tokens([]);
     let mut times = Vec::with_capacity(tokens);
     while generator.next_token().await?.is_some() {
         times.push(runtime::monotonic_now());
     }
     Ok(times)
+}
+
+/// As `complete`, but goes on after the first token at the time that the client then tells.
+async fn decode(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
+    let mut context = prompted(prompt)?;
+    let mut generator = context.generate(Sampler::greedy()).max_tokens(tokens + 1).stop_tokens([]);
+    generator.next_token().await?;
+    session::send("ready")?;
+    let start: u64 = number(&session::receive().await?)?;
+    let left = start.saturating_sub(runtime::monotonic_now());
+    runtime::sleep(Duration::from_nanos(left)).await?;
+    let mut times = Vec::with_capacity(tokens);
+    while generator.next_token().await?.is_some() {
+        times.push(runtime::monotonic_now());
+    }
+    Ok(times)
+}
+
+/// A context that holds a prompt.
+fn prompted(prompt: &str) -> Result<Context> {
+    let tokens: Vec<u32> = prompt
+        .trim_matches(['[', ']'])
+        .split(',')
+        .map(|token| number(token.trim()))
+        .collect::<Result<_>>()?;
+    let mut context = Context::new(&Model::load()?)?;
+    context.append(&tokens)?;
+    Ok(context)
 }
 
 /// Median nanoseconds of calls that the control layer answers, over blocks of 100, as JSON.
@@ -75,6 +102,6 @@ fn median_ns(count: usize, call: impl Fn()) -> u64 {
     blocks[blocks.len() / 2]
 }
 
-fn number(text: &str) -> Result<usize> {
+fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N> {
     text.parse().map_err(|error| Error::usage(format!("{text}: {error}")))
 }

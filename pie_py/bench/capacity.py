@@ -1,0 +1,102 @@
+"""`pie-py bench capacity`: how many tokens a second the control layer can serve.
+
+The worker is a measuring device that answers at once (`pie_py.bench.instant_worker`), so all that is left
+is the control process: guests, calls, scheduler, messages. It is one thread; its CPU time per token tells
+what one core can do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import anyio
+import psutil  # type: ignore[import-untyped]
+
+from pie_py.bench.decoding import decode_together
+from pie_py.bench.programs import bench_programs
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import BenchServer, bench_server
+from pie_py.client import Client
+from pie_py.config import ModelConfig
+
+GOAL, GOAL_AT = 20_000.0, 256  # tokens a second, inferlets
+FLAT_GOAL = 1.25  # dearest token over the cheapest, among the counts from FLAT_FROM on
+FLAT_FROM = 8
+DEVICE = "pie_py.bench.instant_worker"
+
+
+class Capacity(NamedTuple):
+    """One run's figures."""
+
+    tokens_a_second: float
+    cpu_us_a_token: float  # of the control process, everything in it, while all decode
+
+
+async def _measure(
+    server: BenchServer, program: bytes, count: int, prompt: int, tokens: int
+) -> Capacity:
+    control = psutil.Process(server.pid)
+    async with Client(server.endpoint) as client:
+        digest = await client.upload(program, name="bench")
+        spent: list[float] = []
+
+        def note() -> None:
+            spent.append(sum(control.cpu_times()[:2]))
+
+        decoded = await decode_together(client, digest, count, prompt, tokens, before_go=note)
+        note()
+    cpu = (spent[1] - spent[0]) / (count * tokens)
+    return Capacity(decoded.tokens / decoded.seconds, cpu * 1e6)
+
+
+def capacity(
+    model: ModelConfig,
+    at_once: Sequence[int],
+    languages: Sequence[str],
+    rounds: int,
+    prompt: int,
+    tokens: int,
+    progress: Callable[[str], None],
+) -> Report:
+    """Measures the control layer against a worker that answers at once."""
+    programs = bench_programs(languages)
+    found: dict[tuple[str, int], list[Capacity]] = {}
+    with bench_server(model, worker_module=DEVICE) as server:
+        progress("the server runs")
+        for turn in range(-1, rounds):  # the first one warms up
+            for language, program in programs.items():
+                for count in at_once:
+                    one = anyio.run(_measure, server, program, count, prompt, tokens)
+                    if turn >= 0:
+                        found.setdefault((language, count), []).append(one)
+                    progress(f"{language}, {count} at once")
+    rows: list[list[object]] = []
+    cost: dict[str, dict[int, float]] = {}
+    goals = []
+    for (language, count), runs in found.items():
+        rate = statistics.median(run.tokens_a_second for run in runs)
+        cpu = statistics.median(run.cpu_us_a_token for run in runs)
+        rows.append([language, count, rate, 1e6 / rate, cpu])
+        cost.setdefault(language, {})[count] = 1e6 / rate
+        if count == GOAL_AT:
+            what = f"tokens/s, {language}, {count} inferlets"
+            goals.append(Goal(what, rate, GOAL, at_most=False))
+    for language, costs in cost.items():
+        many = {count: us for count, us in costs.items() if count >= FLAT_FROM}
+        if len(many) > 1:
+            what = (
+                f"dearest token over the cheapest, {language}, {min(many)} to {max(many)} inferlets"
+            )
+            goals.append(Goal(what, max(many.values()) / min(many.values()), FLAT_GOAL))
+    return Report(
+        "Control layer: tokens a second with a worker that answers at once (no model runs)",
+        ["guest", "at once", "tokens/s", "µs a token", "CPU µs a token"],
+        rows,
+        [
+            f"Medians of {rounds} rounds; {prompt} prompt and {tokens} new tokens each.",
+            "CPU is the control process's own; where it is less than µs a token, it waited for a core.",
+        ],
+        goals,
+    )

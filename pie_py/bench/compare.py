@@ -1,0 +1,207 @@
+"""`pie-py bench compare`: completions beside an ideal loop and vLLM, on the same checkpoint, in one run.
+
+All sides are loaded, then measured in turns, round after round; those that are not measured sleep. Prompts
+are random tokens, decoding is greedy, there is no stop token. Two figures of each: the time per output
+token while all decode, in which there is no prefill; and tokens a second from the first request to the
+last token of all, prefill (and of ours the launch of the inferlets) included.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from pie_py.bench import peers
+from pie_py.bench.decoding import WARM_TOKENS, complete_all, decode_together
+from pie_py.bench.programs import bench_programs
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server
+from pie_py.client import Client
+from pie_py.config import ModelConfig
+
+IDEAL, VLLM = "ideal", "vllm"
+PEERS = (IDEAL, VLLM)
+# Time per token over that of the ideal loop, by checkpoint and how many decode at once.
+IDEAL_GOALS = {
+    "tiny": {1: 1.3, 8: 1.3, 32: 1.5},
+    "small": {1: 1.05, 8: 1.05, 32: 1.10},
+}
+LANGUAGE_GOAL, LANGUAGE_GOAL_AT = 1.10, 32  # Python guests over Rust guests, time per token
+
+
+@dataclass
+class Figures:
+    """What the rounds gave for one side."""
+
+    ms_a_token: list[float] = field(default_factory=list)
+    tokens_a_second: list[float] = field(default_factory=list)
+
+    @property
+    def ms(self) -> float:
+        """Median time per token, ms."""
+        return statistics.median(self.ms_a_token)
+
+    @property
+    def rate(self) -> float:
+        """Median tokens a second."""
+        return statistics.median(self.tokens_a_second)
+
+
+Side = Callable[[int, int], tuple[float, float]]  # batch, seed -> ms a token, tokens a second
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every side does: so many tokens after so many of a prompt."""
+
+    prompt: int
+    tokens: int
+
+    def prompts(self, batch: int, seed: int, vocabulary: int) -> list[list[int]]:
+        """Random prompts, away from the special tokens at the vocabulary's start."""
+        source = random.Random(seed)
+        return [source.choices(range(16, vocabulary), k=self.prompt) for _ in range(batch)]
+
+
+@contextmanager
+def _sides(
+    model: ModelConfig,
+    programs: dict[str, bytes],
+    wanted: Sequence[str],
+    work: Work,
+    vllm_python: str | None,
+    versions: dict[str, str],
+) -> Iterator[dict[str, Side]]:
+    """All sides, loaded, by name."""
+    sides: dict[str, Side] = {}
+    with ExitStack() as stack:
+        server = stack.enter_context(bench_server(model))
+        folder, vocabulary = _checkpoint(server.endpoint)
+        started = []
+        if IDEAL in wanted:
+            started.append(peers.ideal(folder, work.prompt + work.tokens))
+        if VLLM in wanted:
+            if vllm_python is None:
+                raise RuntimeError("the peer vllm needs --vllm-python: a Python that has vLLM")
+            started.append(peers.vllm(vllm_python, folder, work.prompt + work.tokens))
+        for peer in started:
+            stack.enter_context(peer)
+        for peer in started:
+            peer.wait_ready()
+            versions[peer.name] = peer.version
+            sides[peer.name] = _peer_side(peer, work, vocabulary)
+        for language, program in programs.items():
+            sides[language] = _our_side(server.endpoint, program, work, vocabulary)
+        yield sides
+
+
+def _peer_side(peer: peers.Peer, work: Work, vocabulary: int) -> Side:
+    def measure(batch: int, seed: int) -> tuple[float, float]:
+        prompts = work.prompts(batch, seed, vocabulary)
+        measured = peer.measure(prompts, work.tokens)
+        assert measured.ms_a_token is not None
+        return measured.ms_a_token, batch * work.tokens / measured.seconds
+
+    return measure
+
+
+def _our_side(endpoint: str, program: bytes, work: Work, vocabulary: int) -> Side:
+    async def run(batch: int, seed: int) -> tuple[float, float]:
+        async with Client(endpoint) as client:
+            digest = await client.upload(program, name="bench")
+            decoded = await decode_together(
+                client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
+            )
+            prompts = [json.dumps(p) for p in work.prompts(batch, seed, vocabulary)]
+            seconds = await complete_all(client, digest, prompts, work.tokens)
+            return decoded.ms_a_token, batch * work.tokens / seconds
+
+    return lambda batch, seed: anyio.run(run, batch, seed)
+
+
+def _checkpoint(endpoint: str) -> tuple[str, int]:
+    """Where the served checkpoint lies, and how many tokens it knows."""
+
+    async def ask() -> tuple[str, int]:
+        async with Client(endpoint) as client:
+            facts = (await client.models())[0]
+            return facts["folder"], facts["vocab_size"]
+
+    return anyio.run(ask)
+
+
+def compare(
+    models: Sequence[ModelConfig],
+    wanted: Sequence[str],
+    at_once: Sequence[int],
+    languages: Sequence[str],
+    rounds: int,
+    prompt: int,
+    tokens: int,
+    vllm_python: str | None,
+    progress: Callable[[str], None],
+) -> Report:
+    """Measures pie_py and its peers in turns."""
+    programs = bench_programs(languages)
+    work = Work(prompt, tokens)
+    versions: dict[str, str] = {}
+    report = Report(
+        f"Completion: {prompt} prompt and {tokens} new tokens, greedy",
+        ["model", "at once", "side", "ms a token", "× ideal", "tokens/s", "× vllm"],
+    )
+    for model in models:
+        figures: dict[int, dict[str, Figures]] = {}
+        with _sides(model, programs, wanted, work, vllm_python, versions) as sides:
+            progress("all sides are loaded")
+            for turn in range(-1, rounds):  # the first one warms everybody up
+                for batch in at_once:
+                    row = figures.setdefault(batch, {})
+                    for name, side in sides.items():
+                        ms, rate = side(batch, turn)
+                        if turn >= 0:
+                            row.setdefault(name, Figures()).ms_a_token.append(ms)
+                            row[name].tokens_a_second.append(rate)
+                    progress(f"{model_name(model)}, {batch} at once")
+        for batch, row in figures.items():
+            _add_rows(report, model_name(model), batch, row)
+    report.notes = [
+        f"Medians of {rounds} rounds in turns. ms a token: while all decode; tokens/s: all of it.",
+        *(f"{name}: {text}" for name, text in versions.items()),
+    ]
+    return report
+
+
+def model_name(model: ModelConfig) -> str:
+    """The checkpoint's name, less the dtype that those of the benchmarks have in theirs."""
+    return Path(model.source).name.removesuffix("-bfloat16").removesuffix("-float32")
+
+
+def _add_rows(report: Report, model: str, batch: int, figures: dict[str, Figures]) -> None:
+    """Adds the rows of one batch size, and the goals that they can be held to."""
+    base, peer = figures.get(IDEAL), figures.get(VLLM)
+    for name, own in figures.items():
+        to_base = own.ms / base.ms if base is not None else None
+        to_peer = own.rate / peer.rate if peer is not None else None
+        report.rows.append([model, batch, name, own.ms, to_base, own.rate, to_peer])
+        if name in PEERS:
+            continue
+        what = f"{model}, {batch} at once, {name}"
+        limit = IDEAL_GOALS.get(model, {}).get(batch)
+        if limit is not None and to_base is not None:
+            report.goals.append(
+                Goal(f"{what}: time per token over the ideal loop's", to_base, limit)
+            )
+        if to_peer is not None:
+            goal = Goal(f"{what}: tokens/s over vLLM's", to_peer, 1.0, at_most=False)
+            report.goals.append(goal)
+    if batch == LANGUAGE_GOAL_AT and {"rust", "python"} <= figures.keys():
+        ratio = figures["python"].ms / figures["rust"].ms
+        what = f"{model}, {batch} at once: Python guests' time per token over Rust guests'"
+        report.goals.append(Goal(what, ratio, LANGUAGE_GOAL))

@@ -1,0 +1,130 @@
+"""Inferlets that decode all at the same time, and when each of their tokens came."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import anyio
+
+from pie_py.bench.programs import random_prompt
+from pie_py.client import Client, Instance
+
+WARM_TOKENS = 4  # the first ones, while the others begin
+TELL_NS = 1_000_000  # an instance, until all know when they begin
+TELL_AT_LEAST = 50  # instances' time
+
+
+class Decoded(NamedTuple):
+    """When the tokens of every instance came, in ns of the machine's monotonic clock."""
+
+    times: list[list[int]]
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """From when on all decode, and until when.
+
+        Raises:
+            RuntimeError: if some had ended before others began: too few tokens to measure anything.
+        """
+        start = max(own[WARM_TOKENS] for own in self.times)
+        end = min(own[-1] for own in self.times)
+        if end <= start or min(self._within(start, end)) < 2:
+            raise RuntimeError("the instances hardly overlap: ask for more --tokens")
+        return start, end
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all instances within the window."""
+        return sum(self._within(*self.window))
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        start, end = self.window
+        return (end - start) / 1e9
+
+    @property
+    def ms_a_token(self) -> float:
+        """Time per output token of an instance within the window, ms."""
+        return self.seconds * 1e3 * len(self.times) / self.tokens
+
+    @property
+    def gaps_ms(self) -> list[float]:
+        """Times between two tokens of an instance within the window, of all instances."""
+        start, end = self.window
+        return [
+            (after - before) / 1e6
+            for own in self.times
+            for before, after in pairwise(own)
+            if before >= start and after <= end
+        ]
+
+    def _within(self, start: int, end: int) -> list[int]:
+        return [sum(start < time <= end for time in own) for own in self.times]
+
+
+async def decode_together(
+    client: Client,
+    program: str,
+    count: int,
+    prompt: int,
+    tokens: int,
+    *options: str,
+    before_go: Callable[[], None] = lambda: None,
+) -> Decoded:
+    """Launches instances; once each has its first token, all go on at the same time.
+
+    Args:
+        client: of the server to measure.
+        program: name or hash of the benchmarks' inferlet.
+        count: instances.
+        prompt: tokens of each one's own random prompt.
+        tokens: that each generates after that.
+        options: further arguments of the inferlet's `decode`.
+        before_go: called when all are ready.
+    """
+    vocabulary = (await client.models())[0]["vocab_size"]
+    instances: list[Instance] = []
+    times: list[list[int]] = []
+
+    async def launch(seed: int) -> None:
+        text = random_prompt(prompt, vocabulary, seed)
+        instance = await client.launch(program, ["decode", text, str(tokens), *options])
+        instances.append(instance)
+        if await instance.receive() != "ready":
+            await instance.result()  # raises with its reason
+            raise RuntimeError("the inferlet ended before it was told to decode")
+
+    async def finish(instance: Instance) -> None:
+        await instance.send(str(start))
+        times.append(json.loads(await instance.result()))
+
+    async with anyio.create_task_group() as tasks:
+        for seed in range(count):
+            tasks.start_soon(launch, seed)
+    before_go()
+    start = time.monotonic_ns() + TELL_NS * (len(instances) + TELL_AT_LEAST)
+    async with anyio.create_task_group() as tasks:
+        for instance in instances:
+            tasks.start_soon(finish, instance)
+    return Decoded(times)
+
+
+async def complete_all(
+    client: Client, program: str, prompts: Sequence[str], tokens: int, *options: str
+) -> float:
+    """Seconds from the first launch to the last result of completions of the prompts."""
+
+    async def one(prompt: str) -> None:
+        instance = await client.launch(program, ["complete", prompt, str(tokens), *options])
+        await instance.result()
+
+    start = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for prompt in prompts:
+            tasks.start_soon(one, prompt)
+    return time.perf_counter() - start

@@ -1,0 +1,206 @@
+"""`pie-py bench stages`: where the time of one token goes, from the guest's call to its wake-up.
+
+Two servers take turns, one that keeps records of its stages (`pie_py.wire.trace`) and one that does not, so
+that the price of the record shows. A token's way is: the control thread's stages up to the plan, the
+message, the worker's stages, the message back, and the control thread's again. With one plan in flight
+they follow each other and add up to the time per token. With two, control and worker work at the same
+time, and what is printed as not accounted for is negative: the time that overlaps.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from pie_py.bench.decoding import Decoded, decode_together
+from pie_py.bench.programs import bench_programs
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server
+from pie_py.client import Client
+from pie_py.config import ModelConfig, TraceConfig
+
+IDLE = "idle"
+WAY_BACK = (
+    "reply",
+    "scheduler: results",
+    "resume",
+)  # what control does once the worker has answered
+IDLE_GOAL_US = 200.0  # of the worker, between two steps of 8 concurrent generations
+IDLE_GOAL_AT = 8
+
+
+class Mark(NamedTuple):
+    """An event of a plan, and what each stage of its process had taken by then, ns."""
+
+    event: str
+    plan: int
+    at: int
+    tokens: int
+    spent: list[int]
+
+
+@dataclass
+class Trace:
+    """The record of one process."""
+
+    stages: list[str]
+    marks: list[Mark]
+
+    @classmethod
+    def read(cls, file: Path) -> Trace:
+        """Reads what a process has written."""
+        record = json.loads(file.read_text())
+        return cls(record["stages"], [Mark(*mark) for mark in record["marks"]])
+
+    def of(self, event: str) -> dict[int, Mark]:
+        """The marks of one kind of event, by plan."""
+        return {mark.plan: mark for mark in self.marks if mark.event == event}
+
+
+@dataclass
+class Split:
+    """The time of one token of one inferlet, in µs, while all of them decode."""
+
+    measured: float
+    stages: dict[str, float]  # in the order of a token's way; the processes' names before them
+    worker_idle: float  # a plan
+    plans: float  # a token
+
+    @property
+    def rest(self) -> float:
+        """What no stage accounts for; negative if stages overlap."""
+        return self.measured - sum(self.stages.values())
+
+
+def split(control: Trace, worker: Trace, window: tuple[int, int], instances: int) -> Split:
+    """Divides the time within a window among the stages.
+
+    Raises:
+        RuntimeError: if hardly any plan was sent within it.
+    """
+    sent, taken = control.of("sent"), control.of("taken")
+    received, answered = worker.of("received"), worker.of("answered")
+    start, end = window
+    plans = [p for p in sent if start <= sent[p].at <= end and p in received and p in answered]
+    if len(plans) < 3:
+        raise RuntimeError("hardly any step lies between the first and last: ask for more --tokens")
+    first, last = plans[0], plans[-1]
+    tokens = sent[last].tokens - sent[first].tokens
+    each = instances / tokens / 1e3  # from ns of the window to µs a token of each inferlet
+    ours = _spent("control", control.stages, sent[first], sent[last], each)
+    back_at = tuple(f"control: {name}" for name in WAY_BACK)
+    stages = {name: time for name, time in ours.items() if not name.startswith(back_at)}
+    there = back = 0
+    for before, plan in pairwise(plans):
+        there += max(0, received[plan].at - max(sent[plan].at, answered[before].at))
+        if before in taken:
+            back += max(0, taken[before].at - answered[before].at)
+    stages["message to the worker"] = there * each
+    stages |= _spent("worker", worker.stages, received[first], received[last], each)
+    stages["message to control"] = back * each
+    stages |= {name: time for name, time in ours.items() if name.startswith(back_at)}
+    idle = worker.stages.index(IDLE)
+    idle_ns = received[last].spent[idle] - received[first].spent[idle]
+    return Split(
+        measured=(sent[last].at - sent[first].at) * each,
+        stages=stages,
+        worker_idle=idle_ns / (len(plans) - 1) / 1e3,
+        plans=(len(plans) - 1) * instances / tokens,
+    )
+
+
+def _spent(
+    process: str, names: Sequence[str], first: Mark, last: Mark, factor: float
+) -> dict[str, float]:
+    """What a process's stages took between two marks; its idle time is others' work."""
+    return {
+        f"{process}: {name}": (last.spent[i] - first.spent[i]) * factor
+        for i, name in enumerate(names)
+        if name != IDLE
+    }
+
+
+async def _decode(endpoint: str, program: bytes, count: int, prompt: int, tokens: int) -> Decoded:
+    async with Client(endpoint) as client:
+        digest = await client.upload(program, name="bench")
+        return await decode_together(client, digest, count, prompt, tokens)
+
+
+def stages(
+    model: ModelConfig,
+    at_once: Sequence[int],
+    languages: Sequence[str],
+    prompt: int,
+    tokens: int,
+    progress: Callable[[str], None],
+) -> Report:
+    """Measures the stages of a token's way against servers of its own."""
+    programs = bench_programs(languages)
+    if model.kv_pages is None and model.kv_memory is None:  # two servers share the memory
+        pages = -(-(prompt + tokens + 2) // model.page_size) + 1
+        model = model.model_copy(update={"kv_pages": max(at_once) * pages})
+    cases = [(language, count) for language in programs for count in at_once]
+    plain: list[Decoded] = []
+    traced: list[Decoded] = []
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        trace = TraceConfig(folder=Path(folder))
+        with bench_server(model) as server, bench_server(model, trace=trace) as traced_server:
+            progress("the servers run")
+            for language, count in cases:
+                for runs, endpoint in (
+                    (plain, server.endpoint),
+                    (traced, traced_server.endpoint),
+                ):
+                    runs.append(
+                        anyio.run(_decode, endpoint, programs[language], count, prompt, tokens)
+                    )
+                progress(f"{language}, {count} at once")
+        control = Trace.read(Path(folder) / "control.json")
+        worker = Trace.read(Path(folder) / "worker.json")
+    splits = [
+        split(control, worker, run.window, count)
+        for run, (_, count) in zip(traced, cases, strict=True)
+    ]
+    return _report(cases, splits, [run.ms_a_token for run in plain])
+
+
+def _report(
+    cases: Sequence[tuple[str, int]], splits: Sequence[Split], plain: Sequence[float]
+) -> Report:
+    rows: list[list[object]] = [
+        [name, *(one.stages[name] for one in splits)] for name in splits[0].stages
+    ]
+    rows += [
+        ["sum of the stages", *(sum(one.stages.values()) for one in splits)],
+        ["measured", *(one.measured for one in splits)],
+        ["not accounted for", *(one.rest for one in splits)],
+        ["measured without a record", *(ms * 1e3 for ms in plain)],
+        ["plans a token", *(one.plans for one in splits)],
+        ["worker idle between plans", *(one.worker_idle for one in splits)],
+    ]
+    goals = [
+        Goal(
+            f"worker idle between steps, µs, {language}, {count} at once",
+            one.worker_idle,
+            IDLE_GOAL_US,
+        )
+        for (language, count), one in zip(cases, splits, strict=True)
+        if count == IDLE_GOAL_AT
+    ]
+    return Report(
+        "Where the time of one token goes, µs",
+        ["stage", *(f"{language}, {count} at once" for language, count in cases)],
+        rows,
+        [
+            "Time per token of each inferlet while all decode; all of them share the steps.",
+            "Negative where control and worker work at the same time: not accounted for.",
+        ],
+        goals,
+    )
