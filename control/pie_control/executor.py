@@ -113,6 +113,11 @@ class Executor:
         guest = instance.guest
         if guest is None or instance.state is not State.RUNNING:
             return
+        if instance.blockers:
+            for blocker in list(instance.blockers):
+                blocker.wants_to_run(instance)
+            if instance.blockers or instance.guest is None:
+                return
         try:
             if instance.awaited is not None:
                 ready = instance.futures.ready_of(instance.awaited)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from pie_control.errors import ApiError
 
@@ -23,8 +24,25 @@ class FutureKind(Enum):
     ATTENTION = "take-attention"
 
 
+class Outside:
+    """What a future waits for outside the server's own work: a tool, a host, a client, a time."""
+
+    __slots__ = ("due", "ended", "kind", "since")
+
+    def __init__(
+        self, kind: str, ended: Callable[[str, float], None], due: float | None = None
+    ) -> None:
+        """Takes a kind of wait, who is told of kind and seconds at its end, and the end if known."""
+        self.kind = kind
+        self.ended = ended
+        self.since = time.monotonic()
+        self.due = due  # of the same clock
+
+
 class Future:
     """One result that is not there yet. Resolved or failed once; later answers are dropped."""
+
+    outside: ClassVar[Outside | None] = None  # of an `OutsideFuture` only
 
     __slots__ = ("_table", "error", "handle", "kind", "on_cancel", "on_take", "ready", "value")
 
@@ -53,6 +71,29 @@ class Future:
             self._table.announce(self.handle)
 
 
+class OutsideFuture(Future):
+    """A future whose wait is measured."""
+
+    __slots__ = ("outside",)
+
+    outside: Outside  # type: ignore[misc]
+
+    def resolve(self, value: Any = None) -> None:
+        """As `Future.resolve`."""
+        self._note()
+        super().resolve(value)
+
+    def fail(self, error: ApiError) -> None:
+        """As `Future.fail`."""
+        self._note()
+        super().fail(error)
+
+    def _note(self) -> None:
+        wait = self.outside
+        if not self.ready and wait.due is None:
+            wait.ended(wait.kind, time.monotonic() - wait.since)
+
+
 class FutureTable:
     """The open futures of one instance, by handle. Handles are never used twice."""
 
@@ -65,8 +106,8 @@ class FutureTable:
     def __len__(self) -> int:
         return len(self._open)
 
-    def create(self, kind: FutureKind) -> Future:
-        """Opens a future.
+    def create(self, kind: FutureKind, outside: Outside | None = None) -> Future:
+        """Opens a future; `outside` says what it waits for, if that is not the server's own work.
 
         Raises:
             ApiError: `limit-exceeded` if too many are open.
@@ -76,7 +117,11 @@ class FutureTable:
                 "limit-exceeded",
                 f"{self._limit} futures are open; take or cancel some before opening more",
             )
-        future = Future(self, self._next, kind)
+        if outside is None:
+            future = Future(self, self._next, kind)
+        else:
+            future = OutsideFuture(self, self._next, kind)
+            future.outside = outside
         self._open[self._next] = future
         self._next += 1
         return future

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pie_control.errors import ApiError
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
+from pie_control.interception.history import Durations
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
 from pie_py.config import GrammarConfig, HttpConfig, McpConfig, MessagingConfig
@@ -31,6 +32,7 @@ class Host:
     lifecycle: Lifecycle
     services: dict[str, ModelService] = field(default_factory=dict)  # by model, default first
     codecs: dict[str, TextCodec] = field(default_factory=dict)  # by model
+    durations: Durations = field(default_factory=Durations)  # of waits for what is outside
     messaging: Bus = field(default_factory=lambda: Bus(MessagingConfig()))
     adapters: AdapterLoader = field(init=False)  # set by the server
     store: StoreService = field(init=False)  # set by the server

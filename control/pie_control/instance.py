@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from pie_control.futures import FutureTable
+from pie_control.futures import Future, FutureKind, FutureTable, Outside
 from pie_control.grammar.table import GrammarTable
 from pie_control.mailbox import Mailbox
 from pie_py.config import Limits
 
 if TYPE_CHECKING:
     from pie_control.host import Host
+    from pie_control.interception.evictor import Evictor
     from pie_control.programs import Program
     from pie_control.resources.space import Space
     from pie_control.rpc.outlet import Outlet
@@ -93,6 +94,7 @@ class Instance:
         self.guest: Guest | None = None
         self.awaited: list[int] | None = None  # futures the guest waits for
         self.scheduled = False  # has a place among the guests that run next
+        self.blockers: set[Evictor] = set()  # who must let it go before its next turn
         self.futures = FutureTable(limits.futures)
         self.queues: dict[int, CommandQueue] = {}
         self.next_queue = 1
@@ -110,6 +112,23 @@ class Instance:
         self.outlet: Outlet | None = None  # set by the RPC server once somebody reads
         self.attached = 0  # clients that read the outbox
         self.detached_at: float | None = None  # trio time since when no client has waited for it
+
+    def open_outside(self, kind: FutureKind, what: str, seconds: float | None = None) -> Future:
+        """Opens a future of something outside, so that its duration is learned.
+
+        Args:
+            kind: what it will carry.
+            what: names the kind of wait, such as a tool: those of one name last alike.
+            seconds: how long it will last, if that is known.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        due = None if seconds is None else time.monotonic() + seconds
+        return self.futures.create(kind, Outside(what, self._note_wait, due))
+
+    def _note_wait(self, what: str, seconds: float) -> None:
+        self.host.durations.add(self.user, what, seconds)
 
     @property
     def kept_bytes(self) -> int:

@@ -277,6 +277,10 @@ class Lifecycle:
                     oldest.outbox.drop_all_but_last()
                     del self._ended[oldest.id]
 
+    def fail(self, instance: Instance, reason: str) -> None:
+        """Ends an instance for a fault that is not its own."""
+        self.end(instance, State.FAILED, reason)
+
     def kill(self, instance: Instance, reason: str) -> None:
         """Ends an instance from outside."""
         self.end(instance, State.KILLED, f"killed: {reason}")
@@ -325,6 +329,8 @@ class Lifecycle:
             while True:
                 await trio.sleep(SWEEP_SECONDS)
                 self._sweep()
+                if any(s.evictor and s.evictor.waits for s in self.host.services.values()):
+                    self.host.executor.give_another()  # some may have waited long enough
 
     def _sweep(self) -> None:
         """Ends instances whose client has vanished, and forgets messages that nobody fetches."""

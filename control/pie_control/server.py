@@ -115,13 +115,23 @@ class _Server:
             if self._rpc.has_requests() and self._dispatcher.may_gather():
                 self._host.executor.give_another()
                 return
+        for service in self._host.services.values():
+            if service.evictor is not None:
+                service.evictor.after_turn()
         self._dispatcher.pump()
+        for service in self._host.services.values():
+            if service.evictor is not None and service.evictor.waits:
+                service.evictor.settle()  # commands have been sent, so pages may have become free
 
     def _worker_ready(self, hello: Hello) -> None:
         host = self._host
         for description in hello.models:
             host.services[description.name] = ModelService(
-                description, self._config.scheduler, prefix_cache=self._config.prefix_cache
+                description,
+                self._config.scheduler,
+                self._config.interception,
+                host.durations,
+                prefix_cache=self._config.prefix_cache,
             )
             if description.name not in host.codecs:
                 host.codecs[description.name] = TextCodec(Path(description.folder))

@@ -18,10 +18,12 @@ from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_ARRAY, U32_LIST
 from pie_py.wire.plan import Int32, Uint32
 
 
-def alloc_kvpage(instance: Instance, queue: int, count: int) -> int:
-    """Allocates empty pages; if none are free, younger instances make way."""
+def alloc_kvpage(instance: Instance, queue: int, count: int) -> Any:
+    """Allocates empty pages; if none are free, others make way, and the call may have to wait for that."""
     target = queue_of(instance, queue, "allocate")
-    return target.space.allocate_pages(count, partial(target.service.reclaim_pages, instance))
+    service = target.service
+    reclaim = partial(service.reclaim_pages, instance)
+    return service.take_pages(instance, count, lambda: target.space.allocate_pages(count, reclaim))
 
 
 def dealloc_kvpage(instance: Instance, queue: int, pages: list[int]) -> None:
@@ -222,12 +224,14 @@ def pool_stats(instance: Instance, queue: int) -> str:
     )
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("allocate", name, params, returns, True, call)
+def _function(
+    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
+) -> HostFunction:
+    return HostFunction("allocate", name, params, returns, True, call, suspends)
 
 
 FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("alloc-kvpage", alloc_kvpage, U32, U32, returns=U32),
+    _function("alloc-kvpage", alloc_kvpage, U32, U32, returns=U32, suspends=True),
     _function("dealloc-kvpage", dealloc_kvpage, U32, U32_LIST),
     _function("export-kvpage", export_kvpage, U32, U32_LIST, STRING, BOOL),
     _function("import-kvpage", import_kvpage, U32, STRING, returns=U32_LIST),

@@ -62,7 +62,7 @@ def pull(instance: Instance, topic: str) -> int:
 
 def _open(instance: Instance, kind: FutureKind, start: Callable[[Future], None]) -> int:
     """Opens a future for what `start` begins; none stays open if it can't begin."""
-    future = instance.futures.create(kind)
+    future = instance.open_outside(kind, f"messages of {instance.program.name}")
     try:
         start(future)
     except ApiError:

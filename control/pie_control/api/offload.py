@@ -18,10 +18,12 @@ def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
     offload.swap_out(queue_of(instance, queue, "offload"), pages)
 
 
-def swap_in(instance: Instance, queue: int, pages: list[int]) -> None:
-    """Brings pages back; if none are free, younger instances make way."""
+def swap_in(instance: Instance, queue: int, pages: list[int]) -> Any:
+    """Brings pages back; if none are free, others make way, and the call may have to wait for that."""
     target = queue_of(instance, queue, "offload")
-    offload.swap_in(target, pages, partial(target.service.reclaim_pages, instance))
+    service = target.service
+    take = partial(offload.swap_in, target, pages, partial(service.reclaim_pages, instance))
+    return service.take_pages(instance, 0, take)
 
 
 def discard(instance: Instance, queue: int, pages: list[int]) -> None:
@@ -39,13 +41,15 @@ def kv_costs(instance: Instance, model: str) -> str:
     return json.dumps(costs)
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("offload", name, params, returns, True, call)
+def _function(
+    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
+) -> HostFunction:
+    return HostFunction("offload", name, params, returns, True, call, suspends)
 
 
 FUNCTIONS: tuple[HostFunction, ...] = (
     _function("swap-out", swap_out, U32, U32_LIST),
-    _function("swap-in", swap_in, U32, U32_LIST),
+    _function("swap-in", swap_in, U32, U32_LIST, suspends=True),
     _function("discard", discard, U32, U32_LIST),
     _function("kv-costs", kv_costs, STRING, returns=STRING),
 )

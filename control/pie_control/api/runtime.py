@@ -198,7 +198,7 @@ def monotonic_now(instance: Instance) -> int:
 
 def sleep(instance: Instance, nanoseconds: int) -> int:
     """Opens a future that is ready after a time."""
-    future = instance.futures.create(FutureKind.DONE)
+    future = instance.open_outside(FutureKind.DONE, "sleep", nanoseconds / 1e9)
     timer = instance.host.timers.call_later(nanoseconds / 1e9, future.resolve)
     future.on_cancel = timer.cancel
     return future.handle
@@ -232,7 +232,7 @@ def launch(instance: Instance, program: str, args: list[str]) -> int:
         )
     lifecycle = instance.host.lifecycle
     found = lifecycle.programs.find(program, instance.user)
-    future = instance.futures.create(FutureKind.TEXT)
+    future = instance.open_outside(FutureKind.TEXT, f"child {found.name}")
 
     def done(ended: Ended | ApiError) -> None:
         if isinstance(ended, ApiError):

@@ -57,7 +57,7 @@ def receive_blob(instance: Instance) -> int:
 
 def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) -> int:
     """Futures get the messages in the order they were opened; a cancelled one leaves its message."""
-    future = instance.futures.create(kind)
+    future = instance.open_outside(kind, f"client of {instance.program.name}")
     taken: tuple[int, Message] | None = None
 
     def deliver() -> None:

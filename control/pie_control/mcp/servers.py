@@ -60,7 +60,7 @@ class McpServers:
             ApiError: `not-found`, `limit-exceeded`.
         """
         found = self._find(instance.user, server)
-        return self._call(instance, found, lambda connection: connection.list_tools())
+        return self._call(instance, found, "tools", lambda connection: connection.list_tools())
 
     def call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
         """Calls a tool and returns the handle of the future of its answer.
@@ -76,7 +76,9 @@ class McpServers:
                 f" {instance.limits.message_bytes} at most",
             )
         parsed = _parse(arguments)
-        return self._call(instance, found, lambda connection: connection.call_tool(tool, parsed))
+        return self._call(
+            instance, found, tool, lambda connection: connection.call_tool(tool, parsed)
+        )
 
     def _find(self, user: str, name: str) -> McpServer:
         server = self._servers.get(name)
@@ -87,7 +89,7 @@ class McpServers:
 
     # Calls
 
-    def _call(self, instance: Instance, server: McpServer, action: Action) -> int:
+    def _call(self, instance: Instance, server: McpServer, what: str, action: Action) -> int:
         config = self._config
         if self._calls[instance.id] >= config.concurrent:
             raise ApiError(
@@ -98,7 +100,7 @@ class McpServers:
                 "limit-exceeded",
                 f"{config.user_concurrent} calls of this user are under way, in all instances",
             )
-        future = instance.futures.create(FutureKind.TEXT)
+        future = instance.open_outside(FutureKind.TEXT, f"mcp {server.name} {what}"[:256])
         self._calls[instance.id] += 1
         self._user_calls[instance.user] += 1
         scope = trio.CancelScope()

@@ -66,8 +66,12 @@ class HostPages:
                 f"{count} host pages wanted, and {pool.free} of {pool.size} are free;"
                 " discard pages instead, or try again later",
             )
+        return self.take(count)
+
+    def take(self, count: int) -> Int32:
+        """Takes host pages, at most as many as are free, whatever the instance's limit."""
         self.held += count
-        return pool.allocate(count)
+        return self.pool.allocate(count)
 
     def release(self, pages: Int32) -> None:
         """Gives host pages back."""

@@ -119,6 +119,23 @@ class Addresses:
             part[:] = new
             at += count
 
+    def all_resident(self) -> tuple[NDArray[np.int64], Int32]:
+        """Addresses `[n]` that have something in the pool behind them, ascending, and its ids `[n]`."""
+        table = self._table[: self._length]
+        at = np.flatnonzero(table >= 0)
+        return at + self._base, table[at]
+
+    def entries_at(self, addresses: NDArray[np.int64]) -> Int32:
+        """Entries `[n]` of valid addresses, as `find_entries`."""
+        entries: Int32 = self._table[addresses - self._base]
+        return entries
+
+    def set_entries(self, addresses: NDArray[np.int64], entries: Int32) -> None:
+        """Sets what is behind distinct valid addresses."""
+        at = addresses - self._base
+        self.away += int(np.count_nonzero(entries < 0)) - int(np.count_nonzero(self._table[at] < 0))
+        self._table[at] = entries
+
     def _gather(self, spans: list[int], most: int, find: Callable[[int, int], Int32]) -> Int32:
         if len(spans) == 2:
             first, count = spans

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -72,10 +72,13 @@ class BatchLimits:
 class Dispatched:
     """A batch at the worker: its commands, and the marks of their queues that come right after."""
 
-    __slots__ = ("commands", "done", "syncs")
+    __slots__ = ("commands", "done", "failed", "syncs")
 
-    def __init__(self, commands: list[Command]) -> None:
+    def __init__(
+        self, commands: list[Command], failed: Callable[[str], None] | None = None
+    ) -> None:
         self.commands = commands
+        self.failed = failed  # told why a batch without commands failed
         self.syncs: list[tuple[CommandQueue, Sync]] = []
         self.done = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pie_control.errors import ApiError
@@ -39,7 +40,7 @@ class _Sent:
     def __init__(self, batches: list[Dispatched], follows: bool) -> None:
         self.batches = batches
         self.answered = 0  # batches whose results are there
-        self.follows = follows  # goes on with a queue of the plan before: the worker should not wait
+        self.follows = follows  # goes on with a queue of the plan before: no time to wait
 
 
 class Scheduler:
@@ -71,6 +72,7 @@ class Scheduler:
         self._order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
         self._leftovers = Leftovers(model.page_size)
+        self._first: list[tuple[Batch, Dispatched]] = []  # what the next plan begins with
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
         self._in_flight: dict[int, _Sent] = {}  # oldest first
@@ -204,9 +206,9 @@ class Scheduler:
             self._riders = before
             return None
         self._release_sent()
-        if leftovers := self._leftovers.take():
-            batches = leftovers + batches
-            dispatched = [Dispatched([]) for _ in leftovers] + dispatched
+        if first := self._take_first():
+            batches = [batch for batch, _ in first] + batches
+            dispatched = [record for _, record in first] + dispatched
         plan = Plan(next(self._plan_numbers), self._model, batches)
         self._plans += 1
         self._plans_ahead += bool(self._in_flight)
@@ -223,6 +225,33 @@ class Scheduler:
             if not held_back(_first(queue))  # it has to wait for something else first
         )
         return min((d for d in deadlines if d is not None), default=None)
+
+    def send_first(self, batch: Batch, failed: Callable[[str], None]) -> None:
+        """Sends a batch before everything that is sent from now on, with the next plan there is.
+
+        So what it names may be given to others at once, if no command names it that is yet to be sent.
+        `failed` is told if it fails.
+        """
+        self._first = [*self._take_first(), (batch, Dispatched([], failed))]
+
+    def _take_first(self) -> list[tuple[Batch, Dispatched]]:
+        """What goes before all batches of the next plan, in the order in which it came up."""
+        first = self._first
+        if first:
+            self._first = []
+        if leftovers := self._leftovers.take():
+            first = first + [(batch, Dispatched([])) for batch in leftovers]
+        return first
+
+    def all_sent(self, owner: Owner) -> bool:
+        """Whether no command of an owner is queued here that is yet to be sent."""
+        account = self._accounts.get(owner)
+        return account is None or not account.active
+
+    @property
+    def plans_sent(self) -> int:
+        """Plans since the start."""
+        return self._plans
 
     def _add_light(self, batches: list[Batch], dispatched: list[Dispatched]) -> None:
         """Adds light batches until no queue has a light command first."""
@@ -346,11 +375,14 @@ class Scheduler:
             del self._in_flight[result.id]
             self._note_idle(sent, result.idle_ns)
         failed: dict[CommandQueue, None] = {}
+        told: list[Callable[[], None]] = []
         for batch, answer in zip(batches, results, strict=True):
             batch.done = True
             self._worker_ns += answer.nanoseconds
             if answer.error is None:
                 deliver(batch.commands, answer)
+            elif batch.failed is not None:
+                told.append(partial(batch.failed, answer.error))
             refused = answer.refused or {}
             for i, command in enumerate(batch.commands):
                 queue = command.queue
@@ -369,6 +401,8 @@ class Scheduler:
         for queue in failed:
             if queue.failure is not None and _idle(queue):
                 self._flush(queue)
+        for tell in told:
+            tell()
 
     def _note_idle(self, sent: _Sent, idle_ns: int) -> None:
         if sent.follows:

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
+from pie_control.interception.costs import Costs
+from pie_control.interception.evictor import Evictor
+from pie_control.interception.history import Durations
+from pie_control.interception.policy import load_policy
 from pie_control.prefix import PrefixCache
 from pie_control.resources.adapters import Adapters
 from pie_control.resources.exports import Exports
@@ -16,7 +20,7 @@ from pie_control.resources.space import Space
 from pie_control.scheduler.policy import make_policy
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.scheduler.scheduler import Scheduler
-from pie_py.config import PrefixCacheConfig, SchedulerConfig
+from pie_py.config import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
@@ -30,9 +34,12 @@ class ModelService:
         self,
         description: ModelDescription,
         config: SchedulerConfig,
+        interception: InterceptionConfig | None = None,
+        durations: Durations | None = None,
         *,
         prefix_cache: PrefixCacheConfig | None = None,
     ) -> None:
+        """Takes the model, and how pages are moved under pressure; without that they are not."""
         self.description = description
         self.traits = frozenset(description.traits)
         self.info: str | None = None  # what `model-info` answers, once somebody has asked
@@ -53,7 +60,13 @@ class ModelService:
             self.pages, prefix_cache or PrefixCacheConfig(), may_wait=config.policy != "k-only"
         )
         self._queues = 0
-        self._spaces: dict[Instance, Space] = {}
+        self.spaces: dict[Instance, Space] = {}
+        self.evictor: Evictor | None = None
+        if interception is not None and interception.policy != "preserve":
+            costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
+            policy = load_policy(interception.policy)
+            known = durations if durations is not None else Durations()
+            self.evictor = Evictor(self, interception, policy, costs, known)
 
     def check_trait(self, trait: str) -> None:
         """Refuses functions of a trait that the model lacks.
@@ -73,7 +86,7 @@ class ModelService:
             samplers = Samplers(self.samplers, limits.samplers)
             host = HostPages(self.host_pages, limits.host_pages)
             space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host)
-            instance.spaces[self.description.name] = self._spaces[instance] = space
+            instance.spaces[self.description.name] = self.spaces[instance] = space
         return space
 
     def create_queue(self, instance: Instance) -> CommandQueue:
@@ -86,7 +99,21 @@ class ModelService:
         """Counts a queue that its instance has closed."""
         self._queues -= 1
 
+    def take_pages(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
+        """Carries out a call that takes pages, now or, with `SUSPENDED`, when it can be."""
+        return take() if self.evictor is None else self.evictor.call(instance, count, take)
+
     def reclaim_pages(self, instance: Instance, count: int) -> bool:
+        """Frees pages until `count` are free, and tells whether they are.
+
+        First those of instances that wait outside, which get them back; then younger instances that
+        hold pages are ended, if that is enough. Within `take_pages` the call may be put off instead.
+        """
+        if self.evictor is not None and self.evictor.make_room(instance, count):
+            return True
+        return self.end_younger(instance, count)
+
+    def end_younger(self, instance: Instance, count: int) -> bool:
         """Ends younger instances that hold pages, the youngest first, until `count` are free.
 
         Nobody is ended if that could not be enough.
@@ -104,8 +131,8 @@ class ModelService:
         pool: PagePool | EmbedPool,
         held: Callable[[Space], int],
     ) -> bool:
-        younger = [i for i, s in self._spaces.items() if i.number > instance.number and held(s)]
-        if pool.free + sum(held(self._spaces[i]) for i in younger) < count:
+        younger = [i for i, s in self.spaces.items() if i.number > instance.number and held(s)]
+        if pool.free + sum(held(self.spaces[i]) for i in younger) < count:
             return False
         younger.sort(key=lambda i: -i.number)
         return instance.host.lifecycle.reclaim(younger, lambda: pool.free >= count)
@@ -117,13 +144,15 @@ class ModelService:
         touch may be given to others at once.
         """
         self.scheduler.drop_owner(instance)
+        if self.evictor is not None:
+            self.evictor.forget(instance)
         self.adapters.drop_instance(instance)
         self._queues -= sum(queue.service is self for queue in instance.queues.values())
         for handle in [h for h, queue in instance.queues.items() if queue.service is self]:
             del instance.queues[handle]
         space = instance.spaces.pop(self.description.name, None)
         if space is not None:
-            del self._spaces[instance]
+            del self.spaces[instance]
             space.close()
 
     def stats(self) -> dict[str, Any]:
@@ -143,6 +172,7 @@ class ModelService:
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
             "queues": self._queues,
+            "interception": {} if self.evictor is None else self.evictor.stats(),
             **self.prefixes.stats(),
             **self.scheduler.stats(),
         }

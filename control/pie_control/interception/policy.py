@@ -1,0 +1,54 @@
+"""What a policy is, and how a setting becomes one.
+
+A policy is a function of plain values, without state and without I/O. It is asked once a step, and for
+each who waits gives a choice. The mechanisms carry out what they can: they swap as much as the step's
+budget and the host have room for, the rest in the steps that follow; and of an instance that does not know
+of it the server can only swap pages, for it could not compute them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TypeAlias
+
+from pie_control.interception.costs import Costs
+from pie_control.interception.policies import discard, min_waste, preserve, swap
+from pie_control.interception.waste import Choice, Load, Paused
+
+Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
+
+POLICIES: dict[str, Policy] = {
+    "preserve": preserve.decide,
+    "discard": discard.decide,
+    "swap": swap.decide,
+    "min-waste": min_waste.decide,
+}
+
+
+class UnknownPolicy(ValueError):
+    """A setting names no policy."""
+
+
+def load_policy(name: str) -> Policy:
+    """The policy of a name, or of an import path `package.module:function`.
+
+    Raises:
+        UnknownPolicy: if there is none.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    module, colon, function = name.partition(":")
+    if not colon:
+        known = ", ".join(POLICIES)
+        raise UnknownPolicy(
+            f"no interception policy is called {name!r}; known: {known}, or give package.module:function"
+        )
+    try:
+        found: object = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UnknownPolicy(f"interception policy {name!r} can't be loaded: {error}") from error
+    if not callable(found):
+        raise UnknownPolicy(f"interception policy {name!r} is no function")
+    policy: Policy = found
+    return policy

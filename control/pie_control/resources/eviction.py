@@ -1,0 +1,95 @@
+"""Pages that the server takes from an instance which does not run, and puts back before it does.
+
+Other than those of `offload.py`, these moves are no commands of the instance: they go to the worker
+before everything that is sent from now on. So the pages are free for others at once, provided that the
+instance has nothing queued that names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.resources.space import EMPTY, Space, host_page, is_on_host
+from pie_control.scheduler.batch import MAX_SWAP_PAGES
+from pie_py.wire.plan import SwapIn, SwapOut
+
+Send: TypeAlias = Callable[[SwapIn | SwapOut], None]  # ahead of all that is sent later
+
+
+class Absence:
+    """Which pages of a space are away without its instance knowing."""
+
+    __slots__ = ("_space", "addresses")
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)
+
+    @property
+    def pages(self) -> int:
+        """Pages of the pool that are needed to bring all back."""
+        return len(self.addresses)
+
+    def extend(self, send: Send, most: int) -> int:
+        """Moves out up to `most` pages that nobody else holds, empty ones first; returns how many.
+
+        Empty ones take no room on the host; of the others as many go as find room there.
+        """
+        space = self._space
+        pool, host = space.page_pool, space.host
+        addresses, pages = space.pages.all_resident()
+        alone = np.flatnonzero(~pool.shared(pages))
+        # The last pages of a text come first: those before them may be what others can share.
+        filled = pool.used[pages[alone]] > 0
+        empty, full = alone[~filled], alone[filled][::-1]
+        empty = empty[:most]
+        full = full[: min(most - len(empty), host.pool.free)]
+        chosen = np.concatenate([empty, full])
+        addresses, pages = addresses[chosen], pages[chosen]
+        entries = np.full(len(pages), EMPTY, np.int32)
+        if len(full):
+            sources = pages[len(empty) :]
+            targets = host.take(len(full))
+            host.pool.used[targets] = pool.used[sources]
+            host.pool.masks[targets] = pool.masks[sources]
+            host.pool.immutable[targets] = pool.immutable[sources]
+            entries[len(empty) :] = host_page(targets)
+            for part in _parts(len(full)):
+                send(SwapOut(sources[part], targets[part]))
+        space.pages.set_entries(addresses, entries)
+        pool.release(pages)
+        self.addresses = np.concatenate([self.addresses, addresses])
+        return len(pages)
+
+    def end(self, send: Send) -> None:
+        """Brings all pages back; the pool has room for them."""
+        space = self._space
+        pool, host = space.page_pool, space.host
+        entries = space.pages.entries_at(self.addresses)
+        pages = pool.allocate(len(entries))
+        full = is_on_host(entries)
+        sources, targets = host_page(entries[full]), pages[full]
+        pool.used[targets] = host.pool.used[sources]
+        pool.set_masks(targets, host.pool.masks[sources])
+        pool.immutable[targets] = host.pool.immutable[sources]
+        for part in _parts(len(sources)):
+            send(SwapIn(sources[part], targets[part]))
+        space.pages.set_entries(self.addresses, pages)
+        host.release(sources)
+        self.addresses = self.addresses[:0]
+
+
+def movable(space: Space) -> tuple[int, int]:
+    """Pages that `Absence.extend` could move if the host had room: all of them, and the filled ones."""
+    _, pages = space.pages.all_resident()
+    alone = pages[~space.page_pool.shared(pages)]
+    return len(alone), int(np.count_nonzero(space.page_pool.used[alone]))
+
+
+def _parts(count: int) -> list[slice]:
+    """Parts of a list of pages that one batch may have."""
+    return [slice(at, at + MAX_SWAP_PAGES) for at in range(0, count, MAX_SWAP_PAGES)]

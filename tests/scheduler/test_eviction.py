@@ -1,0 +1,478 @@
+"""Pages under pressure: programs of which more are alive than fit, on the symbolic worker.
+
+The programs are Python generators in the place of Wasm guests; executor, API, evictor and scheduler are
+the real ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from scheduler_fixtures import Guest, Server
+from symbolic_worker import Slot, distribution, run_forward
+
+from pie_control.api import allocate, offload, runtime
+from pie_control.errors import ApiError
+from pie_control.executor import Executor
+from pie_control.futures import Future, FutureKind
+from pie_control.instance import Instance, State
+from pie_control.scheduler.service import ModelService
+from pie_control.wasm import SUSPENDED, Status
+from pie_py.config import InterceptionConfig, SchedulerConfig
+
+PAGE = 8
+COSTS = {
+    "page_bytes": 1 << 16,
+    "page_size": PAGE,
+    "swap_out": {"seconds": 1e-5, "bytes_per_second": 1e10},
+    "swap_in": {"seconds": 1e-5, "bytes_per_second": 1e10},
+    "prefill": {"tokens": [16, 64, 256], "seconds": [0.01, 0.012, 0.04], "fit": [0.009, 1e-4, 0]},
+    "decode": {"sequences": [1, 8], "seconds": [0.01, 0.012]},
+}
+Program = Generator[None, Any, str]
+
+
+class Puppet:
+    """A generator in the place of a Wasm guest: it yields where a host call has suspended it."""
+
+    cpu_ns = 0
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._answer: Any = None
+        self._waits = False
+        self.outcome = (False, "")
+
+    def resume(self, value: Any) -> None:
+        assert self._waits
+        self._answer, self._waits = value, False
+
+    def poll(self) -> Status:
+        if self._waits:
+            return Status.WAITING
+        answer, self._answer = self._answer, None
+        self._waits = True
+        try:
+            self._program.send(answer)
+        except StopIteration as end:
+            self.outcome = (True, end.value)
+            return Status.DONE
+        except ApiError as error:
+            self.outcome = (False, str(error))
+            return Status.DONE
+        return Status.WAITING
+
+    def close(self) -> None:
+        pass
+
+
+def call(function: Callable[..., Any], *args: Any) -> Generator[None, Any, Any]:
+    """A host call that may suspend its guest."""
+    answer = function(*args)
+    if answer is SUSPENDED:
+        answer = yield
+        if isinstance(answer, ApiError):
+            raise answer
+    return answer
+
+
+class Machine(Server):
+    """A server whose instances run, and lend and wait for pages."""
+
+    def __init__(self, interception: dict[str, Any] | None = None, **facts: Any) -> None:
+        super().__init__(**{"kv_costs": COSTS, "embeds": 200, "max_batch_commands": 50, **facts})
+        config = InterceptionConfig.model_validate(interception or {})
+        self.host.executor = Executor(self.lifecycle.end, lambda result: self.after_turn())
+        self.service = ModelService(self.facts, SchedulerConfig(), config, self.host.durations)
+        self.scheduler = self.service.scheduler
+        self.host.services[self.facts.name] = self.service
+        self.outside: list[Future] = []  # what programs wait for
+
+    def after_turn(self) -> None:
+        if self.service.evictor is not None:
+            self.service.evictor.after_turn()
+
+    def start(self, program: Callable[[Guest], Program], **limits: Any) -> Instance:
+        guest = Guest(self, **limits)
+        instance: Any = guest.instance
+        instance.guest = Puppet(program(guest))
+        self.host.executor.add(instance)
+        return instance
+
+    def turn(self) -> None:
+        self.host.executor.turn()
+
+    def settle(self) -> None:
+        """Runs until everybody waits for something outside, or has ended."""
+        for _ in range(500):
+            self.turn()
+            if not self.step() and not self.host.executor._ready:
+                self.turn()
+                if not self.send() and not self.host.executor._ready:
+                    return
+                while self.results:
+                    self.deliver()
+        raise AssertionError("it does not come to rest")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        stats: dict[str, int] = self.service.stats()["interception"]
+        return stats
+
+    def check_empty(self) -> None:
+        stats = self.service.stats()
+        assert stats["kv_pages_free"] == self.facts.kv_pages
+        assert stats["host_pages_free"] == self.facts.host_pages
+        assert stats["embeds_free"] == self.facts.embeds
+        assert self.service.pages.masked == 0
+        if self.service.evictor is not None:
+            assert self.counts["absent"] == self.counts["waiting"] == 0
+
+
+def pause(guest: Guest) -> Program:
+    """Waits for something outside."""
+    machine: Any = guest.server
+    future = guest.instance.open_outside(FutureKind.DONE, "tool")
+    machine.outside.append(future)
+    yield from call(runtime.wait, guest.instance, [future.handle])
+    runtime.take(guest.instance, future.handle)
+    return ""
+
+
+@dataclass
+class Text:
+    """A text that grows page by page, beside the contract's idea of it."""
+
+    guest: Guest
+    adapter: str = ""
+    pages: list[int] = field(default_factory=list)  # addresses
+    embed: list[int] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+
+    def spans(self) -> list[int]:
+        return [number for page in self.pages for number in (page, 1)]
+
+    def grow(self, tokens: list[int]) -> Program:
+        guest, first = self.guest, len(self.slots)
+        need = -(-(first + len(tokens)) // PAGE) - len(self.pages)
+        if need > 0:
+            instance, queue = guest.instance, guest.queue
+            start = yield from call(allocate.alloc_kvpage, instance, queue, need)
+            self.pages += range(start, start + need)
+        if not self.embed:
+            self.embed = guest.embeds(4)
+        embeds = [self.embed[0], len(tokens)]
+        guest.embed(tokens, first, embeds)
+        out = [self.embed[0], 1]
+        if self.adapter:
+            guest.forward_with(self.adapter, self.spans(), embeds, self.spans(), out)
+        else:
+            guest.forward(self.spans(), embeds, self.spans(), out)
+        future = guest.dist(self.embed[0])
+        values = [(hash(("t", token)), first + i) for i, token in enumerate(tokens)]
+        hidden = run_forward(values, self.slots, [], {"x": 0, "y": 1}.get(self.adapter, -1))
+        self.slots += [Slot(h, first + i) for i, h in enumerate(hidden)]
+        yield from call(runtime.wait, guest.instance, [future])
+        vocab = guest.server.facts.vocab_size
+        assert guest.take(future) == distribution(hidden[-1], 3, vocab)
+        return ""
+
+    def mask(self, word: int) -> None:
+        """Masks slots of the first page."""
+        self.guest.mask([self.pages[0], 1], word)
+        self.slots = [
+            Slot(s.value, s.position, bool(word >> i & 1)) if i < PAGE else s
+            for i, s in enumerate(self.slots)
+        ]
+
+
+def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], Program]:
+    """A program of steps."""
+
+    def program(guest: Guest) -> Program:
+        text = Text(guest, adapter)
+        name = guest.instance.id
+        for what, count in steps:
+            if what == "grow":
+                yield from text.grow(list(range(count, count + 1 + count % 4)))
+            elif what == "pause":
+                yield from pause(guest)
+            elif what == "mask" and text.slots:
+                text.mask(count % (1 << min(PAGE, len(text.slots))))
+            elif what == "export" and text.pages and len(text.slots) % PAGE == 0:
+                done = guest.sync()
+                yield from call(runtime.wait, guest.instance, [done])
+                runtime.take(guest.instance, done)
+                export = (guest.instance, guest.queue, text.spans(), name, False)
+                with suppress(ApiError):  # exports may have half of the pool at most
+                    allocate.export_kvpage(*export)
+                    yield from pause(guest)
+                    allocate.release_export(guest.instance, guest.queue, name)
+            elif what == "swap" and text.pages:
+                guest.swap_out(text.spans())
+                yield from pause(guest)
+                yield from call(offload.swap_in, guest.instance, guest.queue, text.spans())
+        return f"{len(text.slots)} tokens"
+
+    return program
+
+
+def length(steps: list[tuple[str, int]]) -> int:
+    return sum(1 + count % 4 for what, count in steps if what == "grow")
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["grow"] * 6 + ["pause"] * 3 + ["mask", "swap"]), st.integers(0, 11)),
+    min_size=1,
+    max_size=14,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    stories=st.lists(st.tuples(STEPS, st.sampled_from(["", "", "x"])), min_size=2, max_size=7),
+    seed=st.integers(0, 1 << 30),
+    policy=st.sampled_from(["min-waste", "swap"]),
+)
+def test_nobody_notices_and_nobody_ends_while_both_pools_suffice(
+    stories: list[tuple[list[tuple[str, int]], str]], seed: int, policy: str
+) -> None:
+    need = sum(-(-length(steps) // PAGE) for steps, _ in stories)
+    most = max(-(-length(steps) // PAGE) for steps, _ in stories)
+    machine = Machine({"policy": policy}, kv_pages=max(1, most), host_pages=2 * need + 1)
+    instances = [machine.start(story(steps, adapter)) for steps, adapter in stories]
+    chance = random.Random(seed)
+    for event in chance.choices(range(6), k=60):
+        if event == 0 and machine.outside:
+            machine.outside.pop(0).resolve()
+        elif event == 1 and machine.results:
+            machine.deliver()
+        elif event == 2 and len(machine.results) < 2:
+            machine.send()
+        else:
+            machine.turn()
+    for _ in range(1000):
+        machine.settle()
+        if not machine.outside:
+            break
+        machine.outside.pop(chance.randrange(len(machine.outside))).resolve()
+    for instance, (steps, _) in zip(instances, stories, strict=True):
+        assert instance.ended is not None, (machine.counts, instance.id)
+        assert instance.ended.state is State.FINISHED, instance.ended
+        assert instance.ended.text == f"{length(steps)} tokens"
+    machine.check_empty()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    stories=st.lists(STEPS.map(lambda s: [*s, ("export", 0)]), min_size=2, max_size=6),
+    kills=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5)), max_size=4),
+    pools=st.tuples(st.integers(2, 6), st.integers(0, 12)),
+)
+def test_kills_exports_and_full_pools_leave_nothing_behind(
+    stories: list[list[tuple[str, int]]], kills: list[tuple[int, int]], pools: tuple[int, int]
+) -> None:
+    machine = Machine({"wait_seconds": 1e-9}, kv_pages=pools[0], host_pages=pools[1])
+    instances = [machine.start(story(steps)) for steps in stories]
+    for at in range(200):
+        for when, which in kills:
+            if when == at:
+                machine.lifecycle.kill(instances[which % len(instances)], "test")
+        machine.settle()
+        if not machine.outside:
+            break
+        machine.outside.pop(0).resolve()
+    for instance in instances:
+        assert instance.ended is not None
+        if instance.ended.state is State.FAILED:
+            assert instance.ended.text.startswith("out-of-resources"), instance.ended.text
+    for instance in instances:
+        for name in machine.service.exports.names(instance.user):
+            machine.service.exports.release(instance.user, name)
+    machine.check_empty()
+
+
+def holder(tokens: int, then: int = 0) -> Callable[[Guest], Program]:
+    """Fills pages, pauses, and fills more."""
+
+    def program(guest: Guest) -> Program:
+        text = Text(guest)
+        for _ in range(tokens // 4):
+            yield from text.grow([1, 2, 3, 4])
+        yield from pause(guest)
+        for _ in range(max(1, then // 4)):
+            yield from text.grow([5, 6, 7, 8])
+        return f"{len(text.slots)} tokens"
+
+    return program
+
+
+def test_who_waits_outside_lends_its_pages() -> None:
+    machine = Machine(kv_pages=4, host_pages=8)
+    first = machine.start(holder(24))
+    machine.settle()
+    second = machine.start(holder(24))
+    machine.settle()
+    assert first.ended is None
+    assert second.ended is None
+    assert machine.counts["evictions"] == 1
+    assert machine.counts["pages_evicted"] == 2  # as many as were missing
+    assert machine.service.host_pages.free == 6
+    machine.outside[1].resolve()  # the younger one goes on; the older one stays out
+    machine.settle()
+    assert second.ended is not None
+    machine.outside[0].resolve()
+    machine.settle()
+    assert first.ended is not None
+    assert (first.ended.state, second.ended.state) == (State.FINISHED, State.FINISHED)
+    machine.check_empty()
+
+
+def test_the_oldest_goes_first() -> None:
+    machine = Machine(kv_pages=4, host_pages=20)
+    instances = [machine.start(holder(24)) for _ in range(4)]
+    machine.settle()  # one after the other fills the pool; the others lend
+    assert machine.counts["absent"] == 3
+    for future in reversed(machine.outside):
+        future.resolve()
+    order: list[Instance] = []
+    end = machine.lifecycle.end
+
+    def note(instance: Instance, state: State, text: str) -> None:
+        order.append(instance)
+        end(instance, state, text)
+
+    machine.host.executor._on_end = note
+    machine.settle()
+    assert [i.number for i in order] == sorted(i.number for i in instances)
+    assert all(i.ended is not None and i.ended.state is State.FINISHED for i in instances)
+    machine.check_empty()
+
+
+def test_a_full_host_pool_ends_younger_ones_as_before() -> None:
+    machine = Machine(kv_pages=4, host_pages=1)
+    old = machine.start(holder(8, 24))
+    machine.settle()
+    young = machine.start(holder(24))
+    machine.settle()
+    assert young.ended is None
+    machine.outside[0].resolve()
+    machine.settle()
+    assert young.ended is not None
+    assert young.ended.state is State.KILLED
+    assert "out-of-resources" in young.ended.text
+    assert old.ended is not None
+    assert old.ended.state is State.FINISHED
+    machine.check_empty()
+
+
+def test_shared_pages_stay() -> None:
+    machine = Machine(kv_pages=6, host_pages=8)
+
+    def sharer(guest: Guest) -> Program:
+        text = Text(guest)
+        for _ in range(4):
+            yield from text.grow([1, 2, 3, 4])
+        allocate.export_kvpage(guest.instance, guest.queue, [text.pages[0], 1], "x", False)
+        yield from pause(guest)
+        yield from text.grow([5, 6])
+        return "done"
+
+    first = machine.start(sharer)
+    machine.settle()
+    second = machine.start(holder(40))
+    machine.settle()
+    assert machine.counts["pages_evicted"] == 1
+    assert machine.service.pages.free == 0
+    for future in machine.outside:
+        future.resolve()
+    machine.settle()
+    assert first.ended is not None
+    assert first.ended.text == "done"
+    assert second.ended is not None
+    machine.service.exports.release("ann", "x")
+    machine.check_empty()
+
+
+def test_a_worker_that_cannot_move_pages_fails_their_owner() -> None:
+    machine = Machine(kv_pages=4, host_pages=8)
+    first = machine.start(holder(24))
+    machine.settle()
+    machine.worker.fail_kinds = {"swap_out"}
+    second = machine.start(holder(24))
+    machine.settle()
+    assert first.ended is not None
+    assert first.ended.state is State.FAILED
+    assert "told to fail" in first.ended.text
+    assert second.ended is None
+    machine.outside[-1].resolve()
+    machine.settle()
+    machine.check_empty()
+
+
+def test_empty_pages_are_lent_without_room_on_the_host() -> None:
+    machine = Machine(kv_pages=4, host_pages=1)
+
+    def reserver(guest: Guest) -> Program:
+        first = yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 4)
+        yield from pause(guest)
+        return str(sum(guest.used([first, 4])))
+
+    first = machine.start(reserver)
+    machine.settle()
+    second = machine.start(holder(20))
+    machine.settle()
+    assert second.ended is None
+    assert machine.service.host_pages.free == 1
+    machine.outside[1].resolve()
+    machine.settle()
+    machine.outside[0].resolve()
+    machine.settle()
+    assert first.ended is not None
+    assert first.ended.text == "0"
+    machine.check_empty()
+
+
+def test_pages_move_ahead_of_need_within_the_budget() -> None:
+    machine = Machine({"low_water": 0.9, "swap_share": 0.004}, kv_pages=16, host_pages=32)
+    old = machine.start(holder(96))
+    machine.settle()
+    assert machine.service.pages.free == 4
+    old.futures.get(machine.outside[0].handle).outside.since -= 100  # type: ignore[union-attr]
+    machine.start(holder(28))
+    moved = 0
+    costs = machine.service.evictor._costs  # type: ignore[union-attr]
+    assert costs is not None
+    budget = costs.swap_budget(costs.step_time(1), 0.004) // PAGE
+    assert 0 < budget < 12
+    for _ in range(20):
+        machine.turn()
+        now = machine.counts["pages_evicted"]
+        assert now - moved <= budget
+        moved = now
+        machine.step()
+    assert moved == 12
+    for future in machine.outside:
+        future.resolve()
+    machine.settle()
+    machine.check_empty()
+
+
+@pytest.mark.parametrize("policy", ["preserve"])
+def test_preserve_leaves_it_to_first_come_first_served(policy: str) -> None:
+    machine = Machine({"policy": policy}, kv_pages=4, host_pages=8)
+    assert machine.service.evictor is None
+    first = machine.start(holder(24))
+    machine.settle()
+    second = machine.start(holder(24))
+    machine.settle()
+    assert first.ended is None
+    assert second.ended is not None
+    assert "out-of-resources" in second.ended.text
