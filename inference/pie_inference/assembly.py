@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import structlog
 import torch
 
 from pie_inference.adapters.table import AdapterTable
+from pie_inference.attention.base import AttentionBackend
+from pie_inference.attention.choice import flashinfer_for, stored_dtype
+from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.attention.torch_backend import TorchAttention
+from pie_inference.cuda.decode_graphs import ladder
+from pie_inference.cuda.kernels import flashinfer_kernels
+from pie_inference.cuda.setup import record, working_memory
 from pie_inference.embeds import EmbedPool
 from pie_inference.errors import LoadError
 from pie_inference.host_pool import HostPool
@@ -29,7 +35,14 @@ from pie_inference.models.base import Model
 from pie_inference.models.registry import architecture_of
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
-from pie_inference.sizing import Memory, free_memory, host_pages, pool_sizes
+from pie_inference.sizing import (
+    Memory,
+    PoolSizes,
+    cpu_memory,
+    gpu_memory,
+    host_pages,
+    pool_sizes,
+)
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -62,6 +75,8 @@ class _Loaded:
     dtype: torch.dtype
     device: torch.device
     adapters: AdapterTable
+    stored: torch.dtype  # of keys and values
+    flashinfer: ModuleType | None  # if it computes attention
 
 
 def load_models(configs: Sequence[ModelConfig]) -> list[ServedModel]:
@@ -74,13 +89,11 @@ def load_models(configs: Sequence[ModelConfig]) -> list[ServedModel]:
     for config in configs:
         with _named(config):
             loaded.append(_load(config))
-    sharing = Counter(model.device for model in loaded)
-    memories = {
-        device: Memory(free_memory(device), device.type, models)
-        for device, models in sharing.items()
-    }
     cpu = torch.device("cpu")
-    memories.setdefault(cpu, Memory(free_memory(cpu), cpu.type, len(loaded)))
+    on_cpu = sum(model.device == cpu for model in loaded)
+    memories = {cpu: cpu_memory(on_cpu or len(loaded))}
+    for device in {model.device for model in loaded} - {cpu}:
+        memories[device] = _gpu_memory(device, [m for m in loaded if m.device == device])
     served = []
     for model in loaded:
         with _named(model.config):
@@ -120,14 +133,53 @@ def _load(config: ModelConfig) -> _Loaded:
     adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
     for slot, source in enumerate(config.adapters.values()):
         adapters.load(slot, source.expanduser())
-    return _Loaded(config, facts, folder, network, dtype, device, adapters)
+    stored = stored_dtype(config, dtype, device)
+    library = flashinfer_for(config, network.shape, dtype, device)
+    if library is not None:
+        with torch.inference_mode():
+            network.use(flashinfer_kernels(config.flashinfer, library))
+    return _Loaded(config, facts, folder, network, dtype, device, adapters, stored, library)
+
+
+def _gpu_memory(device: torch.device, sharing: Sequence[_Loaded]) -> Memory:
+    """What pools of models may take of a GPU, after weights, and what computing takes: it is tried."""
+    working = 0
+    for model in sharing:
+        with _named(model.config):
+            working += working_memory(device, lambda m=model: _trial(m))
+    free, total = torch.cuda.mem_get_info(device)
+    utilization = max(model.config.gpu_memory_utilization for model in sharing)
+    return gpu_memory(free, total, utilization, working, len(sharing))
+
+
+def _trial(loaded: _Loaded) -> tuple[ServedModel, int]:
+    """A model with pools that suffice for one largest batch, and the bytes that those take."""
+    config, shape = loaded.config, loaded.network.shape
+    memory = Memory(1 << 62, 1 << 62, 1)
+    smallest = config.model_copy(update={"kv_pages": 1, "embeds": config.max_batch_tokens})
+    sizes = pool_sizes(smallest, shape, loaded.dtype, loaded.stored, memory)
+    most = max(1, min(config.graph_batch, config.max_batch_commands))
+    return _assembled(loaded, sizes, 0, [most]), memory.granted
 
 
 def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedModel:
     config, shape = loaded.config, loaded.network.shape
+    sizes = pool_sizes(config, shape, loaded.dtype, loaded.stored, memory)
+    hosts = host_pages(config, shape, loaded.stored, sizes.kv_pages, host_memory)
+    most = max(1, min(config.graph_batch, config.max_batch_commands))
+    served = _assembled(loaded, sizes, hosts, ladder(most))
+    log.info(
+        "model loaded",
+        **{k: getattr(served.description, k) for k in ("name", "dtype", "kv_pages")},
+    )
+    return served
+
+
+def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[int]) -> ServedModel:
+    """A model with pools of such sizes, and graphs of decoding steps of such batch sizes."""
+    config, shape = loaded.config, loaded.network.shape
     dtype, device = loaded.dtype, loaded.device
     with torch.inference_mode():
-        sizes = pool_sizes(config, shape, dtype, memory)
         cache = KvCache(
             layers=shape.layers,
             pages=sizes.kv_pages,
@@ -137,10 +189,21 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
             scratch=config.max_batch_tokens,
             dtype=dtype,
             device=device,
+            stored=loaded.stored,
         )
         embeds = EmbedPool(sizes.embeds, shape.hidden, dtype, device)
         samplers = SamplerPool(shape.vocab_size, device)
-        host = HostPool(cache, host_pages(config, shape, dtype, sizes.kv_pages, host_memory))
+        host = HostPool(cache, hosts)
+        attention: AttentionBackend
+        graphs = None
+        if loaded.flashinfer is None:
+            attention = TorchAttention(cache, shape.heads, shape.attention)
+        else:
+            attention = FlashInferAttention(
+                cache, shape.heads, shape.attention, config.flashinfer, loaded.flashinfer
+            )
+            if config.cuda_graphs and loaded.network.graphable:
+                graphs = record(loaded.network, embeds, attention, steps)
     bos = loaded.facts.get("bos_token_id")
     images = loaded.network.images
     description = ModelDescription(
@@ -167,17 +230,17 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
         heads=shape.heads,
         adapters=list(config.adapters),
     )
-    log.info("model loaded", **{k: getattr(description, k) for k in ("name", "dtype", "kv_pages")})
     return ServedModel(
         description,
         loaded.network,
         cache,
         embeds,
-        TorchAttention(cache, shape.heads, shape.attention),
+        attention,
         device,
         samplers,
         host,
         loaded.adapters,
+        graphs,
     )
 
 

@@ -14,7 +14,6 @@ from pie_inference.models.base import ModelShape
 from pie_py.config import ModelConfig
 
 CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
-CUDA_SHARE = 0.85  # the rest is for activations
 HOST_SHARE = 0.1  # of the free host memory, for swapped pages
 MAX_AUTO_HOST = 8 << 30  # bytes; pinning a gigabyte takes a good part of a second
 MAX_AUTO_PAGES = 1 << 17  # more is bookkeeping without use, unless it is asked for
@@ -36,16 +35,35 @@ class PoolSizes:
 class Memory:
     """Memory of a device for the pools of the models on it."""
 
-    free: int  # bytes, once all weights are loaded
-    kind: str  # of the device
+    free: int  # bytes, once all weights are loaded and what computing takes is set aside
+    usable: int  # bytes of it, for pools that do not say how large they want to be
     models: int  # how many share it
     granted: int = 0  # bytes, to pools so far
 
     @property
     def budget(self) -> int:
         """Bytes for the pools of one model that does not say how many it wants."""
-        share = CUDA_SHARE if self.kind == "cuda" else CPU_SHARE
-        return int(self.free * share / self.models)
+        return self.usable // self.models
+
+
+def cpu_memory(models: int) -> Memory:
+    """The host's memory, for so many models."""
+    free = free_memory(torch.device("cpu"))
+    return Memory(free, int(free * CPU_SHARE), models)
+
+
+def gpu_memory(free: int, total: int, utilization: float, working: int, models: int) -> Memory:
+    """A GPU's memory for pools.
+
+    Args:
+        free: bytes, once all weights are loaded.
+        total: bytes of the device.
+        utilization: share of the whole that the server may use, with what is used already.
+        working: bytes that computing takes, graphs and workspaces included.
+        models: how many share it.
+    """
+    usable = int(total * utilization) - (total - free) - working
+    return Memory(max(0, free - working), max(0, usable), models)
 
 
 def free_memory(device: torch.device) -> int:
@@ -59,14 +77,19 @@ def free_memory(device: torch.device) -> int:
 
 
 def pool_sizes(
-    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, memory: Memory
+    config: ModelConfig,
+    shape: ModelShape,
+    dtype: torch.dtype,
+    stored: torch.dtype,
+    memory: Memory,
 ) -> PoolSizes:
     """Sizes of a model's pools: what the configuration says, else a share of the free memory.
 
     Args:
         config: the model's configuration.
         shape: of the loaded model.
-        dtype: of the pools.
+        dtype: of embeds.
+        stored: dtype of keys and values.
         memory: where they will lie; the pools are added to what it has granted.
 
     Raises:
@@ -74,13 +97,14 @@ def pool_sizes(
     """
     free = memory.free - memory.granted
     budget = min(memory.budget, free)
-    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, dtype)
+    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, stored)
     embed = shape.hidden * dtype.itemsize
     embeds = config.embeds or max(
         config.max_batch_tokens, min(MAX_AUTO_EMBEDS, int(budget * EMBED_SHARE) // embed)
     )
-    overhead = embeds * embed + config.max_batch_tokens * slot
     page = config.page_size * slot
+    scratch = -(-config.max_batch_tokens // config.page_size) + 1  # pages
+    overhead = (embeds + 1) * embed + scratch * page
     if config.kv_pages is not None:
         pages = config.kv_pages
     elif config.kv_memory is not None:
@@ -90,7 +114,8 @@ def pool_sizes(
     if pages < 1:
         raise LoadError(
             f"no memory for the KV pool: a page takes {page:,} bytes, {max(budget - overhead, 0):,} are"
-            f" left to it of {free:,} free; set kv_memory or kv_pages, or free memory"
+            f" left to it of {free:,} free; set kv_memory or kv_pages, raise gpu_memory_utilization on"
+            " a GPU, or free memory"
         )
     if pages * page + overhead > free:
         others = f", and {memory.granted:,} are other models'" if memory.granted else ""

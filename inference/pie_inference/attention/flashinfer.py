@@ -33,6 +33,7 @@ from pie_inference.attention.paging import (
 from pie_inference.attention.sequences import Sequences
 from pie_inference.cuda.fence import Fence
 from pie_inference.kv_cache import KvCache
+from pie_inference.models.base import ModelShape
 from pie_inference.upload import upload, upload_index
 from pie_py.config import FlashInferConfig
 
@@ -46,14 +47,15 @@ Bool = NDArray[np.bool_]
 Kind = Literal["decode", "filtered", "prefill", "masked"]
 
 
-def unsuited(cache: KvCache, heads: int) -> str | None:
+def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
     """Why FlashInfer cannot serve a model, or None if it can."""
-    if cache.dtype not in (torch.bfloat16, torch.float16):
-        return f"its kernels compute in bfloat16 and float16, not {cache.dtype}"
-    if cache.head_dim not in HEAD_DIMS:
-        return f"its kernels are for heads of {HEAD_DIMS}, not {cache.head_dim}"
-    if heads % cache.kv_heads:
-        return f"{heads} heads do not divide among {cache.kv_heads}"
+    if dtype not in (torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        return f"its kernels compute in bfloat16 and float16, not {name}; set dtype to bfloat16"
+    if shape.head_dim not in HEAD_DIMS:
+        return (
+            f"its kernels are for heads of {', '.join(map(str, HEAD_DIMS))}, not {shape.head_dim}"
+        )
     return None
 
 

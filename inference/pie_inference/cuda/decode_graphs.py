@@ -8,12 +8,11 @@ that attend to a spare page and write to a spare embed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import structlog
 import torch
 from numpy.typing import NDArray
 
@@ -25,8 +24,6 @@ from pie_inference.cuda.fence import Fence
 from pie_inference.embeds import EmbedPool
 from pie_inference.models.base import Model
 from pie_py.wire.plan import Forward
-
-log = structlog.get_logger("pie.worker.graphs")
 
 Int32 = NDArray[np.int32]
 # Records what it is given to run, on the device, and returns what runs it again.
@@ -51,6 +48,7 @@ class DecodeGraphs:
         attention: FlashInferAttention,
         sizes: Sequence[int],
         capture: Capture,
+        track: Callable[[Sequence[int]], Iterable[int]] = lambda sizes: sizes,
     ) -> None:
         """Records a step of each of the sizes, the largest first: the others use its memory.
 
@@ -60,6 +58,7 @@ class DecodeGraphs:
             attention: over the model's KV pool.
             sizes: batch sizes.
             capture: how to record.
+            track: shows how far it is.
         """
         self._attention = attention
         self._embeds = embeds
@@ -74,7 +73,7 @@ class DecodeGraphs:
         }
         self._steps: dict[int, _Step] = {}
         start = time.perf_counter()
-        for size in sorted(sizes, reverse=True):
+        for size in track(sorted(sizes, reverse=True)):
             step = _Step(network, embeds, attention, size, self._entries, plans)
             self._fill(step, _NOTHING, _empty_table(cache.page_size))
             step.replay = capture(step.run)
