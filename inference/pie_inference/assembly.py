@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -146,7 +147,7 @@ def _gpu_memory(device: torch.device, sharing: Sequence[_Loaded]) -> Memory:
     working = 0
     for model in sharing:
         with _named(model.config):
-            working += working_memory(device, lambda m=model: _trial(m))
+            working += working_memory(device, partial(_trial, model))
     free, total = torch.cuda.mem_get_info(device)
     utilization = max(model.config.gpu_memory_utilization for model in sharing)
     return gpu_memory(free, total, utilization, working, len(sharing))

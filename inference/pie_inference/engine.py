@@ -13,6 +13,7 @@ from pie_inference import handlers
 from pie_inference.assembly import load_models
 from pie_inference.costs import measure
 from pie_inference.errors import BadBatch, LoadError
+from pie_inference.flight import LONG_KINDS, Flight, has_values
 from pie_inference.later import Later, now
 from pie_inference.served_model import ServedModel
 from pie_inference.trial import run_trial
@@ -44,9 +45,8 @@ from pie_py.wire.plan import (
 
 log = structlog.get_logger("pie.worker")
 
-# Batches that others wait for, and how long one of them has to take for a message of its own to pay that
-# brings earlier results.
-LONG_KINDS = ("forward", "embed_image")
+# How long a batch that others wait for has to take for a message of its own to pay that brings earlier
+# results.
 LONG_NS = 2_000_000
 
 
@@ -62,6 +62,7 @@ class Engine:
         self._models: dict[str, ServedModel] = {}
         self._long_ns = dict.fromkeys(LONG_KINDS, 0)  # what each of them took last
         self._ended_ns = 0  # when the last plan was done
+        self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
         for model in load_models(configs):
             name = model.description.name
             if name in self._models:
@@ -100,6 +101,23 @@ class Engine:
         if order.model in self._models:
             self._models[order.model].adapters.unload(order.slot)
 
+    @property
+    def flies(self) -> bool:
+        """Whether plans are for `start`, since a GPU computes while the host goes on, or for `run`."""
+        return any(model.device.type == "cuda" for model in self._models.values())
+
+    def start(self, plan: Plan) -> Flight | PlanResult:
+        """Hands a plan to its GPU, or runs it if its model is on the CPU."""
+        model = self._models.get(plan.model)
+        if model is None or model.device.type != "cuda":
+            return self.run(plan)
+        flight = Flight(plan.id, plan.model, model.device, self._flights.get(model.device))
+        with torch.inference_mode(), torch.cuda.device(model.device):
+            for batch in plan.batches:
+                flight.add(batch.kind, _start(model, batch))
+        self._flights[model.device] = flight
+        return flight
+
     def run(self, plan: Plan, tell: Callable[[PlanResult], None] = lambda part: None) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running.
 
@@ -124,7 +142,7 @@ class Engine:
                 if kind not in LONG_KINDS:
                     results.append(_run(model, batch))
                     continue
-                if self._long_ns[kind] >= LONG_NS and any(map(_has_values, results)):
+                if self._long_ns[kind] >= LONG_NS and any(map(has_values, results)):
                     tell(PlanResult(plan.id, plan.model, results, first, last=False))
                     first += len(results)
                     results = []
@@ -134,26 +152,24 @@ class Engine:
         return PlanResult(plan.id, plan.model, results, first, idle_ns=idle)
 
 
-def _has_values(result: BatchResult) -> bool:
-    """Whether somebody waits for more than the batch's end."""
-    return not (
-        result.samples is None and result.distributions is None and result.attention is None
-    )
-
-
 def _run(model: ServedModel, batch: Batch) -> BatchResult:
     start = time.perf_counter_ns()
+    result = _start(model, batch).get()
+    result.nanoseconds = time.perf_counter_ns() - start
+    return result
+
+
+def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
+    """Hands a batch to the device."""
     try:
-        result = _handle(model, batch).get()
+        return _handle(model, batch)
     except BadBatch as error:
         result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
         log.exception("a batch failed", kind=batch.kind)
         result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
-    if result.error is not None:
-        _clear_after(model, batch)
-    result.nanoseconds = time.perf_counter_ns() - start
-    return result
+    _clear_after(model, batch)
+    return now(result)
 
 
 def _clear_after(model: ServedModel, batch: Batch) -> None:

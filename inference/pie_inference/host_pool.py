@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.cuda.fence import passed
 from pie_inference.kv_cache import KvCache
 from pie_inference.memory import zeros
 from pie_inference.upload import upload_index
@@ -21,8 +23,8 @@ class HostPool:
     """Pages as `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
 
     A page is one block here, so that a transfer is a few large copies, however many layers there are.
-    On a GPU the copies run in the order of its stream, like the kernels before and after them, and
-    nothing waits for them.
+    On a GPU the copies run beside its kernels, those out and those in on a stream each: pages that come
+    in are waited for by the kernels after them alone, and the host waits for none.
     """
 
     def __init__(self, cache: KvCache, pages: int) -> None:
@@ -42,6 +44,7 @@ class HostPool:
         self._resident = cache.data[:, : cache.slots].view(layers, cache.pages, self._block)
         self._masked: NDArray[np.bool_] = np.zeros((pages, cache.page_size), np.bool_)
         self._positions: Int32 = np.zeros((pages, cache.page_size), np.int32)
+        self._ways = None if self._on_cpu else _Ways(cache.data.device, pages)
         self._step = max(1, STAGING_BYTES // (layers * self._block * cache.data.itemsize))
 
     @property
@@ -58,8 +61,9 @@ class HostPool:
             part = slice(first, first + self._step)
             staged = self._resident.index_select(1, self._index(pages[part])).transpose(0, 1)
             staged = staged.contiguous()
-            for at, host in _runs(hosts[part]):
-                self._data[host].copy_(staged[at], non_blocking=True)
+            with self._leaving(staged, hosts[part]):
+                for at, host in _runs(hosts[part]):
+                    self._data[host].copy_(staged[at], non_blocking=True)
 
     def swap_in(self, hosts: Int32, pages: Int32) -> None:
         """Copies host pages, with positions and masks, to pages that are all different."""
@@ -69,10 +73,19 @@ class HostPool:
         self._cache.positions[slots] = self._positions[hosts]
         for first in range(0, pages.size, self._step):
             part = slice(first, first + self._step)
-            staged = self._resident.new_empty((pages[part].size, *self._data.shape[1:]))
-            for at, host in _runs(hosts[part]):
-                staged[at].copy_(self._data[host], non_blocking=True)
+            with self._coming(hosts[part]):
+                staged = self._resident.new_empty((pages[part].size, *self._data.shape[1:]))
+                for at, host in _runs(hosts[part]):
+                    staged[at].copy_(self._data[host], non_blocking=True)
+            if self._ways is not None:
+                self._ways.arrived(staged)
             self._resident.index_copy_(1, self._index(pages[part]), staged.transpose(0, 1))
+
+    def _leaving(self, staged: torch.Tensor, hosts: Int32) -> AbstractContextManager[object]:
+        return nullcontext() if self._ways is None else self._ways.leaving(staged, hosts)
+
+    def _coming(self, hosts: Int32) -> AbstractContextManager[object]:
+        return nullcontext() if self._ways is None else self._ways.coming(hosts)
 
     def clear(self, hosts: Int32) -> None:
         """Writes zeros into host pages."""
@@ -90,6 +103,48 @@ class HostPool:
 
     def _index(self, pages: Int32) -> torch.Tensor:
         return upload_index(pages, self._resident.device)
+
+
+class _Ways:
+    """The streams of copies between a GPU and the host pool."""
+
+    def __init__(self, device: torch.device, hosts: int) -> None:
+        self._device = device
+        self._out: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._in: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        # Which of the copies out, counted, a host page was written by last; those under way.
+        self._writer: NDArray[np.int64] = np.zeros(hosts, np.int64)
+        self._written = 0
+        self._under_way: dict[int, torch.cuda.Event] = {}
+
+    @contextmanager
+    def leaving(self, staged: torch.Tensor, hosts: Int32) -> Iterator[None]:
+        """Within it, what has been staged goes to host pages that nothing reads any more."""
+        self._out.wait_stream(torch.cuda.current_stream(self._device))
+        self._out.wait_stream(self._in)
+        with torch.cuda.stream(self._out):
+            yield
+        staged.record_stream(self._out)
+        self._written += 1
+        self._writer[hosts] = self._written
+        event = self._out.record_event()
+        self._under_way = {n: e for n, e in self._under_way.items() if not passed(e)}
+        self._under_way[self._written] = event
+
+    @contextmanager
+    def coming(self, hosts: Int32) -> Iterator[None]:
+        """Within it, host pages are copied to the device, after they have been written."""
+        writer = self._under_way.get(int(self._writer[hosts].max()))
+        if writer is not None:
+            self._in.wait_event(writer)
+        with torch.cuda.stream(self._in):
+            yield
+
+    def arrived(self, staged: torch.Tensor) -> None:
+        """Lets the current stream go on with what has come in."""
+        current = torch.cuda.current_stream(self._device)
+        current.wait_stream(self._in)
+        staged.record_stream(current)
 
 
 def _runs(hosts: Int32) -> Iterator[tuple[slice, slice]]:

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.cuda.fence import passed
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -33,7 +35,7 @@ class Later(Generic[T]):
     @property
     def ready(self) -> bool:
         """Whether `get` would not wait."""
-        return self._event is None or self._event.query()
+        return self._event is None or passed(self._event)
 
     def get(self) -> T:
         """The value."""
@@ -58,7 +60,7 @@ def _copied(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.
     stream = copy_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     found = []
-    event = torch.cuda.Event()
+    event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
         for tensor in tensors:
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -72,4 +74,4 @@ def _copied(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.
 @cache
 def copy_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream on which a device's results are copied to the host."""
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call,no-any-return]

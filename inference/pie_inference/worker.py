@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import traceback
+from collections import deque
 
 import structlog
 import torch
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
+from pie_inference.flight import Flight
 from pie_inference.tracing import tracing
 from pie_py.config import ModelConfig, TraceConfig
 from pie_py.wire.plan import (
@@ -79,7 +81,10 @@ def run(endpoint: str, config: WorkerConfig) -> int:
             return 1
         _send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
         with tracing(config.trace):
-            _serve(socket, engine)
+            if engine.flies:
+                _serve_flying(socket, engine)
+            else:
+                _serve(socket, engine)
         return 0
     finally:
         socket.close()
@@ -96,6 +101,38 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine) -> None:
         match decode(_receive(socket)):
             case Plan() as plan:
                 _send(socket, engine.run(plan, tell))
+            case LoadAdapter() as order:
+                _send(socket, engine.load_adapter(order))
+            case UnloadAdapter() as order:
+                engine.unload_adapter(order)
+            case Stop():
+                return
+            case other:
+                log.error("a message that is not for workers", message=type(other).__name__)
+
+
+def _serve_flying(socket: zmq.Socket[bytes], engine: Engine) -> None:
+    """As `_serve`, for plans that a GPU computes: meanwhile the next one is prepared and handed over."""
+    flights: deque[Flight] = deque()
+
+    def land(wait: bool = False) -> None:
+        while flights and (part := flights[0].take(wait)):
+            _send(socket, part)
+            if part.last:
+                flights.popleft()
+
+    while True:
+        land()
+        if flights and not socket.poll(0):
+            continue
+        match decode(_receive(socket)):
+            case Plan() as plan:
+                started = engine.start(plan)
+                if isinstance(started, PlanResult):
+                    land(wait=True)  # answers come in the order of the plans
+                    _send(socket, started)
+                else:
+                    flights.append(started)
             case LoadAdapter() as order:
                 _send(socket, engine.load_adapter(order))
             case UnloadAdapter() as order:

@@ -128,7 +128,10 @@ class FlashInferAttention(AttentionBackend):
             tuple(part[i].unsqueeze(1) for part in heads_of) for i in range(len(layers))
         ]
         self.by_page = [
-            tuple(part[i].unflatten(0, (-1, cache.page_size)) for part in heads_of)
+            tuple(
+                part[i].view(-1, cache.page_size, cache.kv_heads, cache.head_dim)
+                for part in heads_of
+            )
             for i in range(len(layers))
         ]
 
@@ -144,10 +147,11 @@ class FlashInferAttention(AttentionBackend):
         filtering = explicit if odd is None else explicit | odd
         masked = filtering & (inputs > 1)
         groups = []
-        for kind, chosen in (
+        plain: tuple[tuple[Kind, Bool], ...] = (
             ("decode", (inputs == 1) & ~filtering),
             ("prefill", (inputs > 1) & ~masked),
-        ):
+        )
+        for kind, chosen in plain:
             for paged, of in ((True, chosen & aligned), (False, chosen & ~aligned)):
                 members = np.flatnonzero(of)
                 if members.size:
@@ -222,18 +226,19 @@ class FlashInferAttention(AttentionBackend):
         for at, i in enumerate(members.tolist()):
             start, end = s.input_starts[i : i + 2].tolist()
             keys = int(table.starts[at + 1] - table.starts[at])
-            seen = np.tri(end - start, keys, keys - (end - start), np.bool_)
+            seen: Bool = np.tri(end - start, keys, keys - (end - start), np.bool_)
             rule = s.visible.get(i)
             if rule is not None:
                 seen[:] = True
                 seen[:, keys - rule.shape[1] :] = rule
             positions = self.cache.positions[table.entries[table.starts[at] : table.starts[at + 1]]]
             for v, (masks, blanks) in found.items():
-                own = seen
+                own: Bool = seen
                 if v.window is not None:
-                    own = seen & (positions > s.positions[start:end, None] - v.window)
+                    near: Bool = positions > s.positions[start:end, None] - v.window
+                    own = seen & near
                 masks.append(own.reshape(-1))
-                blanks.append(~own.any(axis=1))
+                blanks.append(np.logical_not(own.any(axis=1)))
         tasks = {}
         for v, (masks, blanks) in found.items():
             left = -1 if v.window is None else table.entries.size

@@ -247,7 +247,8 @@ class GraphCapture:
     @classmethod
     def on(cls, device: torch.device) -> GraphCapture:
         """Makes one for a device."""
-        return cls(torch.cuda.graph_pool_handle(), torch.cuda.Stream(device))
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        return cls(torch.cuda.graph_pool_handle(), stream)
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         """See `Capture`. Runs it first, for lazy set-up may do what cannot be recorded."""

@@ -5,12 +5,19 @@ from __future__ import annotations
 import torch
 
 
+def passed(event: torch.cuda.Event) -> bool:
+    """Whether the device has reached an event."""
+    return bool(event.query())  # type: ignore[no-untyped-call]
+
+
 class Fence:
     """A point in a device's work for which the host can wait. On the CPU there is nothing to wait for."""
 
     def __init__(self, device: torch.device) -> None:
         """Makes a fence that has been passed."""
-        self._event = torch.cuda.Event() if device.type == "cuda" else None
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def record(self) -> None:
         """Puts the fence behind all that the current stream has been given."""
