@@ -24,6 +24,7 @@ from pie_py.endpoint import DEFAULT_ENDPOINT
 from pie_py.host_rule import HostRule
 
 ADAPTER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+MCP_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 EMBEDDED_MODEL = "pie-tiny"
 
 
@@ -262,6 +263,10 @@ class McpConfig(_Section):
     """Tools of MCP servers that inferlets may call."""
 
     servers: dict[str, McpServerConfig] = {}  # by the name that programs use
+    # Servers that clients register for their own user. What [http] says of hosts and addresses holds
+    # for their URLs.
+    client_servers: NonNegativeInt = 8  # of one user
+    client_commands: bool = False  # whether they may be commands, which run on this machine
     concurrent: PositiveInt = 16  # calls of one instance under way
     user_concurrent: PositiveInt = 64  # of all instances of one user
 
@@ -269,7 +274,7 @@ class McpConfig(_Section):
     @classmethod
     def _names_are_names(cls, servers: dict[str, McpServerConfig]) -> dict[str, McpServerConfig]:
         for name in servers:
-            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", name):
+            if not re.fullmatch(MCP_NAME, name):
                 raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
         return servers
 

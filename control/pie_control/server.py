@@ -70,7 +70,7 @@ class _Server:
             lifecycle=lifecycle,
             grammars=GrammarService(config.grammar),
             http=HttpClient(config.http),
-            mcp=McpServers(config.mcp),
+            mcp=McpServers(config.mcp, config.http),
             messaging=Bus(config.messaging),
         )
         self._host.store = StoreService(config.data_folder / "store.sqlite3", config.store)

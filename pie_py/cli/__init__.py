@@ -19,6 +19,7 @@ COMMANDS = {
     "kill": "pie_py.cli.kill",
     "models": "pie_py.cli.models",
     "adapters": "pie_py.cli.adapters",
+    "mcp": "pie_py.cli.mcp",
     "programs": "pie_py.cli.programs",
     "keys": "pie_py.cli.keys",
     "version": "pie_py.cli.version",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -126,6 +126,59 @@ class Client:
         """
         model = model or await self._default_model()
         await self._connected.request("unload-adapter", model=model, name=name)
+
+    async def mcp_servers(self) -> list[dict[str, Any]]:
+        """MCP servers that this user's inferlets may use: `name`, `own` (registered by this user), `at`."""
+        servers: list[dict[str, Any]] = await self._connected.request("mcp-servers")
+        return servers
+
+    async def register_mcp(
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Registers an MCP server for this user's inferlets, and nobody else's.
+
+        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere. Nothing
+        is sent to it before an inferlet uses it.
+
+        Args:
+            name: how inferlets call it.
+            url: of streamable HTTP; a host that the operator lets inferlets send requests to.
+            headers: sent with every request, for keys.
+            command: instead of a URL, a program and its arguments, run on the server's machine; most
+                operators don't allow that.
+            env: variables of the command.
+
+        Raises:
+            RpcError: `invalid-argument`, `permission-denied`, `already-exists`, `limit-exceeded`.
+            TypeError: what should be texts is none.
+        """
+        headers, env = dict(headers or {}), dict(env or {})
+        texts = [*command, *headers, *headers.values(), *env, *env.values()]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("`command`, `headers` and `env` of an MCP server are made of texts")
+        await self._connected.request(
+            "register-mcp",
+            name=name,
+            url=url,
+            headers=headers,
+            command=command[0] if command else None,
+            args=list(command[1:]),
+            env=env,
+        )
+
+    async def unregister_mcp(self, name: str) -> None:
+        """Forgets an MCP server that this user has registered; calls under way fail.
+
+        Raises:
+            RpcError: `not-found`, `permission-denied` (it is the operator's).
+        """
+        await self._connected.request("unregister-mcp", name=name)
 
     async def _default_model(self) -> str:
         models = await self.models()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -122,6 +122,28 @@ class Client:
     def unload_adapter(self, name: str, model: str | None = None) -> None:
         """See `Client.unload_adapter`."""
         self._call(lambda client: client.unload_adapter(name, model))
+
+    def mcp_servers(self) -> list[dict[str, Any]]:
+        """See `Client.mcp_servers`."""
+        return self._call(lambda client: client.mcp_servers())
+
+    def register_mcp(
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `Client.register_mcp`."""
+        self._call(
+            lambda client: client.register_mcp(name, url, headers=headers, command=command, env=env)
+        )
+
+    def unregister_mcp(self, name: str) -> None:
+        """See `Client.unregister_mcp`."""
+        self._call(lambda client: client.unregister_mcp(name))
 
     def programs(self) -> list[dict[str, Any]]:
         """See `Client.programs`."""

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import trio
+from mcp_servers import SERVER, http_server, start_http
 from web_servers import Caller
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
-from pie_control.mcp.secrets import MissingVariable
 from pie_control.mcp.stdio import LineTooLong, lines
 from pie_py.config import McpConfig
+from pie_py.variables import MissingVariable
 
-SERVER = str(Path(__file__).with_name("mcp_server.py"))
 PLAIN = str(Path(__file__).with_name("plain_mcp_server.py"))
 STDIO = {"command": sys.executable, "args": [SERVER]}
 
@@ -86,33 +83,6 @@ def run(test: Any) -> None:
     _OTHERS[:] = [*_OTHERS, *children()]
     trio.run(test)
     assert not children(), "every server is ended with us"
-
-
-@contextmanager
-def http_server() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = start_http(port)
-    try:
-        yield port, process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def start_http(port: int) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError("the HTTP server did not start")
 
 
 async def check_everyday(t: Tools, server: str) -> None:

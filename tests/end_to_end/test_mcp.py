@@ -11,14 +11,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
+from mcp_servers import SERVER as TOOLS
+from mcp_servers import http_server
 from outside_programs import LANGUAGES, run
 from servers import Server
 
-from pie_py.client.errors import InferletFailed
+from pie_py.cli import main
+from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TOOLS = str(Path(__file__).parent.parent / "control_traits" / "mcp_server.py")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,8 @@ def with_tools(checkpoint: Path) -> Iterator[Server]:
     mcp = {"servers": {"tools": stdio, "theirs": {**stdio, "users": ["somebody"]}}}
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
-        with Server(Path(folder), models=models, mcp=mcp) as running:
+        http = {"allow": ["127.0.0.1:*"]}
+        with Server(Path(folder), models=models, mcp=mcp, http=http) as running:
             yield running
 
 
@@ -53,6 +57,52 @@ def test_tools(client: Client, language: str) -> None:
         with pytest.raises(InferletFailed, match=error):
             run(client, language, *arguments)
     assert run(client, language, "call", "tools", "add", '{"a": 1, "b": 1}') == "ok 2"
+
+
+@pytest.mark.slow
+def test_a_clients_own_server(with_tools: Server, client: Client) -> None:
+    def command(*args: str) -> str:
+        result = CliRunner().invoke(main, ["mcp", *args, "--endpoint", with_tools.endpoint])
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    with http_server() as (port, _):
+        command("add", "mine", f"http://127.0.0.1:{port}/mcp", "--header", "X-Key=${HOME}")
+        assert ["mine", "yes", f"http://127.0.0.1:{port}/mcp"] in [
+            line.split() for line in command("list").splitlines()
+        ]
+        for language in LANGUAGES:
+            assert run(client, language, "servers").split() == ["tools", "mine"]
+            assert "add" in run(client, language, "tools", "mine").split()
+            assert run(client, language, "call", "mine", "add", '{"a": 2, "b": 3}') == "ok 5"
+        command("remove", "mine")
+    assert run(client, "python", "servers") == "tools"
+    with pytest.raises(RpcError, match=r"permission-denied: .*client_commands"):
+        client.register_mcp("x", command=[sys.executable, TOOLS])
+    with pytest.raises(RpcError, match=r"permission-denied: .*allow-list"):
+        client.register_mcp("x", "https://example.com/mcp")
+    with pytest.raises(RpcError, match=r"permission-denied: .*operator"):
+        client.unregister_mcp("tools")
+    for wrong in ({"headers": {"a": 1}}, {"command": ["a"], "env": {1: "a"}}):
+        with pytest.raises(TypeError, match="made of texts"):
+            client.register_mcp("x", **wrong)  # type: ignore[arg-type]
+
+
+def test_the_command_line_of_a_clients_own_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_IN_HERE", raising=False)
+    for args, told in (
+        (("x", "http://x/", "--header", "secret"), "'--header': give NAME=VALUE"),
+        (
+            ("x", "http://x/", "--header", "A=${NOT_IN_HERE}"),
+            "'--header': A refers to ${NOT_IN_HERE}",
+        ),
+        (("x", "a 'b"), "'TARGET': no URL, and as a command"),
+        (("x", ""), "'TARGET': give a URL"),
+        (("x",), "Missing argument"),
+    ):
+        result = CliRunner().invoke(main, ["mcp", "add", *args, "--endpoint", "ipc:///nowhere/x"])
+        assert told in result.output
+        assert "secret" not in result.output
 
 
 def test_the_example(client: Client) -> None:

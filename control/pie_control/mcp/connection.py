@@ -11,11 +11,13 @@ from typing import Any
 import mcp_types as types
 import structlog
 import trio
+from httpcore2 import AsyncNetworkBackend
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Code
+from pie_control.mcp.secrets import redacted
 from pie_control.mcp.stdio import TOO_LARGE, stdio_transport
 from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
@@ -37,13 +39,18 @@ class SessionGone(Exception):
 class McpConnection:
     """From the start of the server, or the first request to it, until it is lost or dropped."""
 
-    def __init__(self, name: str, config: McpServerConfig) -> None:
+    def __init__(
+        self, name: str, config: McpServerConfig, backend: AsyncNetworkBackend | None = None
+    ) -> None:
+        """Takes what makes connections to a URL; the usual way unless told."""
         self._name = name
         self._config = config
+        self._backend = backend
         self._client: Client | None = None
         self._over = trio.Event()
         self.ready = trio.Event()  # connected, or failed
         self.failure: str | None = None  # why there is no connection any more
+        self.code: Code = "remote-failed"  # of that failure
         self.heard = trio.current_time()  # when the server last said anything
         self.connected = False
 
@@ -75,7 +82,9 @@ class McpConnection:
             if starting.cancelled_caught:
                 self.drop(f"it did not start within {self._config.start_seconds:g} s")
         except Exception as error:
-            self.drop(_reason(error))
+            if isinstance(first := _first(error), ApiError):
+                self.code = first.code
+            self.drop(self._reason(error))
         finally:
             self.drop("the server stops")
             self.ready.set()
@@ -84,7 +93,11 @@ class McpConnection:
     def _transport(self) -> AbstractAsyncContextManager[TransportStreams]:
         if self._config.command is not None:
             return stdio_transport(self._name, self._config, self._on_message, self.drop)
-        return http_transport(self._config)
+        return http_transport(self._config, self._backend)
+
+    def _reason(self, error: BaseException) -> str:
+        """The first error in groups of them, in a line without secrets."""
+        return redacted(_line(_first(error)), self._config)
 
     def _on_message(self) -> None:
         self.heard = trio.current_time()
@@ -152,7 +165,9 @@ class McpConnection:
 
     def _translated(self, error: Exception) -> Exception:
         if not isinstance(error, MCPError):
-            return ApiError("remote-failed", f"{self._name}: {_reason(error)}")
+            if isinstance(first := _first(error), ApiError):
+                return first
+            return ApiError("remote-failed", f"{self._name}: {self._reason(error)}")
         if error.code == INVALID_REQUEST and error.message == "Session terminated":
             return SessionGone(error.message)
         if error.code == CONNECTION_CLOSED:
@@ -182,10 +197,15 @@ def _described(tool: types.Tool) -> str:
     )
 
 
-def _reason(error: BaseException) -> str:
-    """The first error in groups of them, in a line."""
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, ApiError):
+        return error.message
     if isinstance(error, OSError) and error.strerror:
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}"

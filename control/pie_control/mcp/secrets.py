@@ -1,22 +1,18 @@
-"""`${NAME}` in a configuration: secrets stay in the server's environment."""
+"""Secrets of MCP servers: out of the configuration's file, and out of what is told and logged."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from pie_py.config import McpServerConfig
+from pie_py.variables import filled_in
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-class MissingVariable(ValueError):
-    """The configuration names a variable that the environment does not have."""
+HIDDEN = "***"
+SHORTEST = 4  # characters: what is shorter is no secret, and stands in many texts
 
 
 def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
-    """The configuration of MCP server `name`, its variables filled in.
+    """The operator's configuration of MCP server `name`, variables of the server's environment filled in.
 
     Raises:
         MissingVariable: naming the variable and where it stands.
@@ -24,7 +20,7 @@ def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
     return config.model_copy(
         update={
             key: {
-                label: _expanded(value, f"mcp.servers.{name}.{key}.{label}")
+                label: filled_in(value, f"mcp.servers.{name}.{key}.{label}")
                 for label, value in values.items()
             }
             for key, values in (("env", config.env), ("headers", config.headers))
@@ -32,13 +28,14 @@ def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
     )
 
 
-def _expanded(text: str, place: str, environment: Mapping[str, str] = os.environ) -> str:
-    def value(found: re.Match[str]) -> str:
-        try:
-            return environment[found[1]]
-        except KeyError:
-            raise MissingVariable(
-                f"{place} refers to ${{{found[1]}}}, which is not in the server's environment"
-            ) from None
-
-    return _VARIABLE.sub(value, text)
+def redacted(text: str, config: McpServerConfig) -> str:
+    """A text of errors without the values of headers and variables, and what follows the URL's path."""
+    values = [*config.headers.values(), *config.env.values()]
+    secrets = {*values, *(word for value in values for word in value.split())}
+    if config.url is not None:
+        parts = urlsplit(config.url)
+        secrets |= {parts.query, *(pair.partition("=")[2] for pair in parts.query.split("&"))}
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, HIDDEN)
+    return text

@@ -12,6 +12,8 @@ from pie_control.errors import ApiError
 from pie_py.config import McpServerConfig
 
 if TYPE_CHECKING:
+    from httpcore2 import AsyncNetworkBackend
+
     from pie_control.mcp.connection import McpConnection
 
 Action: TypeAlias = "Callable[[McpConnection], Awaitable[str]]"
@@ -33,14 +35,23 @@ class McpServer:
         name: str,
         config: McpServerConfig,
         start: Callable[[Callable[[], Awaitable[None]]], None],
+        backend: AsyncNetworkBackend | None = None,
     ) -> None:
-        """Takes what starts the task that owns a connection."""
+        """Takes what starts the task that owns a connection, and what makes connections to a URL."""
         self.name = name
         self.config = config
         self._start = start
+        self._backend = backend
+        self._closed: str | None = None
         self._connection: McpConnection | None = None
         self._failures = 0  # in a row
         self._not_before = 0.0
+
+    def close(self, reason: str) -> None:
+        """Ends the connection for good; calls under way fail, and so do later ones."""
+        self._closed = reason
+        if self._connection is not None:
+            self._connection.drop(reason)
 
     def allows(self, user: str) -> bool:
         """Whether a user may use it."""
@@ -83,6 +94,8 @@ class McpServer:
         """
         connection = self._connection
         while connection is None or not connection.usable:
+            if self._closed is not None:
+                raise ApiError("remote-failed", f"the MCP server {self.name}: {self._closed}")
             pause = self._not_before - trio.current_time()
             if pause <= 0:
                 connection = self._connect()
@@ -99,7 +112,7 @@ class McpServer:
         await connection.ready.wait()
         if not connection.connected:
             raise ApiError(
-                "remote-failed",
+                connection.code,
                 f"the MCP server {self.name} cannot be used: {connection.failure}",
             )
         return connection
@@ -107,7 +120,7 @@ class McpServer:
     def _connect(self) -> McpConnection:
         from pie_control.mcp.connection import McpConnection
 
-        connection = self._connection = McpConnection(self.name, self.config)
+        connection = self._connection = McpConnection(self.name, self.config, self._backend)
         self._start(lambda: self._run(connection))
         return connection
 

@@ -1,8 +1,9 @@
-"""All registered MCP servers, and the calls of instances."""
+"""Calls of instances to the tools of MCP servers."""
 
 from __future__ import annotations
 
 import json
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,9 +14,10 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.futures import Future, FutureKind
 from pie_control.guest_json import check_values
-from pie_control.mcp.secrets import with_secrets
+from pie_control.mcp.registry import McpRegistry
+from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
-from pie_py.config import McpConfig
+from pie_py.config import HttpConfig, McpConfig
 
 if TYPE_CHECKING:
     from pie_control.instance import Instance
@@ -26,13 +28,14 @@ log = structlog.get_logger("pie.mcp")
 class McpServers:
     """Calls tools for instances. `run` must run before the first call."""
 
-    def __init__(self, config: McpConfig) -> None:
-        """Raises: MissingVariable, if the configuration names a variable that is not there."""
+    def __init__(self, config: McpConfig, http: HttpConfig | None = None) -> None:
+        """Takes what the operator lets programs reach, which holds for the servers of clients, too.
+
+        Raises:
+            MissingVariable: the configuration names a variable that is not there.
+        """
         self._config = config
-        self._servers = {
-            name: McpServer(name, with_secrets(name, server), self._start)
-            for name, server in config.servers.items()
-        }
+        self.registry = McpRegistry(config, http or HttpConfig(), self._start)
         self._nursery: trio.Nursery | None = None
         self._calls: Counter[str] = Counter()  # under way, by instance
         self._user_calls: Counter[str] = Counter()
@@ -51,7 +54,7 @@ class McpServers:
 
     def names(self, user: str) -> list[str]:
         """Servers that a user may use."""
-        return [name for name, server in self._servers.items() if server.allows(user)]
+        return list(self.registry.usable(user))
 
     def list_tools(self, instance: Instance, server: str) -> int:
         """Asks a server for its tools and returns the handle of the future of them.
@@ -59,7 +62,7 @@ class McpServers:
         Raises:
             ApiError: `not-found`, `limit-exceeded`.
         """
-        found = self._find(instance.user, server)
+        found = self.registry.find(instance.user, server)
         return self._call(instance, found, "tools", lambda connection: connection.list_tools())
 
     def call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
@@ -68,7 +71,7 @@ class McpServers:
         Raises:
             ApiError: `not-found`, `invalid-argument`, `limit-exceeded`.
         """
-        found = self._find(instance.user, server)
+        found = self.registry.find(instance.user, server)
         if len(arguments) > instance.limits.message_bytes:
             raise ApiError(
                 "limit-exceeded",
@@ -79,13 +82,6 @@ class McpServers:
         return self._call(
             instance, found, tool, lambda connection: connection.call_tool(tool, parsed)
         )
-
-    def _find(self, user: str, name: str) -> McpServer:
-        server = self._servers.get(name)
-        if server is None or not server.allows(user):
-            known = ", ".join(self.names(user)) or "there is none; an operator registers them"
-            raise ApiError("not-found", f"no MCP server {name!r} for {user}; known: {known}")
-        return server
 
     # Calls
 
@@ -146,8 +142,10 @@ async def _carry_out(
         except ApiError as caught:
             error = caught
         except Exception as caught:
-            log.exception("an MCP call failed", name=server.name)
-            error = ApiError("internal", f"{server.name}: {type(caught).__name__}: {caught}")
+            trace = redacted("".join(traceback.format_exception(caught)), server.config)
+            log.error("an MCP call failed", name=server.name, trace=trace)
+            text = redacted(f"{type(caught).__name__}: {caught}", server.config)
+            error = ApiError("internal", f"{server.name}: {text}")
     if scope.cancelled_caught:
         error = ApiError(
             "timed-out",

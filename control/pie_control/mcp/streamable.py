@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpcore2
 import httpx2
+from httpcore2 import AsyncNetworkBackend
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
+from pie_control.http.network import HeadStream
 from pie_py.config import McpServerConfig
 
 IO_SECONDS = 30.0
@@ -39,12 +42,18 @@ class _BoundedStream(httpx2.AsyncByteStream):
 class _BoundedTransport(httpx2.AsyncHTTPTransport):
     """Bounds answers. Streams of events are bounded event by event, by the SDK."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(trust_env=False)
+    def __init__(self, most: int, backend: AsyncNetworkBackend | None) -> None:
+        context = httpcore2.default_ssl_context()
+        super().__init__(verify=context, trust_env=False)
         self._most = most
+        if backend is not None:  # httpx takes none
+            self._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=backend)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
+        stream = response.extensions.get("network_stream")
+        if isinstance(stream, HeadStream):
+            stream.begin_body()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is packed though that was not asked for")
@@ -56,12 +65,14 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
 
 
 @asynccontextmanager
-async def http_transport(config: McpServerConfig) -> AsyncGenerator[TransportStreams, None]:
-    """Streams to and from the server at `config.url`."""
+async def http_transport(
+    config: McpServerConfig, backend: AsyncNetworkBackend | None
+) -> AsyncGenerator[TransportStreams, None]:
+    """Streams to and from the server at `config.url`, by connections that `backend` makes."""
     assert config.url is not None
     async with (
         httpx2.AsyncClient(
-            transport=_BoundedTransport(config.message_bytes),
+            transport=_BoundedTransport(config.message_bytes, backend),
             headers={**config.headers, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(IO_SECONDS, read=QUIET_SECONDS),
             trust_env=False,

@@ -42,6 +42,13 @@ class Params:
             raise self._wrong(name, "a list of texts")
         return values
 
+    def table(self, name: str) -> dict[str, str]:
+        """Texts by names; empty if it is not there."""
+        values = self._get(name, dict, "texts by names", {})
+        if not all(isinstance(text, str) for item in values.items() for text in item):
+            raise self._wrong(name, "texts by names")
+        return values
+
     def has(self, name: str) -> bool:
         """Whether a parameter is there."""
         return self._values.get(name) is not None

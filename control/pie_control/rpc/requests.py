@@ -78,6 +78,9 @@ class Requests:
             "adapters": self._adapters,
             "load-adapter": self._load_adapter,
             "unload-adapter": self._unload_adapter,
+            "mcp-servers": self._mcp_servers,
+            "register-mcp": self._register_mcp,
+            "unregister-mcp": self._unregister_mcp,
         }
 
     # Queries
@@ -148,6 +151,23 @@ class Requests:
     def _unload_adapter(self, session: Session, params: Params) -> Answer:
         session.check_admin(self._config.admins)
         self._host.adapters.unload(params.text("model"), params.text("name"))
+
+    # MCP servers
+
+    def _mcp_servers(self, session: Session, params: Params) -> Answer:
+        return self._host.mcp.registry.describe(session.user)
+
+    def _register_mcp(self, session: Session, params: Params) -> Answer:
+        fields: dict[str, Any] = {
+            **{name: params.text(name) for name in ("url", "command") if params.has(name)},
+            "headers": params.table("headers"),
+            "args": tuple(params.texts("args")),
+            "env": params.table("env"),
+        }
+        self._host.mcp.registry.register(session.user, params.text("name"), **fields)
+
+    def _unregister_mcp(self, session: Session, params: Params) -> Answer:
+        self._host.mcp.registry.unregister(session.user, params.text("name"))
 
     # Programs
 

@@ -1,0 +1,232 @@
+"""MCP servers that clients register: for their own user, within what the operator lets programs reach."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from instances import failure
+from mcp_servers import SERVER, http_server
+from test_mcp_servers import Tools, run
+from web_servers import Asked, Caller, always, browser, reply
+
+from pie_control.errors import ApiError
+from pie_control.mcp import McpServers
+from pie_control.rpc.params import Params
+from pie_py.config import HttpConfig, McpConfig
+
+SECRET = "dont-tell-anybody"
+COMMAND = {"command": sys.executable, "args": [SERVER]}
+
+
+@asynccontextmanager
+async def registry(http: Any = None, **config: Any) -> AsyncIterator[Tools]:
+    """The control layer's MCP servers; loopback may be reached unless told otherwise."""
+    http = {"allow": ("127.0.0.1:*",)} if http is None else http
+    servers = McpServers(McpConfig(**config), HttpConfig(**http))
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(servers.run)
+            yield Tools(servers)
+            nursery.cancel_scope.cancel()
+
+
+def register(t: Tools, name: str, user: str = "tester", **fields: Any) -> None:
+    t.servers.registry.register(user, name, **fields)
+
+
+def test_a_server_is_its_users_alone() -> None:
+    async def main() -> None:
+        with http_server() as (port, _):
+            async with registry() as t:
+                register(t, "mine", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": SECRET})
+                assert (await t.call("add", server="mine", a=2, b=3))["structured"] == {"result": 5}
+                assert {tool["name"] for tool in await t.list("mine")} >= {"add", "weather"}
+                assert t.servers.names("tester") == ["mine"]
+                assert t.servers.registry.describe("tester") == [
+                    {"name": "mine", "own": True, "at": f"http://127.0.0.1:{port}/mcp"}
+                ]
+                other = Tools(t.servers)
+                other.caller = Caller(user="other", id="else")
+                assert t.servers.names("other") == t.servers.registry.describe("other") == []
+                with failure("not-found", "'mine' for other"):
+                    other.start("add", server="mine", a=1, b=1)
+                register(
+                    t, "mine", "other", url="http://127.0.0.1:1/mcp"
+                )  # another one, of that name
+                assert (await t.call("add", server="mine", a=1, b=1))["structured"] == {"result": 2}
+                assert (await other.failure("add", server="mine")).code == "remote-failed"
+
+                waiting = t.start("wait", server="mine", seconds=60)
+                await trio.sleep(0.3)
+                t.servers.registry.unregister("tester", "mine")
+                with failure("remote-failed", "it is registered no more"):
+                    await t.caller.result(waiting)
+                with failure("not-found"):
+                    t.start("add", server="mine")
+                with failure("not-found"):
+                    t.servers.registry.unregister("tester", "mine")
+                assert t.servers.names("other") == ["mine"]
+
+    run(main)
+
+
+def test_where_a_clients_server_may_be() -> None:
+    async def main() -> None:
+        url = "http://127.0.0.1:9/mcp"
+        async with registry({}) as t:
+            with failure("permission-denied", "--allow-http"):
+                register(t, "x", url=url)
+        async with registry({"allow": ("example.com",)}) as t:
+            for wrong in (url, "http://example.com:81/", "https://example.com.evil.org/"):
+                with failure("permission-denied", "not on this server's allow-list"):
+                    register(t, "x", url=wrong)
+        async with browser() as b, registry({"allow": ("*:*",)}) as t:
+            web = await b.web()
+            places = (
+                web.url,
+                f"http://localhost:{web.port}/",
+                "http://10.255.255.1/",
+                "http://[::1]/",
+            )
+            for i, place in enumerate(places):
+                register(t, f"x{i}", url=place)
+                error = await t.failure("add", server=f"x{i}")
+                assert error.code == "permission-denied", error
+                assert "not public" in error.message
+            assert web.accepted == 0
+        denied = {"allow": ("127.0.0.1:*",), "deny_networks": ("127.0.0.0/8",)}
+        async with browser() as b, registry(denied) as t:
+            web = await b.web()
+            register(t, "x", url=web.url)
+            assert (await t.failure("add", server="x")).code == "permission-denied"
+            assert web.accepted == 0
+
+    run(main)
+
+
+def test_redirects_are_not_followed() -> None:
+    async def main() -> None:
+        async with browser() as b, registry({"allow": ("127.0.0.1:*",)}) as t:
+            inner = await b.web()
+            for status in (301, 307):
+                hop = await b.web(always(reply(status, b"", f"Location: {inner.url}/mcp")))
+                register(t, f"x{status}", url=hop.url)
+                assert (await t.failure("add", server=f"x{status}")).code == "remote-failed"
+            assert inner.accepted == 0
+
+    run(main)
+
+
+def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+    seen: list[Asked] = []
+    answers = [
+        reply(401, b"who are you?"),
+        reply(500, SECRET.encode()),
+        reply(200, SECRET.encode(), "Content-Type: application/json"),
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: "
+        + SECRET.encode()
+        + b"\n\n",
+        b"no HTTP " + SECRET.encode() + b"\r\n\r\n",
+    ]
+
+    async def main() -> None:
+        async with browser() as b, registry(client_servers=9) as t:
+            for i, data in enumerate(answers):
+
+                async def answer(
+                    stream: trio.SocketStream, asked: Asked, data: bytes = data
+                ) -> None:
+                    seen.append(asked)
+                    await stream.send_all(data)
+                    await stream.send_eof()
+
+                web = await b.web(answer)
+                headers = {"Authorization": f"Bearer {SECRET}", "X-Home": "${HOME}"}
+                register(t, f"x{i}", url=f"{web.url}/mcp?key={SECRET}", headers=headers)
+                error = await t.failure("add", server=f"x{i}")
+                assert SECRET not in str(error)
+                assert error.code == "remote-failed"
+            shown = json.dumps(t.servers.registry.describe("tester"))
+            assert SECRET not in shown
+
+    with structlog.testing.capture_logs() as logs:
+        run(main)
+    assert logs, "there is something to look at"
+    assert SECRET not in str(logs) + "".join(capfd.readouterr())
+    assert seen[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert seen[0].target == f"/mcp?key={SECRET}"
+    assert seen[0].headers["x-home"] == "${HOME}", "the server's environment is none of theirs"
+
+
+def test_what_is_no_server_and_how_many_there_may_be() -> None:
+    url = "http://127.0.0.1:9/mcp"
+
+    async def main() -> None:
+        theirs = {"theirs": {"url": url, "users": ["other"]}, "all": {"url": url}}
+        async with registry(servers=theirs, client_servers=2) as t:
+            for name, fields in (
+                ("a b", {"url": url}),
+                ("", {"url": url}),
+                ("x", {}),
+                ("x", {"url": url, "command": "x"}),
+                ("x", {"url": "ftp://127.0.0.1:9/"}),
+                ("x", {"url": "http://"}),
+                ("x", {"url": f"http://me:{SECRET}@127.0.0.1:9/"}),
+                ("x", {"url": url, "args": ["a"]}),
+                ("x", {"url": url, "headers": {"a b": "c"}}),
+                ("x", {"url": url, "headers": {"a": "b\r\nc: d"}}),
+                ("x", {"url": url, "headers": {"Host": "example.com"}}),
+            ):
+                with pytest.raises(ApiError) as caught:
+                    register(t, name, **fields)  # type: ignore[arg-type]
+                assert caught.value.code == "invalid-argument"
+                assert SECRET not in str(caught.value)
+            with failure("limit-exceeded"):
+                register(t, "x", url=url, headers={"a": "b" * 100_000})
+            with failure("already-exists", "the operator"):
+                register(t, "all", url=url)
+            with failure("permission-denied", "the operator's"):
+                t.servers.registry.unregister("tester", "all")
+            register(t, "theirs", url=url)  # of that name there is none for this user
+            with failure("already-exists", "by you"):
+                register(t, "theirs", url=url)
+            register(t, "x", url=url)
+            with failure("limit-exceeded", "client_servers"):
+                register(t, "y", url=url)
+            register(t, "y", "third", url=url)
+            t.servers.registry.unregister("tester", "x")
+            register(t, "y", url=url)
+        async with registry(client_servers=0) as t:
+            with failure("permission-denied", "client_servers"):
+                register(t, "x", url=url)
+
+    trio.run(main)
+
+
+def test_what_clients_say_in_requests() -> None:
+    for wrong in ({"a": 1}, {1: "a"}, ["a"], "a"):
+        with failure("invalid-argument", "register-mcp needs 'headers' to be texts by names"):
+            Params("register-mcp", {"headers": wrong}).table("headers")
+    assert Params("register-mcp", {}).table("headers") == {}
+
+
+def test_commands_are_the_operators_unless_he_allows_them() -> None:
+    async def main() -> None:
+        async with registry() as t:
+            with failure("permission-denied", "client_commands"):
+                register(t, "x", **COMMAND)
+        async with registry({}, client_commands=True) as t:
+            register(t, "x", **COMMAND, env={"TOKEN": "${HOME}"})
+            assert t.servers.registry.describe("tester")[0]["at"] == sys.executable
+            answer = await t.call("environment", server="x", name="TOKEN")
+            assert answer["structured"] == {"result": "${HOME}"}
+            t.servers.registry.unregister("tester", "x")
+
+    run(main)
