@@ -145,35 +145,6 @@ class PrefixCacheConfig(_Section):
     shared: bool = False
 
 
-class PrefixCacheConfig(_Section):
-    """Pages of texts' beginnings, kept for whoever computes the same."""
-
-    enabled: bool = True
-    # Whether users find what others have computed. How long a text takes then tells whether anybody has
-    # had one that begins alike.
-    shared: bool = False
-
-
-class InterceptionConfig(_Section):
-    """What the server does with the pages of instances that wait outside while others need pages."""
-
-    # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see docs/interception.md.
-    policy: str = "min-waste"
-    low_water: float = Field(default=0.1, ge=0, le=1)  # free share of the pool that is kept up
-    swap_share: PositiveFloat = 0.25  # of a step's time, for pages that are moved ahead of need
-    wait_seconds: PositiveFloat = 60.0  # the most that an instance waits for pages
-
-    @field_validator("policy")
-    @classmethod
-    def _can_be_carried_out(cls, policy: str) -> str:
-        if policy not in ("min-waste", "swap", "preserve") and ":" not in policy:
-            raise ValueError(
-                f"{policy!r}: give min-waste, swap, preserve or package.module:function; the server can't"
-                " discard pages, because only their program can compute them anew"
-            )
-        return policy
-
-
 class MessagingConfig(_Section):
     """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
 
@@ -312,7 +283,6 @@ class ServerConfig(BaseSettings):
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
-    prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
     grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()
