@@ -9,8 +9,9 @@ from typing import Any
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instance import Instance
+from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
 from pie_control.resources import offload
-from pie_control.wasm import STRING, U32, U32_LIST, HostFunction
+from pie_control.wasm import STRING, U32, U32_LIST, U64, HostFunction
 
 
 def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
@@ -41,6 +42,26 @@ def kv_costs(instance: Instance, model: str) -> str:
     return json.dumps(costs)
 
 
+def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
+    """What a policy would do with pages during a wait, as JSON."""
+    target = queue_of(instance, queue, "offload")
+    space = target.space
+    entries = space.pages.find_apart(pages, space.page_pool.size + space.host.pool.size)
+    resident = entries[entries >= 0]
+    tokens = int(space.page_pool.used[resident].sum())
+    adviser = target.service.adviser
+    return adviser.advise(instance, len(resident), tokens, Wait.parse(wait)).model_dump_json()
+
+
+def note_wait(instance: Instance, tool: str, nanoseconds: int) -> None:
+    """Notes how long a wait for a tool has lasted."""
+    if len(tool) > MAX_TOOL:
+        raise ApiError(
+            "limit-exceeded", f"a tool's name of {len(tool)} characters; {MAX_TOOL} at most"
+        )
+    instance.host.durations.add(instance.user, tool_kind(tool), nanoseconds / 1e9)
+
+
 def _function(
     name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
 ) -> HostFunction:
@@ -52,4 +73,6 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("swap-in", swap_in, U32, U32_LIST, suspends=True),
     _function("discard", discard, U32, U32_LIST),
     _function("kv-costs", kv_costs, STRING, returns=STRING),
+    _function("advise", advise, U32, U32_LIST, STRING, returns=STRING),
+    _function("note-wait", note_wait, STRING, U64),
 )

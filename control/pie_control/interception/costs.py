@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-SATURATED = 0.9  # share of the best measured rate at which a batch counts as saturating the device
+SATURATED = 0.75  # share of the best measured rate at which a batch counts as saturating the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Costs:
     fixed: float
     linear: float
     quadratic: float
-    saturation: int  # S: inputs from which on a batch gives no more tokens a second
+    saturation: int  # S: inputs from which on a batch gives hardly more tokens a second
     decodes: tuple[tuple[int, float], ...]  # sequences, seconds of a step, ascending
     swap_out: Transfer | None  # None without a host pool
     swap_in: Transfer | None

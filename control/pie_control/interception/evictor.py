@@ -20,6 +20,7 @@ from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
     from pie_control.instance import Instance
+    from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
     from pie_control.scheduler.service import ModelService
     from pie_py.config import InterceptionConfig
@@ -69,6 +70,7 @@ class Evictor:
         policy: Policy,
         costs: Costs | None,
         durations: Durations,
+        budget: Budget,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Takes the model's service, and what the policy wants to know; without costs it is not asked."""
@@ -77,6 +79,7 @@ class Evictor:
         self._policy = policy
         self._costs = costs
         self._durations = durations
+        self._budget = budget
         self._clock = clock
         self._low = int(config.low_water * service.pages.size)
         self._absences: dict[Instance, Absence] = {}
@@ -86,7 +89,6 @@ class Evictor:
         self._stepping: Instance | None = None  # whose turn is about to begin
         self._calling: Instance | None = None  # whose call may wait
         self._settling = False
-        self._relieved_at = 0  # plans sent when pages were last moved ahead of need
         self._counts = dict.fromkeys(
             ("evictions", "pages_evicted", "pages_restored", "page_waits", "held", "host_full"), 0
         )
@@ -238,7 +240,9 @@ class Evictor:
         free, room, younger = service.pages.free, service.host_pages.free, service.pages.free
         others_run = False
         for other, space in service.spaces.items():
-            free += space.pages_held - space.pages.resident  # given up, and named by commands not sent
+            free += (
+                space.pages_held - space.pages.resident
+            )  # given up, and named by commands not sent
             if other is instance:
                 continue
             paused = self._is_paused(other)
@@ -403,23 +407,17 @@ class Evictor:
         return Load(len(running), tokens, budget, room)
 
     def _relieve(self) -> None:
-        """Pages are scarce: once a plan, moves out as much as hides behind the step under way."""
-        plans = self._service.scheduler.plans_sent
-        if self._costs is None or plans == self._relieved_at:
-            return
-        self._relieved_at = plans
-        paused = [i for i in self._service.spaces if self._is_paused(i)]
+        """Pages are scarce: moves out as much as hides behind the step under way."""
+        left = self._budget.left
+        paused = [i for i in self._service.spaces if self._is_paused(i)] if left > 0 else []
         if not paused:
             return
-        sequences = sum(bool(i.queued_commands) for i in self._service.spaces)
-        step = self._costs.step_time(sequences)
-        budget = self._costs.swap_budget(step, self._config.swap_share)
-        facts = [self._facts(i) for i in paused]
-        choices = self._choose(facts, budget)
-        left = budget // self._page_size
+        choices = self._choose([self._facts(i) for i in paused], left * self._page_size)
         for instance, choice in zip(paused, choices, strict=True):
             if choice is Choice.SWAP and left > 0:
-                left -= self._evict(instance, left)
+                moved = self._evict(instance, left)
+                self._budget.spend(moved)
+                left -= moved
 
     # Parts
 

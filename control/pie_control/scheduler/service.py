@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
+from pie_control.interception.advice import Adviser
+from pie_control.interception.budget import Budget
 from pie_control.interception.costs import Costs
 from pie_control.interception.evictor import Evictor
 from pie_control.interception.history import Durations
@@ -61,12 +63,15 @@ class ModelService:
         )
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
+        interception = interception or InterceptionConfig(policy="preserve")
+        costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
+        policy = load_policy(interception.policy)
+        waits = durations if durations is not None else Durations()
+        budget = Budget(self, costs, interception.swap_share)
+        self.adviser = Adviser(self, policy, costs, waits, budget)
         self.evictor: Evictor | None = None
-        if interception is not None and interception.policy != "preserve":
-            costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
-            policy = load_policy(interception.policy)
-            known = durations if durations is not None else Durations()
-            self.evictor = Evictor(self, interception, policy, costs, known)
+        if interception.policy != "preserve":
+            self.evictor = Evictor(self, interception, policy, costs, waits, budget)
 
     def check_trait(self, trait: str) -> None:
         """Refuses functions of a trait that the model lacks.
@@ -98,6 +103,11 @@ class ModelService:
     def forget_queue(self) -> None:
         """Counts a queue that its instance has closed."""
         self._queues -= 1
+
+    @property
+    def running(self) -> int:
+        """Instances that have commands queued or at the worker."""
+        return sum(bool(instance.queued_commands) for instance in self.spaces)
 
     def take_pages(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
         """Carries out a call that takes pages, now or, with `SUSPENDED`, when it can be."""

@@ -87,8 +87,10 @@ from inferlet.raw._messaging import (
     unsubscribe,
 )
 from inferlet.raw._offload import (
+    advise,
     discard,
     kv_costs,
+    note_wait,
     swap_in,
     swap_out,
 )
@@ -158,6 +160,7 @@ __all__ = [
     "Detail",
     "LogLevel",
     "advance",
+    "advise",
     "alloc_emb",
     "alloc_kvpage",
     "apply_chat_template",
@@ -215,6 +218,7 @@ __all__ = [
     "model_info",
     "monotonic_now",
     "next_message",
+    "note_wait",
     "now",
     "num_embs_needed",
     "pool_stats",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inferlet._bindings import Err
 from inferlet._bindings import offload as interface
 from inferlet.errors import PieError
-from inferlet.raw._convert import as_text, as_u32, as_u32s
+from inferlet.raw._convert import as_integer, as_text, as_u32, as_u32s
 
 
 def swap_out(queue: int, pages: list[int]) -> None:
@@ -37,6 +37,29 @@ def discard(queue: int, pages: list[int]) -> None:
     """
     try:
         interface.discard(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def advise(queue: int, pages: list[int], wait: str) -> str:
+    """What to do with pages while the program waits for a tool, by a policy of the server: a JSON object
+    with `choice`, `pages`, `seconds`, `remaining`, `chunk`. It changes nothing. `wait` is a JSON object
+    that may have `tool`, `policy`, `elapsed_ns`, `can_discard`.
+    Errors: `invalid-handle` (a page twice, too), `invalid-argument`, `unsupported`.
+    """
+    try:
+        answer: str = interface.advise(as_u32(queue), as_u32s(pages), as_text(wait))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def note_wait(tool: str, nanoseconds: int) -> None:
+    """Tells how long a wait for a tool has lasted, for `advise` to this and other instances of the user.
+    Errors: `limit-exceeded` (the name is too long).
+    """
+    try:
+        interface.note_wait(as_text(tool), as_integer(nanoseconds, 0, 2**64))
     except Err as error:
         raise PieError(error.value) from None
 

@@ -3,6 +3,7 @@
 //! `Context::swap_out`, `swap_in` and `discard` stand on it.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::abi::call;
 use crate::context::{spans, Context, UNKNOWN_TOKEN};
@@ -18,6 +19,16 @@ mod host {
         pub fn discard(queue: u32, pages: *const u32, count: usize, area: *mut usize);
         #[link_name = "kv-costs"]
         pub fn kv_costs(model: *const u8, length: usize, area: *mut usize);
+        pub fn advise(
+            queue: u32,
+            pages: *const u32,
+            count: usize,
+            wait: *const u8,
+            length: usize,
+            area: *mut usize,
+        );
+        #[link_name = "note-wait"]
+        pub fn note_wait(tool: *const u8, length: usize, nanoseconds: u64, area: *mut usize);
     }
 }
 
@@ -40,6 +51,21 @@ pub fn discard(queue: u32, pages: &[u32]) -> Result {
 /// What keeping, moving and recomputing pages costs, as a JSON object.
 pub fn kv_costs(model: &str) -> Result<String> {
     call(|area| unsafe { host::kv_costs(model.as_ptr(), model.len(), area) })
+}
+
+/// What to do with pages while the program waits for a tool, by a policy of the server: a JSON object with
+/// `choice`, `pages`, `seconds`, `remaining`, `chunk`. It changes nothing. `wait` is a JSON object that may
+/// have `tool`, `policy`, `elapsed_ns`, `can_discard`.
+pub fn advise(queue: u32, pages: &[u32], wait: &str) -> Result<String> {
+    call(|area| unsafe {
+        host::advise(queue, pages.as_ptr(), pages.len(), wait.as_ptr(), wait.len(), area)
+    })
+}
+
+/// Tells how long a wait for a tool has lasted, for [`advise`] to this and other instances of the user.
+pub fn note_wait(tool: &str, lasted: Duration) -> Result {
+    let nanoseconds = u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX);
+    call(|area| unsafe { host::note_wait(tool.as_ptr(), tool.len(), nanoseconds, area) })
 }
 
 impl Context {

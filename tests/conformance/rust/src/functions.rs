@@ -99,6 +99,8 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "swap-in" => offload::swap_in(a.u32(0)?, &a.u32s(1)?).reply(),
         "discard" => offload::discard(a.u32(0)?, &a.u32s(1)?).reply(),
         "kv-costs" => offload::kv_costs(a.text(0)?).reply(),
+        "advise" => offload::advise(a.u32(0)?, &a.u32s(1)?, a.text(2)?).reply(),
+        "note-wait" => offload::note_wait(a.text(0)?, Duration::from_nanos(a.number(1)? as u64)).reply(),
         "mask-kvpage" => forward::mask_kvpage(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?).reply(),
 
         "embed-txt" => text::embed_txt(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?).reply(),

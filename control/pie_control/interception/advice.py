@@ -1,0 +1,131 @@
+"""What a program that asks is told to do with its pages while it waits.
+
+The program may discard, for it can compute its tokens anew, and it knows which tool it waits for. The
+policies, the history of waits and the budget of transfers are those of the server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pie_control.errors import ApiError
+from pie_control.interception.policy import POLICIES, Policy
+from pie_control.interception.waste import Choice, Load, Paused
+
+if TYPE_CHECKING:
+    from pie_control.instance import Instance
+    from pie_control.interception.budget import Budget
+    from pie_control.interception.costs import Costs
+    from pie_control.interception.history import Durations
+    from pie_control.scheduler.service import ModelService
+
+MAX_TOOL = 256  # characters of a tool's name
+SOONEST_SECONDS = 0.02  # before a program should ask again
+
+
+class Wait(BaseModel):
+    """What a program tells of a wait."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: str = Field(default="", max_length=MAX_TOOL)
+    policy: str = ""  # the operator's, if it is empty
+    elapsed_ns: int = Field(default=0, ge=0, lt=1 << 63)  # that it has lasted so far
+    can_discard: bool = True  # whether the program knows all tokens
+
+    @classmethod
+    def parse(cls, text: str) -> Wait:
+        """Reads it from JSON.
+
+        Raises:
+            ApiError: `invalid-argument`.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ApiError("invalid-argument", f"wait: {where}: {first['msg']}") from None
+
+
+class Advice(BaseModel):
+    """What a program is told."""
+
+    choice: str  # preserve, discard or swap
+    pages: int  # how many of those asked about to swap out now; the others when it asks again
+    seconds: float  # after which to ask again
+    remaining: float  # seconds that the wait is expected to last
+    chunk: int  # tokens to compute at once after a discard, so that others are not slowed
+
+
+class Adviser:
+    """Advice for the programs that use one model."""
+
+    def __init__(
+        self,
+        service: ModelService,
+        default: Policy,
+        costs: Costs | None,
+        durations: Durations,
+        budget: Budget,
+    ) -> None:
+        """Takes the operator's policy, and what policies want to know."""
+        self._service = service
+        self._default = default
+        self._costs = costs
+        self._durations = durations
+        self._budget = budget
+
+    def advise(self, instance: Instance, pages: int, tokens: int, wait: Wait) -> Advice:
+        """What to do with pages that hold tokens.
+
+        Raises:
+            ApiError: `unsupported` if the worker has not measured its costs, `invalid-argument`.
+        """
+        costs = self._costs
+        if costs is None:
+            name = self._service.description.name
+            raise ApiError(
+                "unsupported", f"the worker of model {name!r} has not measured its costs"
+            )
+        policy = self._default if not wait.policy else POLICIES.get(wait.policy)
+        if policy is None:
+            known = ", ".join(POLICIES)
+            raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
+        remaining = self._durations.remaining(
+            instance.user, tool_kind(wait.tool), wait.elapsed_ns / 1e9
+        )
+        load = self._load(instance)
+        if pages:
+            paused = Paused(instance.number, tokens, remaining, wait.can_discard)
+            (choice,) = policy([paused], load, costs)
+        else:
+            choice = Choice.PRESERVE
+        moved = 0
+        if choice is Choice.SWAP:
+            room = self._service.host_pages.free
+            # A policy may swap whoever waits for that: then all go at once.
+            moved = min(pages, room, self._budget.left if load.swap_budget else room)
+            self._budget.spend(moved)
+        return Advice(
+            choice=choice.value,
+            pages=moved,
+            seconds=max(SOONEST_SECONDS, self._budget.step_seconds(), remaining / 4),
+            remaining=remaining,
+            chunk=costs.chunk(load.sequences),
+        )
+
+    def _load(self, instance: Instance) -> Load:
+        service = self._service
+        size = service.pages.page_size
+        running = [i for i in service.spaces if i.queued_commands and i is not instance]
+        tokens = sum(service.spaces[i].pages.resident for i in running) * size
+        budget, room = self._budget.left * size, service.host_pages.free * size
+        return Load(len(running), tokens, budget, room)
+
+
+def tool_kind(tool: str) -> str:
+    """How a tool of a program's own is called among the kinds of waits."""
+    return f"tool {tool}"

@@ -1,0 +1,41 @@
+"""How many pages may move in one step so that the transfer hides behind the step's computation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pie_control.interception.costs import Costs
+    from pie_control.scheduler.service import ModelService
+
+
+class Budget:
+    """Pages that may still be swapped out in the present step, whoever swaps them."""
+
+    def __init__(self, service: ModelService, costs: Costs | None, share: float) -> None:
+        """Takes the costs, and the share of a step's time that transfers may take."""
+        self._service = service
+        self._costs = costs
+        self._share = share
+        self._plan = -1
+        self._left = 0
+
+    @property
+    def left(self) -> int:
+        """Pages; 0 if the costs are unknown."""
+        if self._costs is None:
+            return 0
+        plan = self._service.scheduler.plans_sent
+        if plan != self._plan:
+            self._plan = plan
+            step = self._costs.step_time(max(1, self._service.running))
+            self._left = self._costs.swap_budget(step, self._share) // self._costs.page_size
+        return self._left
+
+    def spend(self, pages: int) -> None:
+        """Counts pages that are moved."""
+        self._left -= pages
+
+    def step_seconds(self) -> float:
+        """How long a step takes at present, about."""
+        return 0.0 if self._costs is None else self._costs.step_time(max(1, self._service.running))
