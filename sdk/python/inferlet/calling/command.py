@@ -120,7 +120,6 @@ def _settings(options: Namespace, mode: Mode) -> Options:
         sampler=_sampler(options),
         policy=POLICIES[options.policy],
         stateless=options.stateless,
-        text_markers=options.text_markers,
         max_tokens=options.max_tokens,
         most_value_tokens=options.most_value_tokens,
         limit=options.limit,

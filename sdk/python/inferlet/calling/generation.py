@@ -50,7 +50,6 @@ class Options:
         policy: what becomes of the KV cache in a wait.
         stateless: whether every request to the model starts anew, as over a chat API that keeps no
             KV cache; always so with `ASYNC_NAIVE`.
-        text_markers: writes CML's markers as plain text even where the model has them as tokens.
         max_tokens: most tokens to generate.
         most_value_tokens: of a result; longer ones are cut.
         limit: calls that run at once.
@@ -65,7 +64,6 @@ class Options:
     sampler: DeviceSampler = GREEDY
     policy: Policy = cheapest
     stateless: bool = False
-    text_markers: bool = False
     max_tokens: int = 1024
     most_value_tokens: int = 256
     limit: int = 16
@@ -133,7 +131,7 @@ class Generation:
         self._model = model
         self._options = options
         self._recorder = Recorder(on_event)
-        self._dialect = Dialect(model.tokenizer, text=options.text_markers)
+        self._dialect = Dialect(model.tokenizer)
         self._style = options.style or style_for(model)
         self._monitor = Monitor(self._dialect, model.stop_tokens)
         self._interrupts = InterruptManager(self._dialect, most_tokens=options.most_value_tokens)

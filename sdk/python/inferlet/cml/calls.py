@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from inferlet.cml.nesting import is_too_deep
+
 LONGEST_CALL = 1 << 16  # characters
-DEEPEST = 64  # brackets within brackets, and operators before a number
 
 
 class Syntax(StrEnum):
@@ -48,7 +49,8 @@ def parse_call(text: str, syntax: Syntax) -> Call:
     """
     if len(text) > LONGEST_CALL:
         raise CallError(f"a call of {len(text)} characters; {LONGEST_CALL} at most")
-    _check_depth(text)
+    if is_too_deep(text):
+        raise CallError("the call is nested too deeply, or is no call")
     return _parse_python(text) if syntax is Syntax.PYTHON else _parse_json(text)
 
 
@@ -157,18 +159,3 @@ def _parse_json(text: str) -> Call:
     if not isinstance(arguments, dict):
         raise CallError("the arguments are not an object")
     return Call(found["name"], arguments)
-
-
-def _check_depth(text: str) -> None:
-    """Refuses what would exhaust a parser's stack. Brackets within texts count: no call needs so many."""
-    depth = run = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        run = run + 1 if character in "+-~" else run * character.isspace()
-        if depth > DEEPEST or run > DEEPEST:
-            raise CallError(f"nested more than {DEEPEST} deep")
-    if text.count("not ") + text.count("lambda") > DEEPEST or text.count("**") > DEEPEST:
-        raise CallError("not a call with literal arguments")

@@ -43,20 +43,15 @@ class Dialect:
             then are written, and read, as plain text.
     """
 
-    def __init__(self, codec: Codec, *, text: bool = False) -> None:
-        """Looks at a model's special tokens.
-
-        Args:
-            codec: the model's tokenizer.
-            text: writes markers as plain text even if the model has them as special tokens.
-        """
+    def __init__(self, codec: Codec) -> None:
+        """Looks at a model's special tokens."""
         self.codec = codec
         ids, names = codec.special_tokens()
         self.special = {
             name.decode(errors="replace"): token for token, name in zip(ids, names, strict=True)
         }
         found = {marker: self.special[marker] for marker in Marker if marker in self.special}
-        self.markers: dict[Marker, int] = {} if text or len(found) < len(Marker) else found
+        self.markers: dict[Marker, int] = {} if len(found) < len(Marker) else found
         self.by_token = {token: marker for marker, token in self.markers.items()}
         self._special_ids = frozenset(self.special.values())
         self._escaped = sorted({*self.special, *Marker}, key=len, reverse=True)

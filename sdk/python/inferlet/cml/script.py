@@ -128,12 +128,12 @@ class Script:
         """Notes that a call's result is in the context."""
         self._waiting.discard(identifier)
         self._arrived.add(identifier)
-        self._closed = False
+        self._reopen()
 
     def task_arrived(self) -> None:
         """Notes a further task of the user."""
         self._tasks += 1
-        self._closed = False
+        self._reopen()
 
     def next(self, dialect: Dialect, end: int) -> int:
         """The next token to be written.
@@ -145,6 +145,12 @@ class Script:
         if not self._tokens:
             self._tokens = self._part(dialect, end)
         return self._tokens.pop(0)
+
+    def _reopen(self) -> None:
+        """There is something new to do, so closing words that are being written are given up."""
+        if self._closed:
+            self._closed = False
+            self._tokens = []
 
     def _part(self, dialect: Dialect, end: int) -> list[int]:
         call = self._ready()

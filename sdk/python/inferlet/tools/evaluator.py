@@ -13,10 +13,13 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from inferlet.cml.nesting import is_too_deep
+
 MOST_STEPS = 100_000
 MOST_ITEMS = 100_000  # of a collection, and characters of a text
 MOST_BITS = 4096  # of a whole number
-LONGEST_SOURCE = 1 << 14
+LONGEST_SOURCE = 1 << 14  # characters
+DEEPEST_BLOCK = 40  # columns of indentation
 
 
 class EvaluationError(Exception):
@@ -35,7 +38,7 @@ def evaluate(source: str, variables: Mapping[str, Any] | None = None) -> Any:
     """
     if len(source) > LONGEST_SOURCE:
         raise EvaluationError(f"a program of {len(source)} characters; {LONGEST_SOURCE} at most")
-    if _deepest(source) > 64:
+    if is_too_deep(source) or _indents(source) > DEEPEST_BLOCK:
         raise EvaluationError("the program is nested too deeply")
     try:
         tree = ast.parse(source.strip())
@@ -432,14 +435,9 @@ def _dotted(node: ast.expr) -> str:
             return ""
 
 
-def _deepest(source: str) -> int:
-    """How deep the brackets and the indentation of a program go, and its longest run of signs."""
-    depth = deepest = run = 0
-    for character in source:
-        depth += (character in "([{") - (character in ")]}")
-        run = run + 1 if character in "+-~ " else 0
-        deepest = max(deepest, depth, run)
-    return max(deepest, source.count("not ") // 8, source.count("**"))
+def _indents(source: str) -> int:
+    """How many columns the deepest line is indented, tabs counted as one."""
+    return max((len(line) - len(line.lstrip()) for line in source.splitlines()), default=0)
 
 
 def _refused(node: ast.AST) -> EvaluationError:

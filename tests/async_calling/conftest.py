@@ -1,0 +1,49 @@
+"""A server of the embedded model, with a site to reach and tools to call."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import Server
+
+from pie_py.client.sync import Client
+
+TESTS = Path(__file__).parents[1]
+sys.path.append(str(TESTS / "end_to_end"))
+
+from outside_programs import Site, web_site  # noqa: E402 - after the line above
+
+
+@pytest.fixture(scope="session")
+def calling_site() -> Iterator[Site]:
+    """A web site on loopback."""
+    with web_site() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def calling_server(calling_site: Site) -> Iterator[Server]:
+    """The server."""
+    address = calling_site.url.removeprefix("http://")
+    stdio = {"command": sys.executable, "args": [str(TESTS / "control_traits" / "mcp_server.py")]}
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Server(
+            Path(folder),
+            models=[{"source": "pie-tiny", "kv_pages": 4096, "host_pages": 1024}],
+            http={"allow": [address], "allow_networks": ["127.0.0.0/8"]},
+            mcp={"servers": {"tools": stdio}},
+        ) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def client(calling_server: Server) -> Iterator[Client]:
+    """A client of it."""
+    with calling_server.client() as connected:
+        yield connected

@@ -1,0 +1,86 @@
+"""Tools of every kind, called by a real inferlet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from outside_programs import Site
+from scripts import results, run, script, tool
+
+from pie_py.client.sync import Client
+
+GUESTS = Path(__file__).parent / "guests"
+
+
+def test_http_tools(client: Client, calling_site: Site) -> None:
+    url = calling_site.url
+    tools = [
+        tool("page", {"kind": "http", "url": f"{url}/a/{{name}}"}, ["name", "day"]),
+        tool("person", {"kind": "http", "url": f"{url}/json"}),
+        tool("post", {"kind": "http", "url": f"{url}/p", "method": "POST"}, ["x"]),
+        tool("gone", {"kind": "http", "url": f"{url}/missing"}),
+        tool("large", {"kind": "http", "url": f"{url}/large"}),
+        tool("secret", {"kind": "http", "url": "http://example.com/"}),
+    ]
+    calls = script(
+        *('a: page(name="x/y z", day=3)', "b: person()", "c: post(x=[1])", "d: gone()"),
+        *("e: large()", "f: secret()"),
+    )
+    found = results(run(client, tools, calls))
+    assert json.loads(found["a"]) == "page /a/x%2Fy%20z?day=3 "
+    assert json.loads(found["b"]) == {"name": "Ada"}
+    assert json.loads(found["c"]) == 'application/json {"x": [1]}'
+    assert found["d"].startswith("error: status 404")
+    assert found["e"].startswith('"xxxx')
+    assert found["f"].startswith("error: permission-denied")
+
+
+def test_mcp_tools(client: Client) -> None:
+    tools = [
+        {"type": "mcp", "server": "tools", "allow": ["add", "fail"]},
+        tool("sky", {"kind": "mcp", "server": "tools", "tool": "weather"}, ["place"]),
+        tool("die", {"kind": "mcp", "server": "nothing"}),
+    ]
+    calls = script("a: add(a=2, b=3)", "b: fail()", 'c: sky(place="Bern")', "d: die()")
+    found = results(run(client, tools, calls))
+    assert json.loads(found["a"]) in (5, {"result": 5})
+    assert "no such luck" in found["b"]
+    assert found["b"].startswith("error: ")
+    assert "Bern" in found["c"] or json.loads(found["c"])
+    assert found["d"].startswith("error: not-found")
+
+
+def test_child_inferlets(client: Client) -> None:
+    client.upload(GUESTS / "answer_or_fail.py", name="doubler")
+    tools = [
+        tool("double", {"kind": "inferlet", "program": "doubler"}, ["number"]),
+        tool("args", {"kind": "inferlet", "program": "doubler", "args": ["number={n}"]}, ["n"]),
+        tool("absent", {"kind": "inferlet", "program": "no-such-program"}),
+    ]
+    calls = script("a: double(number=4)", "b: double(number=-1)", "c: args(n=5)", "d: absent()")
+    found = results(run(client, tools, calls))
+    assert json.loads(found["a"]) == {"double": 8}
+    assert json.loads(found["c"]) == {"double": 10}
+    assert found["b"].startswith("error: failed-dependency")
+    assert found["d"].startswith("error: not-found")
+
+
+def test_python_in_a_sandbox(client: Client) -> None:
+    tools = [
+        tool("area", {"kind": "python", "code": "math.pi * r ** 2"}, ["r"]),
+        tool("run", {"kind": "python", "code": "{code}"}, ["code"]),
+    ]
+    calls = script(
+        "a: area(r=2)",
+        'b: run(code="total = 0\\nfor n in range(10):\\n    total += n\\ntotal")',
+        'c: run(code="while True: pass")',
+        "d: run(code=\"__import__('os').getcwd()\")",
+        'e: run(code="().__class__")',
+    )
+    found = results(run(client, tools, calls))
+    assert found["a"].startswith("12.566")
+    assert found["b"] == "45"
+    assert "steps" in found["c"]
+    assert found["d"].startswith("error: EvaluationError")
+    assert found["e"].startswith("error: EvaluationError")
