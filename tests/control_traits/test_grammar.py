@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from pie_control.errors import ApiError
 from pie_control.grammar import Grammar, GrammarService, Matcher
+from pie_control.grammar.turns import Owner
 from pie_control.scheduler.mask import Mask
 from pie_control.text_codec import TextCodec
 from pie_py.config import GrammarConfig
@@ -83,7 +84,7 @@ class Walk:
 
     def __init__(self, grammar: Grammar) -> None:
         self.turn = trio.Event()
-        self.matcher = grammar.matcher(self._wake)
+        self.matcher = grammar.matcher(self._wake, Owner("tester", "walk"))
 
     def _wake(self) -> None:
         self.turn.set()
@@ -356,10 +357,12 @@ def test_users_take_turns_and_each_may_have_so_many_under_way() -> None:
             for number in range(30):
                 nursery.start_soon(one, "a", number)
             await trio.testing.wait_all_tasks_blocked()
-            assert len(order) == 10
-            assert all(said.startswith("a: limit-exceeded: 20 grammars of") for said in order)
+            refused = [said for said in order if said != "a"]  # some may be compiled by now
+            assert len(refused) == 10
+            assert all(said.startswith("a: limit-exceeded: 20 grammars of") for said in refused)
+            before = len(order)
             nursery.start_soon(one, "b", 1)
-        assert order.index("b") < 13
+        assert order.index("b") < before + 3
         await one("a", 99)
         assert order[-1] == "a"
 

@@ -13,6 +13,7 @@ from pie_control.errors import ApiError
 from pie_control.futures import FutureKind
 from pie_control.grammar import Grammar, Matcher
 from pie_control.grammar.matcher import MOST_FORCED
+from pie_control.grammar.turns import Owner
 from pie_control.instance import Instance, State
 from pie_control.wasm import BOOL, STRING, SUSPENDED, U32, U32_LIST, HostFunction
 
@@ -64,7 +65,8 @@ def create_matcher(instance: Instance, grammar: int) -> int:
     table = instance.grammars
     found = table.grammar(grammar)
     table.check_matcher_room()
-    return table.add_matcher(found.matcher(instance.host.executor.give_another))
+    owner = Owner(instance.user, instance.id)
+    return table.add_matcher(found.matcher(instance.host.executor.give_another, owner))
 
 
 def destroy_matcher(instance: Instance, matcher: int) -> None:

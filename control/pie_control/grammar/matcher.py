@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import trio
 from llguidance import LLMatcher
 
 from pie_control.errors import ApiError
+from pie_control.grammar.turns import FairThreads, Owner
 from pie_control.grammar.vocabulary import Vocabulary
 from pie_control.scheduler.mask import Mask
 from pie_py.wire.plan import Uint32
 
 # Masks take 10 µs as a rule and some milliseconds where a grammar's lexer meets something for the first
 # time. The threads run without Python's lock, beside the model.
-_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar-mask")
+_threads = FairThreads(3, of_user=2, name="grammar-mask")
 
 MOST_FORCED = 1024  # tokens told at once; as many as `advance` takes
 
@@ -34,7 +35,12 @@ class Matcher:
     """
 
     def __init__(
-        self, model: str, vocabulary: Vocabulary, root: LLMatcher, wake: Callable[[], None]
+        self,
+        model: str,
+        vocabulary: Vocabulary,
+        root: LLMatcher,
+        wake: Callable[[], None],
+        owner: Owner,
     ) -> None:
         """Starts at the grammar's beginning.
 
@@ -43,8 +49,10 @@ class Matcher:
             vocabulary: of that model.
             root: a matcher that has consumed nothing; it is copied.
             wake: asks for another turn of the scheduler.
+            owner: for whom the threads work.
         """
         self.model = model
+        self._owner = owner
         self._vocabulary = vocabulary
         self._walk = root.deep_copy()
         self._wake = wake
@@ -111,7 +119,7 @@ class Matcher:
         # Stands for a mask under way, for whoever comes meanwhile; nobody uses its words.
         self._mask = mask = Mask(notify=lambda: token.run_sync_soon(finish))
         mask.want()
-        _threads.submit(run)
+        _threads.submit(self._owner, run)
 
     def check_free(self) -> None:
         """Raises `busy` while a token is awaited, and why a token that came could not be consumed."""
@@ -215,7 +223,8 @@ class Matcher:
                 token = trio.lowlevel.current_trio_token()
                 self._mask = mask = Mask(notify=lambda: token.run_sync_soon(self._computed))
                 self._foreseen = [] if self._asks_forced else None
-                _threads.submit(_compute, self._walk, self._vocabulary, mask, self._foreseen)
+                work = partial(_compute, self._walk, self._vocabulary, mask, self._foreseen)
+                _threads.submit(self._owner, work)
         return self._mask
 
     def _computed(self) -> None:

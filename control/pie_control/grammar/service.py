@@ -12,6 +12,7 @@ from llguidance import LLMatcher, LLParserLimits
 
 from pie_control.errors import ApiError
 from pie_control.grammar.matcher import Matcher, first_lines
+from pie_control.grammar.turns import Owner
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.text_codec import TextCodec
 from pie_py.config import GrammarConfig
@@ -52,9 +53,9 @@ class Grammar:
     vocabulary: Vocabulary
     root: LLMatcher
 
-    def matcher(self, wake: Callable[[], None]) -> Matcher:
-        """A walk from the beginning; `wake` asks for another turn of the scheduler."""
-        return Matcher(self.model, self.vocabulary, self.root, wake)
+    def matcher(self, wake: Callable[[], None], owner: Owner) -> Matcher:
+        """A walk of somebody's from the beginning; `wake` asks for another turn of the scheduler."""
+        return Matcher(self.model, self.vocabulary, self.root, wake, owner)
 
 
 class _Compilation:
