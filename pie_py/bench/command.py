@@ -119,6 +119,17 @@ def command() -> None:
     """Measure this machine: launches, calls, completion. Each starts a server of its own."""
 
 
+def _rates(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
+    """Reads numbers separated by commas; wrong ones are a usage error."""
+    try:
+        rates = tuple(float(part) for part in value.split(","))
+    except ValueError:
+        rates = ()
+    if not rates or not min(rates) > 0:
+        raise click.BadParameter(f"{value!r} is no list of positive numbers such as 0.5,1,2")
+    return rates
+
+
 @command.command("launch")
 @_model()
 @_json
@@ -284,3 +295,92 @@ def policies_command(
     with _progress(rounds * (2 + len(ks) + len(ts))) as progress:
         report = policies(model, instances, language, ks, ts, rounds, prompt, tokens, progress)
     report.show(as_json)
+
+
+@command.command("intercept")
+@_model("tiny")
+@_json
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(("real", "simulated")),
+    default=("real", "simulated"),
+    help="The real system, the simulator, or both (the default).",
+)
+@click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    type=click.Choice(("vllm", "discard", "preserve", "swap", "min-waste", "unaware")),
+    default=("vllm", "discard", "preserve", "swap", "min-waste", "unaware"),
+    help="Sides of the comparison; all unless told. `unaware`: programs do nothing, the server does.",
+)
+@click.option("--requests", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--rates", callback=_rates, metavar="R,R,...", default="2,4,8", show_default=True)
+@click.option("--kv-pages", type=click.IntRange(8), default=256, show_default=True)
+@click.option("--host-pages", type=click.IntRange(0), default=1024, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--time-scale", type=float, default=0.1, show_default=True, help="Of calls, real.")
+@click.option("--token-scale", type=float, default=0.1, show_default=True, help="Of lengths, real.")
+@click.option("--sim-requests", type=click.IntRange(1), default=300, show_default=True)
+@click.option(
+    "--sim-rates", callback=_rates, metavar="R,R,...", default="0.25,0.5,1,2,4", show_default=True
+)
+@click.option("--sim-memory", type=click.IntRange(4096), default=60_000, show_default=True)
+@click.option("--sim-host", type=click.IntRange(0), default=240_000, show_default=True)
+@click.option(
+    "--sim-costs",
+    type=click.Choice(("gptj-a100", "measured")),
+    default="gptj-a100",
+    show_default=True,
+    help="Reckoned from specifications, or as this machine's worker measures the model.",
+)
+@click.option("--plot", "plot_file", metavar="FILE", help="Draw both parts, as PNG or SVG.")
+def intercept_command(
+    model: ModelConfig,
+    as_json: bool,
+    parts: tuple[str, ...],
+    systems: tuple[str, ...],
+    requests: int,
+    rates: tuple[float, ...],
+    kv_pages: int,
+    host_pages: int,
+    seed: int,
+    time_scale: float,
+    token_scale: float,
+    sim_requests: int,
+    sim_rates: tuple[float, ...],
+    sim_memory: int,
+    sim_host: int,
+    sim_costs: str,
+    plot_file: str | None,
+) -> None:
+    """Memory while requests wait for tools: vLLM's way, discard, preserve, swap, min-waste."""
+    from pathlib import Path
+
+    from pie_py.bench import intercept
+
+    model = model.model_copy(update={"kv_pages": kv_pages, "host_pages": host_pages})
+    reports = []
+    steps = (len(rates) * len(systems) if "real" in parts else 0) + (
+        len(sim_rates) * len(set(systems) & set(intercept.SIMULATED)) if "simulated" in parts else 0
+    )
+    with _progress(steps) as progress:
+        if "real" in parts:
+            most = kv_pages * model.page_size // 4
+            load = intercept.load_maker(requests, seed, time_scale, token_scale, most)
+            reports.append(intercept.real(model, systems, rates, load, seed, progress))
+        if "simulated" in parts:
+            measured = sim_costs == "measured"
+            costs = intercept.measured_costs(model) if measured else intercept.GPTJ_A100
+            load = intercept.load_maker(sim_requests, seed, 1.0, 1.0, sim_memory // 4)
+            reports.append(
+                intercept.simulated(
+                    costs, sim_memory, sim_host, systems, sim_rates, load, progress
+                )
+            )
+        if plot_file is not None:
+            intercept.plot(reports, Path(plot_file))
+    for report in reports:
+        report.show(as_json)

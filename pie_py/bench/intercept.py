@@ -221,11 +221,9 @@ def simulated(
     costs: dict[str, Any],
     memory: int,
     host: int,
-    swap_share: float,
     systems: Sequence[str],
     rates: Sequence[float],
     load: Callable[[float], list[Job]],
-    seconds: float | None,
     progress: Callable[[str], None],
 ) -> Report:
     """The load at each rate under each system, in simulated time.
@@ -243,8 +241,6 @@ def simulated(
                 "costs": costs,
                 "memory": memory,
                 "host": host,
-                "swap_share": swap_share,
-                "seconds": seconds,
                 "runs": [{"system": system, "requests": requests}],
             }
             command = [sys.executable, "-m", "pie_control.interception.simulate"]

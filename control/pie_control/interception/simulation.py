@@ -88,21 +88,20 @@ class Outcome:
     preemptions: int = 0
 
 
-def simulate(
-    requests: list[Request], machine: Machine, policy: Policy, most_seconds: float = float("inf")
-) -> Outcome:
-    """Serves requests, in order of arrival, until all are done or the time is up."""
-    return _Run(requests, machine, policy, most_seconds).run()
+def simulate(requests: list[Request], machine: Machine, policy: Policy) -> Outcome:
+    """Serves requests, in order of arrival, until all are done.
+
+    Raises:
+        RuntimeError: if one needs more memory than there is.
+    """
+    return _Run(requests, machine, policy).run()
 
 
 class _Run:
-    def __init__(
-        self, requests: list[Request], machine: Machine, policy: Policy, most_seconds: float
-    ) -> None:
+    def __init__(self, requests: list[Request], machine: Machine, policy: Policy) -> None:
         self._coming = sorted(requests, key=lambda r: r.arrival)[::-1]
         self._machine = machine
         self._policy = policy
-        self._most = most_seconds
         self._now = 0.0
         self._ready: list[_Job] = []  # those that want to compute, in order of rank
         self._paused: list[_Job] = []
@@ -111,11 +110,11 @@ class _Run:
         self.out = Outcome()
 
     def run(self) -> Outcome:
-        while (self._coming or self._ready or self._paused) and self._now < self._most:
+        while self._coming or self._ready or self._paused:
             self._arrive()
             if not self._step():
                 self._skip()
-        self.out.seconds = min(self._now, self._most)
+        self.out.seconds = self._now
         return self.out
 
     # What comes from outside
