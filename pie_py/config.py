@@ -60,9 +60,9 @@ class ModelConfig(_Section):
     max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch
     max_batch_commands: PositiveInt = 512  # most commands in one batch
     device: str = "auto"  # "cpu", "cuda", "cuda:1"; a GPU if there is one unless told
-    kv_dtype: Literal["auto", "fp8"] = (
-        "auto"  # of keys and values in the pool; the model's unless told
-    )
+    # "dummy" needs no weights: they are random, of config.json's shapes, to measure with.
+    load_format: Literal["auto", "dummy"] = "auto"
+    kv_dtype: Literal["auto", "fp8"] = "auto"  # of keys and values; the model's unless told
     attention: Literal["auto", "flashinfer", "torch"] = "auto"  # FlashInfer where it can serve
     flashinfer: FlashInferConfig = FlashInferConfig()
     cuda_graphs: bool = True  # decoding steps are recorded at start and replayed

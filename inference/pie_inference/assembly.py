@@ -18,6 +18,7 @@ from pie_inference.attention.base import AttentionBackend
 from pie_inference.attention.choice import flashinfer_for, stored_dtype
 from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.attention.torch_backend import TorchAttention
+from pie_inference.cuda.compile import Wanted, compile_kernels
 from pie_inference.cuda.decode_graphs import ladder
 from pie_inference.cuda.kernels import flashinfer_kernels
 from pie_inference.cuda.setup import record, working_memory
@@ -29,6 +30,7 @@ from pie_inference.loader import (
     checkpoint_folder,
     choose_dtype,
     load_tensors,
+    random_tensors,
     read_config,
     stop_tokens,
 )
@@ -90,6 +92,8 @@ def load_models(configs: Sequence[ModelConfig]) -> list[ServedModel]:
     for config in configs:
         with _named(config):
             loaded.append(_load(config))
+    for device in {model.device for model in loaded if model.flashinfer is not None}:
+        compile_kernels((_wanted(m) for m in loaded if m.flashinfer and m.device == device), device)
     cpu = torch.device("cpu")
     on_cpu = sum(model.device == cpu for model in loaded)
     memories = {cpu: cpu_memory(on_cpu or len(loaded))}
@@ -126,9 +130,12 @@ def _load(config: ModelConfig) -> _Loaded:
     architecture = architecture_of(checkpoint)
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
-    tensors = load_tensors(
-        folder, architecture.tensors(checkpoint), dtype, device, architecture.rename(checkpoint)
-    )
+    expected = architecture.tensors(checkpoint)
+    if config.load_format == "dummy":
+        tensors = random_tensors(expected, dtype, device)
+    else:
+        rename = architecture.rename(checkpoint)
+        tensors = load_tensors(folder, expected, dtype, device, rename)
     with torch.inference_mode():
         network = architecture.build(checkpoint, tensors, dtype, device, folder)
     adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
@@ -140,6 +147,12 @@ def _load(config: ModelConfig) -> _Loaded:
         with torch.inference_mode():
             network.use(flashinfer_kernels(config.flashinfer, library))
     return _Loaded(config, facts, folder, network, dtype, device, adapters, stored, library)
+
+
+def _wanted(loaded: _Loaded) -> Wanted:
+    """What kernels a model needs."""
+    network, config = loaded.network, loaded.config.flashinfer
+    return Wanted(config, network.shape, loaded.dtype, loaded.stored, network.activation)
 
 
 def _gpu_memory(device: torch.device, sharing: Sequence[_Loaded]) -> Memory:

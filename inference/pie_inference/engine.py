@@ -101,6 +101,10 @@ class Engine:
         if order.model in self._models:
             self._models[order.model].adapters.unload(order.slot)
 
+    def served(self, name: str) -> ServedModel:
+        """A model, to measure it."""
+        return self._models[name]
+
     @property
     def flies(self) -> bool:
         """Whether plans are for `start`, since a GPU computes while the host goes on, or for `run`."""

@@ -74,4 +74,4 @@ def _copied(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.
 @cache
 def copy_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream on which a device's results are copied to the host."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call,no-any-return]
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -18,6 +18,7 @@ from pie_inference.errors import LoadError
 
 log = structlog.get_logger("pie.worker.load")
 
+RANDOM_DEVIATION = 0.02  # as models are often initialized
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -168,6 +169,19 @@ def load_tensors(
     surplus = [n for n in unknown if not _DERIVED.search(n) and not n.endswith("lm_head.weight")]
     if surplus:
         raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
+    return tensors
+
+
+def random_tensors(
+    expected: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Random tensors of the expected names and shapes, always the same: norms near 1, all else small."""
+    generator = torch.Generator(device).manual_seed(0)
+    tensors = {}
+    for name, shape in expected.items():
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+        mean = 1.0 if name.endswith("norm.weight") else 0.0
+        tensors[name] = tensor.normal_(mean, RANDOM_DEVIATION, generator=generator)
     return tensors
 
 

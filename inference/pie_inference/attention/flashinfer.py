@@ -59,6 +59,14 @@ def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
     return None
 
 
+def decodes_on_tensor_cores(config: FlashInferConfig, heads: int, kv_heads: int) -> bool:
+    """Whether decoding does; where the other kernels lack the number of heads it has to."""
+    group = heads // kv_heads
+    if group not in CORE_GROUPS or config.decode == "tensor-cores":
+        return True
+    return config.decode == "auto" and group >= TENSOR_CORES_FROM
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """What a group's kernels are told for one kind of layer."""
@@ -115,10 +123,7 @@ class FlashInferAttention(AttentionBackend):
         self._config = config
         self.library = library
         self._scale = cache.head_dim**-0.5
-        group = heads // cache.kv_heads
-        self.tensor_cores = config.decode == "tensor-cores" or (
-            config.decode == "auto" and (group >= TENSOR_CORES_FROM or group not in CORE_GROUPS)
-        )
+        self.tensor_cores = decodes_on_tensor_cores(config, heads, cache.kv_heads)
         # Every wrapper's scratch memory: they run one after the other, in one stream.
         self.workspace = torch.zeros(config.workspace, dtype=torch.uint8, device=self.device)
         self._wrappers: dict[tuple[Kind, bool, AttentionOptions], tuple[Any, Fence]] = {}

@@ -71,14 +71,14 @@ class DecodeGraphs:
         plans = {
             v: torch.zeros(PLAN_BYTES, dtype=torch.uint8, device=device) for v in attention.variants
         }
-        self._steps: dict[int, _Step] = {}
+        self.steps: dict[int, Step] = {}
         start = time.perf_counter()
         for size in track(sorted(sizes, reverse=True)):
-            step = _Step(network, embeds, attention, size, self._entries, plans)
+            step = Step(network, embeds, attention, size, self._entries, plans)
             self._fill(step, _NOTHING, _empty_table(cache.page_size))
             step.replay = capture(step.run)
-            self._steps[size] = step
-        self.sizes = sorted(self._steps)
+            self.steps[size] = step
+        self.sizes = sorted(self.steps)
         self.seconds = time.perf_counter() - start
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
@@ -103,14 +103,14 @@ class DecodeGraphs:
             return False
         outputs = np.full(count, self._embeds.spare, np.int64)
         outputs[np.diff(batch.output_starts) == 1] = batch.outputs
-        step = self._steps[size]
+        step = self.steps[size]
         rows = np.stack([batch.inputs, positions, sequences.input_slots, outputs])
         self._attention.cache.stamp(sequences.input_slots)
         self._fill(step, rows, table)
         step.replay()
         return True
 
-    def _fill(self, step: _Step, rows: NDArray[np.int64], table: PageTable) -> None:
+    def _fill(self, step: Step, rows: NDArray[np.int64], table: PageTable) -> None:
         """Puts a step's data where its graph reads it, and plans its attention."""
         cache = self._attention.cache
         extra = step.size - rows.shape[1]
@@ -139,7 +139,7 @@ class DecodeGraphs:
         self._entries[first:end].copy_(self._pinned(entries[first:end]), non_blocking=True)
         self._sent = entries
 
-    def _plan(self, step: _Step, starts: Int32, last: Int32, entries: int) -> None:
+    def _plan(self, step: Step, starts: Int32, last: Int32, entries: int) -> None:
         a = self._attention
         both = self._pinned(np.concatenate([starts, last]))
         step.table.copy_(both, non_blocking=True)
@@ -180,7 +180,7 @@ def _empty_table(page_size: int) -> PageTable:
     return PageTable(page_size, np.zeros(1, np.int32), none, none)
 
 
-class _Step(PreparedAttention):
+class Step(PreparedAttention):
     """A step of one size: its buffers, and attention as its graph has it."""
 
     def __init__(

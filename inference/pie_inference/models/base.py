@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.layers.feed_forward import Activation
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.vision.base import ImageEncoder
@@ -39,6 +40,7 @@ class Model(ABC):
     shape: ModelShape
     sites: Mapping[str, LinearSite] = {}  # what adapters may change, by name in a checkpoint
     images: ImageEncoder | None = None  # None if it reads text only
+    activation: Activation = "silu"  # of its feed-forward blocks
 
     @property
     def graphable(self) -> bool:

@@ -44,6 +44,7 @@ class Decoder(Model):
     ) -> None:
         """Builds the model, taking its tensors out of `weights` so that no second copy stays."""
         self.shape = spec.shape
+        self.activation = spec.activation
         self._spec = spec
         self._weights = weights
         self._sites: dict[str, LinearSite] = {}

@@ -1,0 +1,77 @@
+"""`python -m pie_inference.gpu_bench PHASE --shape NAME`: one phase, its figures as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import structlog
+import torch
+
+from pie_inference.cuda.compile import Wanted, compile_kernels
+from pie_inference.gpu_bench import phases
+from pie_inference.gpu_bench.shapes import SHAPES
+from pie_inference.models.registry import architecture_of
+from pie_py.config import FlashInferConfig
+
+
+def main() -> int:
+    """Reads the command line and runs a phase."""
+    parser = argparse.ArgumentParser(prog="pie_inference.gpu_bench")
+    parser.add_argument(
+        "phase", choices=["machine", "compile", "decode", "prefill", "swap"], help="what to measure"
+    )
+    parser.add_argument("--shape", choices=list(SHAPES), default="llama-3.1-8b")
+    parser.add_argument("--count", type=int, nargs="+", default=[1, 32, 128])
+    parser.add_argument("--context", type=int, default=512, help="tokens before the measured ones")
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--length", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument("--config", type=json.loads, default={}, help="of the model, as JSON")
+    options = parser.parse_args()
+    # Standard output is for the figures.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        print(json.dumps(_run(options, Path(folder))))
+    return 0
+
+
+def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    match options.phase:
+        case "machine":
+            found = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            size, megabytes = (8192, 1024) if found.type == "cuda" else (256, 16)
+            return phases.ceilings(found, size, megabytes)
+        case "compile":
+            config = FlashInferConfig.model_validate(options.config.get("flashinfer", {}))
+            compile_kernels(
+                [
+                    Wanted(config, architecture_of(shape).shape(shape), torch.bfloat16, stored)
+                    for shape in SHAPES.values()
+                    for stored in (torch.bfloat16, torch.float8_e4m3fn)
+                ],
+                torch.device("cuda"),
+            )
+            return {}
+        case "decode":
+            return phases.decode(
+                options.shape,
+                folder,
+                options.count,
+                options.context,
+                options.steps,
+                **options.config,
+            )
+        case "prefill":
+            return phases.prefill(options.shape, folder, options.length, **options.config)
+        case _:
+            return phases.swap(
+                options.shape, folder, options.count[0], options.context, options.steps
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

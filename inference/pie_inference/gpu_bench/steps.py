@@ -1,0 +1,116 @@
+"""Plans as the scheduler makes them: sequences that decode, prompts, swaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pie_inference.served_model import ServedModel
+from pie_py.wire.plan import (
+    Batch,
+    EmbedSampled,
+    EmbedText,
+    Forward,
+    Int32,
+    Sample,
+    SetSampler,
+)
+
+NONE = np.zeros(0, np.int32)
+
+
+@dataclass
+class Decoding:
+    """Sequences with contexts of one length, which decode together: sampler `i` and embed `i` are of `i`."""
+
+    model: ServedModel
+    count: int
+    length: int  # tokens in the context
+    room: int  # tokens that will be there in the end
+
+    def __post_init__(self) -> None:
+        """Gives every sequence pages of its own, scattered."""
+        size = self.model.cache.page_size
+        each = -(-self.room // size)
+        if each * self.count > self.model.cache.pages:
+            raise ValueError(f"{self.count} sequences of {self.room} tokens do not fit the pool")
+        order = np.random.default_rng(0).permutation(self.model.cache.pages)
+        self.pages: Int32 = order[: each * self.count].reshape(self.count, each).astype(np.int32)
+        self.steps = 0
+
+    def begin(self) -> list[Batch]:
+        """Makes the samplers, which take the most likely token, and has each choose one."""
+        every = np.arange(self.count, dtype=np.int32)
+        numbers = np.tile(np.array([0, 1, 0, 1, 0, 0], np.float32), (self.count, 1))
+        sampler = SetSampler(
+            samplers=every,
+            numbers=numbers,
+            top_k=np.zeros(self.count, np.int32),
+            seeds=np.zeros((self.count, 2), np.uint32),
+            rows=np.full(self.count, -1, np.int32),
+            bias_starts=np.zeros(self.count + 1, np.int32),
+            bias_tokens=NONE,
+            biases=np.zeros(0, np.float32),
+        )
+        tokens = EmbedText(every % 256 + 2, np.zeros(self.count, np.int32), every)
+        return [sampler, tokens, self._sample()]
+
+    def step(self) -> list[Batch]:
+        """Embeds what was chosen, runs the layers, chooses again."""
+        every = np.arange(self.count, dtype=np.int32)
+        positions = np.full(self.count, self.length, np.int32)
+        size = self.model.cache.page_size
+        held = -(-self.length // size)
+        used = np.full((self.count, held), size, np.int32)
+        if held:
+            used[:, -1] = self.length - (held - 1) * size
+        slots = self.pages[:, self.length // size] * size + self.length % size
+        forward = Forward(
+            input_starts=np.arange(self.count + 1, dtype=np.int32),
+            inputs=every,
+            page_starts=np.arange(self.count + 1, dtype=np.int32) * np.int32(held),
+            pages=np.ascontiguousarray(self.pages[:, :held]).reshape(-1),
+            page_used=used.reshape(-1),
+            has_masked=np.zeros(self.count, np.int32),
+            output_slots=slots.astype(np.int32),
+            output_starts=np.arange(self.count + 1, dtype=np.int32),
+            outputs=every,
+            mask_starts=np.zeros(self.count + 1, np.int32),
+            mask=NONE,
+        )
+        self.length += 1
+        self.steps += 1
+        return [EmbedSampled(every, positions, every), forward, self._sample()]
+
+    def _sample(self) -> Sample:
+        every = np.arange(self.count, dtype=np.int32)
+        return Sample(
+            embeds=every,
+            samplers=every,
+            steps=np.full(self.count, self.steps, np.uint32),
+            top=np.zeros(self.count, np.int32),
+            masked=np.full(self.count, -1, np.int32),
+            masks=np.zeros((0, 0), np.uint32),
+        )
+
+
+def prompt(model: ServedModel, tokens: int) -> list[Batch]:
+    """A prompt of one sequence, into the first pages, with one output."""
+    ids = np.arange(tokens, dtype=np.int32)
+    forward = Forward(
+        input_starts=np.array([0, tokens], np.int32),
+        inputs=ids,
+        page_starts=np.zeros(2, np.int32),
+        pages=NONE,
+        page_used=NONE,
+        has_masked=np.zeros(1, np.int32),
+        output_slots=ids,
+        output_starts=np.array([0, 1], np.int32),
+        outputs=np.zeros(1, np.int32),
+        mask_starts=np.zeros(2, np.int32),
+        mask=NONE,
+    )
+    vocabulary = model.network.shape.vocab_size
+    words = np.random.default_rng(0).integers(2, vocabulary, tokens).astype(np.int32)
+    return [EmbedText(words, ids, ids), forward]
