@@ -1,0 +1,327 @@
+"""`pie-py bench gpu`: tests and benchmarks of a GPU machine, one after the other, each within its time.
+
+Each phase is a process of its own, so that one that fails, hangs or takes the device's memory costs only
+itself. What is known is written after each: a run that is cut short has still told something.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from pie_py.bench.checkpoints import write_tokenizer
+from pie_py.bench.decoding import decode_in
+from pie_py.bench.programs import bench_programs
+from pie_py.bench.server import bench_server
+from pie_py.config import ModelConfig
+
+COUNTS = (1, 32, 128)  # sequences that decode together
+MANY = 256  # inferlets at once
+TOKENS = 96  # that each inferlet decodes
+PROMPT = 64
+LONG = 8192  # tokens of the long prompt
+ROOT = Path(__file__).parents[2]
+
+Figures = dict[str, Any]
+
+
+@dataclass
+class Phase:
+    """A part of the run."""
+
+    name: str
+    seconds: float  # at most
+    run: Callable[[float], Figures]
+
+
+@dataclass
+class Run:
+    """What has been found so far."""
+
+    out: Path
+    figures: dict[str, Figures] = field(default_factory=dict)
+
+    def add(self, name: str, figures: Figures) -> None:
+        """Keeps what a phase has found, and writes all of it."""
+        self.figures[name] = figures
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / "gpu.json").write_text(json.dumps(self.figures, indent=2))
+        (self.out / "gpu.md").write_text(table(self.figures))
+
+
+def measure(
+    out: Path,
+    seconds: float,
+    shapes: tuple[str, ...],
+    only: tuple[str, ...],
+    program: Path | None,
+    tell: Callable[[str], None],
+) -> str:
+    """Runs the phases that fit the time.
+
+    Args:
+        out: folder for `gpu.json`, `gpu.md` and the logs of the phases.
+        seconds: for all of them.
+        shapes: models, the most important first.
+        only: names of phases, or parts of them; all unless told.
+        program: the benchmarks' inferlet as a component; built here unless told.
+        tell: takes a line on what happens.
+
+    Returns:
+        The table.
+    """
+    run = Run(out)
+    end = time.monotonic() + seconds
+    for phase in phases(out, shapes, program):
+        if only and not any(part in phase.name for part in only):
+            continue
+        left = min(phase.seconds, end - time.monotonic())
+        if left < 5:
+            run.add(phase.name, {"skipped": "no time was left"})
+            continue
+        tell(f"{phase.name}: up to {left:.0f} s")
+        start = time.monotonic()
+        try:
+            found = phase.run(left)
+        except Exception as error:  # the others may still go well
+            found = {"error": f"{type(error).__name__}: {error}"}
+        run.add(phase.name, {**found, "took_s": round(time.monotonic() - start, 1)})
+        tell(f"{phase.name}: {json.dumps(found)[:400]}")
+    return table(run.figures)
+
+
+def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Phase]:
+    """All phases, in order: what the others need first, then what matters most."""
+    first, *others = shapes
+    worker = functools.partial(_worker, out)
+    found = [
+        Phase("machine", 60, functools.partial(worker, "machine", ["machine"])),
+        Phase("compile", 300, functools.partial(worker, "compile", ["compile"])),
+        Phase("tests: kernels", 150, functools.partial(_tests, out, "kernels", "not slow")),
+        Phase(f"decode {first}", 120, functools.partial(worker, f"decode-{first}", _decode(first))),
+        Phase(f"server {first}", 180, functools.partial(_server, out, first, program)),
+        Phase(
+            f"prefill {first}",
+            90,
+            functools.partial(worker, f"prefill-{first}", ["prefill", "--shape", first]),
+        ),
+        Phase(
+            f"swap {first}",
+            90,
+            functools.partial(worker, f"swap-{first}", ["swap", "--shape", first, "--count", "32"]),
+        ),
+    ]
+    for shape in others:
+        found.append(
+            Phase(
+                f"decode {shape}", 90, functools.partial(worker, f"decode-{shape}", _decode(shape))
+            )
+        )
+        found.append(
+            Phase(
+                f"prefill {shape}",
+                90,
+                functools.partial(worker, f"prefill-{shape}", ["prefill", "--shape", shape]),
+            )
+        )
+    for name, config in (
+        ("without graphs", {"cuda_graphs": False}),
+        ("fp8 keys", {"kv_dtype": "fp8"}),
+        ("CUDA cores", {"flashinfer": {"decode": "cuda-cores"}}),
+        ("PyTorch's small kernels", {"flashinfer": dict.fromkeys(SWITCHES, False)}),
+    ):
+        label = f"decode {first}, {name}"
+        found.append(
+            Phase(
+                label,
+                90,
+                functools.partial(
+                    worker,
+                    label.replace(" ", "-"),
+                    [*_decode(first), "--config", json.dumps(config)],
+                ),
+            )
+        )
+    found.append(Phase("tests: all", 600, functools.partial(_tests, out, "all", "")))
+    return found
+
+
+SWITCHES = ("append", "norm", "rope", "activation")
+
+
+def _decode(shape: str) -> list[str]:
+    return ["decode", "--shape", shape, "--count", *map(str, COUNTS)]
+
+
+def _worker(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:
+    """A phase of `pie_inference.gpu_bench`."""
+    command = [sys.executable, "-m", "pie_inference.gpu_bench", *arguments]
+    log = _log(out, name)
+    with log.open("wb") as errors:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=errors, timeout=seconds, check=False
+        )
+    if done.returncode:
+        raise RuntimeError(f"exit status {done.returncode}: {_end_of(log)}")
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _tests(out: Path, name: str, marks: str, seconds: float) -> Figures:
+    """The tests in `tests/gpu`."""
+    log = _log(out, f"tests-{name}")
+    command = [sys.executable, "-m", "pytest", "-ra", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+    with log.open("wb") as output:
+        try:
+            code = subprocess.run(
+                [*command, "-m", marks] if marks else command,
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return {"error": f"not done within {seconds:.0f} s", "last": _end_of(log)}
+    return {"passed": code == 0, "last": _end_of(log, 1500)}
+
+
+def _server(out: Path, shape: str, program: Path | None, seconds: float) -> Figures:
+    """Inferlets that decode in a whole server; milliseconds a token of each."""
+    component = program.read_bytes() if program else bench_programs(["rust"])["rust"]
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        checkpoint = _checkpoint(shape, Path(folder))
+        model = ModelConfig(source=str(checkpoint), name="measured", load_format="dummy")
+        found: Figures = {}
+
+        async def all_counts(endpoint: str) -> None:
+            with anyio.move_on_after(seconds):
+                for count in (*COUNTS, MANY):
+                    decoded = await decode_in(endpoint, component, count, PROMPT, TOKENS)
+                    found[str(count)] = {"ms": decoded.ms_a_token}
+
+        with bench_server(model) as server:
+            anyio.run(all_counts, server.endpoint)
+    return found
+
+
+def _checkpoint(shape: str, folder: Path) -> Path:
+    """A folder with the configuration and a tokenizer of a shape's model, without weights."""
+    code = (
+        "import sys; from pathlib import Path; from pie_inference.gpu_bench.shapes import write_shape;"
+        "write_shape(sys.argv[1], Path(sys.argv[2]))"
+    )
+    subprocess.run([sys.executable, "-c", code, shape, str(folder)], check=True)
+    vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+    write_tokenizer(folder, vocabulary)
+    return folder
+
+
+def _log(out: Path, name: str) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    return out / f"{name.replace(',', '').replace(chr(39), '')}.log"
+
+
+def _end_of(file: Path, characters: int = 600) -> str:
+    return file.read_text(errors="replace").strip()[-characters:]
+
+
+def table(figures: dict[str, Figures]) -> str:
+    """The goals, and what was found, in Markdown."""
+    machine = figures.get("machine", {})
+    lines = [
+        f"# {machine.get('device', 'no device')}, torch {machine.get('torch', '?')},"
+        f" {os.environ.get('PIE_BENCH_DATE', time.strftime('%Y-%m-%d'))}",
+        "",
+        "| what | goal | found |",
+        "|---|---|---|",
+    ]
+    for name, found in figures.items():
+        for row in _rows(name, found, figures):
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(name: str, found: Figures, figures: dict[str, Figures]) -> list[tuple[str, str, str]]:
+    if "error" in found or "skipped" in found:
+        return [(name, "", str(found.get("error", found.get("skipped")))[:200].replace("\n", " "))]
+    machine = figures.get("machine", {})
+    kind, _, shape = name.partition(" ")
+    rows: list[tuple[str, str, str]] = []
+    if kind == "machine":
+        for key, unit in (("memory", "TB/s"), ("matrix", "TFLOP/s")):
+            rows.append((f"{key}", "", f"{found[key] / 1e12:.2f} {unit}"))
+        for key in ("to_device", "to_host"):
+            rows.append((f"{key}", "", f"{found[key] / 1e9:.1f} GB/s"))
+    elif kind == "decode":
+        for count, one in found.items():
+            if isinstance(one, dict):
+                rows += _decode_rows(f"{shape} × {count}", count, one, machine)
+    elif kind == "server":
+        ideal = figures.get(f"decode {shape}", {})
+        for count, one in found.items():
+            if isinstance(one, dict):
+                best = ideal.get(count, {}).get("ideal_ms")
+                over = "" if best is None else f" ({one['ms'] / best - 1:+.1%} of ideal)"
+                rows.append(
+                    (f"{shape}, server × {count}", "≤ +3 %", f"{one['ms']:.3f} ms a token{over}")
+                )
+    elif kind == "prefill":
+        for length, one in found.items():
+            if isinstance(one, dict):
+                share = _share(one["matrix"], machine.get("matrix"))
+                goal = "≥ 50 % of the peak" if int(length) >= LONG else ""
+                rows.append(
+                    (
+                        f"{shape}, prompt of {length}",
+                        goal,
+                        f"{one['seconds'] * 1e3:.1f} ms, {share}",
+                    )
+                )
+    elif kind == "swap":
+        for way, ceiling in (("out", "to_host"), ("in", "to_device")):
+            share = _share(found[way], machine.get(ceiling))
+            rows.append(
+                (f"{shape}, swap {way}", "≥ 80 % of PCIe", f"{found[way] / 1e9:.1f} GB/s, {share}")
+            )
+        rows.append((f"{shape}, swaps hidden", "all", f"{found['hidden']:.0%}"))
+    elif kind == "tests:":
+        rows.append((name, "pass", "pass" if found.get("passed") else found["last"][-160:]))
+    return rows
+
+
+def _decode_rows(
+    label: str, count: str, one: Figures, machine: Figures
+) -> list[tuple[str, str, str]]:
+    if "error" in one:
+        return [(label, "", one["error"])]
+    over = f" ({one['over']:+.1%} of {one['ideal_ms']:.3f})" if "over" in one else ""
+    rows = [
+        (f"{label}: a token", "≤ +3 % of ideal", f"{one['ms']:.3f} ms{over}"),
+        (
+            f"{label}: idle between steps",
+            "< 200 µs",
+            f"{one['idle_us'][0]:.0f} µs, 99 %: {one['idle_us'][1]:.0f}",
+        ),
+    ]
+    if count == "1":
+        share = _share(one["bandwidth"], machine.get("memory"))
+        rows.append(
+            (f"{label}: bandwidth", "≥ 80 %", f"{one['bandwidth'] / 1e12:.2f} TB/s, {share}")
+        )
+    return rows
+
+
+def _share(value: float, ceiling: float | None) -> str:
+    return "no ceiling" if not ceiling else f"{value / ceiling:.0%} of the measured"
