@@ -384,3 +384,37 @@ def intercept_command(
             intercept.plot(reports, Path(plot_file))
     for report in reports:
         report.show(as_json)
+
+
+@command.command("gpu")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="gpu-report",
+    show_default=True,
+    metavar="FOLDER",
+)
+@click.option("--seconds", type=float, default=3600.0, show_default=True, help="For all phases.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    default=("llama-3.1-8b", "llama-3.2-1b", "llama-3.2-3b"),
+    help="Models by their shapes, the most important first. Repeatable.",
+)
+@click.option("--only", multiple=True, metavar="PART", help="Of a phase's name. Repeatable.")
+@click.option(
+    "--program",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The benchmarks' inferlet as a component; built here unless told.",
+)
+def gpu_command(
+    out: str, seconds: float, shapes: tuple[str, ...], only: tuple[str, ...], program: str | None
+) -> None:
+    """Tests and benchmarks of this machine's GPU, from a checkout of the sources."""
+    from pathlib import Path
+
+    from pie_py.bench.gpu import measure
+
+    place = None if program is None else Path(program)
+    click.echo(measure(Path(out), seconds, shapes, only, place, lambda t: click.echo(t, err=True)))
