@@ -27,6 +27,7 @@ TAPS = (
     DECODE,
     SEND,
     Tap("batches: Python", "pie_inference.engine.Engine", "run"),
+    Tap("batches: Python", "pie_inference.engine.Engine", "start"),  # on a GPU
     Tap("embed", _HANDLERS, "embed_text"),
     Tap("embed", _HANDLERS, "embed_sampled"),
     Tap("forward: tables", _HANDLERS, "forward"),

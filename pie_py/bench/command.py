@@ -297,6 +297,75 @@ def policies_command(
     report.show(as_json)
 
 
+@command.command("hot-path")
+@_model()
+@_json
+@_languages
+@_counts("1,8,32")
+@_prompt
+@_tokens(64)
+@click.option("--functions", type=click.IntRange(0), default=0, help="Tell the most called, too.")
+@click.option("--limit", type=float, default=1.1, show_default=True, help="Ratio that is allowed.")
+@click.option("--check", is_flag=True, help="Exit with status 1 if a ratio is above the limit.")
+@click.option("--save", is_flag=True, help="Keep these numbers, for later runs to be held to.")
+def hot_path_command(
+    model: ModelConfig,
+    as_json: bool,
+    languages: tuple[str, ...],
+    at_once: tuple[int, ...],
+    prompt: int,
+    tokens: int,
+    functions: int,
+    limit: float,
+    check: bool,
+    save: bool,
+) -> None:
+    """Calls of functions that one token takes: a ratio that no other work on the machine changes."""
+    from pie_py.bench.hot_path import hot_path
+
+    with _progress(1 + len(languages) * len(at_once)) as progress:
+        report = hot_path(
+            model, at_once, languages, prompt, tokens, functions, limit, save, progress
+        )
+    report.show(as_json)
+    if check and not all(goal.met for goal in report.goals):
+        raise click.exceptions.Exit(1)
+
+
+@command.command("fairness")
+@_model("tiny")
+@_json
+@click.option("--source", "language", type=click.Choice(LANGUAGES), default="rust")
+@click.option("--instances", type=click.IntRange(1), default=8, show_default=True)
+@click.option(
+    "--max-batch-tokens",
+    "batch_tokens",
+    callback=_numbers,
+    metavar="N,N,...",
+    default=str(ModelConfig().max_batch_tokens),
+    show_default=True,
+)
+@_prompt
+@click.option("--long", type=click.IntRange(1), default=8192, show_default=True, help="Tokens.")
+@_tokens(1000)
+def fairness_command(
+    model: ModelConfig,
+    as_json: bool,
+    language: str,
+    instances: int,
+    batch_tokens: tuple[int, ...],
+    prompt: int,
+    long: int,
+    tokens: int,
+) -> None:
+    """Time between tokens, median to longest, while long prompts of others arrive."""
+    from pie_py.bench.fairness import fairness
+
+    with _progress(2 * len(batch_tokens)) as progress:
+        report = fairness(model, instances, language, batch_tokens, prompt, long, tokens, progress)
+    report.show(as_json)
+
+
 @command.command("intercept")
 @_model("tiny")
 @_json
@@ -376,9 +445,7 @@ def intercept_command(
             costs = intercept.measured_costs(model) if measured else intercept.GPTJ_A100
             load = intercept.load_maker(sim_requests, seed, 1.0, 1.0, sim_memory // 4)
             reports.append(
-                intercept.simulated(
-                    costs, sim_memory, sim_host, systems, sim_rates, load, progress
-                )
+                intercept.simulated(costs, sim_memory, sim_host, systems, sim_rates, load, progress)
             )
         if plot_file is not None:
             intercept.plot(reports, Path(plot_file))

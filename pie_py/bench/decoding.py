@@ -114,6 +114,15 @@ async def decode_together(
     return Decoded(times)
 
 
+async def decode_in(
+    endpoint: str, program: bytes, count: int, prompt: int, tokens: int, *options: str
+) -> Decoded:
+    """As `decode_together`, of a program in a server that need not know it."""
+    async with Client(endpoint) as client:
+        digest = await client.upload(program, name="bench")
+        return await decode_together(client, digest, count, prompt, tokens, *options)
+
+
 async def complete_all(
     client: Client, program: str, prompts: Sequence[str], tokens: int, *options: str
 ) -> float:

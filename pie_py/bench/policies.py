@@ -10,24 +10,14 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from pie_py.bench.decoding import decode_together
+from pie_py.bench.decoding import decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server
-from pie_py.client import Client
 from pie_py.config import ModelConfig, SchedulerConfig
 
 # How far ahead the adaptive policy should be, of each at its best (Pie's own figures).
 GOALS = {"eager": 15.0, "k-only": 2.8, "t-only": 1.09}
-
-
-async def _tokens_a_second(
-    endpoint: str, program: bytes, count: int, prompt: int, tokens: int
-) -> float:
-    async with Client(endpoint) as client:
-        digest = await client.upload(program, name="bench")
-        decoded = await decode_together(client, digest, count, prompt, tokens)
-        return decoded.tokens / decoded.seconds
 
 
 def policies(
@@ -53,8 +43,8 @@ def policies(
     for _ in range(rounds):
         for (policy, constant, scheduler), found in zip(cases, rates, strict=True):
             with bench_server(model, scheduler=scheduler) as server:
-                rate = anyio.run(_tokens_a_second, server.endpoint, program, count, prompt, tokens)
-            found.append(rate)
+                run = anyio.run(decode_in, server.endpoint, program, count, prompt, tokens)
+            found.append(run.tokens / run.seconds)
             progress(f"{policy} {constant}")
     medians = [statistics.median(found) for found in rates]
     best: dict[str, float] = {}

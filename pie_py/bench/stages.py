@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import anyio
 
-from pie_py.bench.decoding import Decoded, decode_together
+from pie_py.bench.decoding import Decoded, decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server
-from pie_py.client import Client
 from pie_py.config import ModelConfig, TraceConfig
 
 IDLE = "idle"
@@ -127,12 +126,6 @@ def _spent(
     }
 
 
-async def _decode(endpoint: str, program: bytes, count: int, prompt: int, tokens: int) -> Decoded:
-    async with Client(endpoint) as client:
-        digest = await client.upload(program, name="bench")
-        return await decode_together(client, digest, count, prompt, tokens)
-
-
 def stages(
     model: ModelConfig,
     at_once: Sequence[int],
@@ -159,7 +152,7 @@ def stages(
                     (traced, traced_server.endpoint),
                 ):
                     runs.append(
-                        anyio.run(_decode, endpoint, programs[language], count, prompt, tokens)
+                        anyio.run(decode_in, endpoint, programs[language], count, prompt, tokens)
                     )
                 progress(f"{language}, {count} at once")
         control = Trace.read(Path(folder) / "control.json")

@@ -107,7 +107,7 @@ class CallCounter:
 
     def __init__(self) -> None:
         self._profile = cProfile.Profile()
-        self._counts: deque[tuple[int, int, dict[str, int]]] = deque(maxlen=COUNTS)
+        self._counts: deque[tuple[int, int, int, dict[str, int]]] = deque(maxlen=COUNTS)
 
     def start(self) -> None:
         """Counts from now on."""
@@ -126,7 +126,7 @@ class CallCounter:
         for entry in self._profile.getstats():
             name = _name(entry.code)
             counts[name] = counts.get(name, 0) + entry.callcount
-        self._counts.append((plan, tokens, counts))
+        self._counts.append((plan, perf_counter_ns(), tokens, counts))
         self.start()
 
     def write(self, file: Path) -> None:

@@ -142,6 +142,26 @@ def test_policies(checkpoint: Path) -> None:
     assert [row[3] for row in report["rows"] if row[0] == "adaptive"] == [1.0]
 
 
+@pytest.mark.slow
+def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
+    # More than some noise above them is a regression: mend it, or keep the new numbers (--save).
+    report = bench("hot-path", "--at-once", "8", "--source", "rust", "--prompt", "8")
+    assert [row[3] for row in report["rows"]] == ["control", "worker"]
+    assert {row[6] > 0 for row in report["rows"]} == {True}
+    for name, *_, calls, kept, ratio in report["rows"]:
+        assert ratio < 1.25, f"{name}: {calls} calls a token, {kept} are kept"
+
+
+@pytest.mark.slow
+def test_fairness(checkpoint: Path) -> None:
+    report = bench(
+        *("fairness", "--instances", "2", "--prompt", "8", "--tokens", "16", "--long", "64"),
+        *("--model", str(checkpoint), "--max-batch-tokens", "32"),
+    )
+    assert [row[1] for row in report["rows"]] == ["none", "arrive"]
+    assert all(0 < row[2] <= row[3] <= row[4] for row in report["rows"])
+
+
 def test_checkpoint_of_the_benchmarks_is_one_of_transformers(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, Shape(512, 64, 128, 2, 4, 2), "bfloat16")
     model = AutoModelForCausalLM.from_pretrained(tmp_path)

@@ -1,6 +1,7 @@
 """The inferlet that the benchmarks launch as a Python source; `rust/` beside it does the same."""
 
 import json
+import random
 import time
 from collections.abc import Callable
 
@@ -8,7 +9,9 @@ from inferlet import Context, Model, Sampler, raw, runtime, session
 
 
 async def main(args: list[str]) -> str:
-    """Arguments: `MODE PROMPT TOKENS` with launch, complete, decode; `calls COUNT`, `idle SECONDS`."""
+    """Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls COUNT`,
+    or `idle SECONDS`.
+    """
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
             session.send("launched")
@@ -17,6 +20,8 @@ async def main(args: list[str]) -> str:
             return json.dumps(await complete(prompt, int(tokens)))
         case ["decode", prompt, tokens]:
             return json.dumps(await decode(prompt, int(tokens)))
+        case ["prefill", length]:
+            return json.dumps(await prefill(int(length)))
         case ["calls", count]:
             return json.dumps(calls(int(count)))
         case ["idle", seconds]:
@@ -41,6 +46,13 @@ async def decode(prompt: str, tokens: int) -> list[int]:
     start = int(await session.receive())
     await runtime.sleep(max(0, start - raw.monotonic_now()) / 1e9)
     return [raw.monotonic_now() async for _ in stream]
+
+
+async def prefill(length: int) -> float:
+    """Runs a random prompt through the model; how long that took, ms."""
+    start = time.monotonic()
+    await Context(Model.load()).append(random.choices(range(16, 256), k=length)).flush()
+    return (time.monotonic() - start) * 1e3
 
 
 def calls(count: int) -> dict[str, float]:

@@ -1,7 +1,7 @@
 //! The inferlet that the benchmarks launch as a component; `bench.py` does the same from source.
 //!
-//! Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `calls COUNT`, `idle SECONDS`.
-//! A prompt is a JSON list of token ids.
+//! Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls COUNT`,
+//! or `idle SECONDS`. A prompt is a JSON list of token ids.
 
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -24,9 +24,10 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         ["decode", prompt, tokens] => {
             return Ok(format!("{:?}", decode(prompt, number(tokens)?).await?));
         }
+        ["prefill", length] => return Ok(prefill(number(length)?).await?.to_string()),
         ["calls", count] => return calls(number(count)?),
         ["idle", seconds] => runtime::sleep(Duration::from_secs(number(seconds)?)).await?,
-        _ => return Err(Error::usage("launch | complete | decode | calls | idle")),
+        _ => return Err(Error::usage("launch | complete | decode | prefill | calls | idle")),
     }
     Ok(String::new())
 }
@@ -56,6 +57,16 @@ async fn decode(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
         times.push(runtime::monotonic_now());
     }
     Ok(times)
+}
+
+/// Runs a random prompt through the model; how long that took, ms.
+async fn prefill(length: u32) -> Result<f64> {
+    let start = runtime::monotonic_now();
+    let bytes = runtime::random_bytes(length)?;
+    let mut context = Context::new(&Model::load()?)?;
+    context.append(&bytes.iter().map(|byte| u32::from(*byte) + 16).collect::<Vec<u32>>())?;
+    context.flush().await?;
+    Ok((runtime::monotonic_now() - start) as f64 / 1e6)
 }
 
 /// A context that holds a prompt.
