@@ -8,6 +8,7 @@ text has not been asked for the longest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,17 +35,26 @@ SHARE = 32  # of the idle pages that leave at once at least: finding the oldest 
 class PrefixCache:
     """The cached pages of one model, by who may find them, adapter, and tokens."""
 
-    def __init__(self, pool: PagePool, config: PrefixCacheConfig, *, may_wait: bool = True) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        config: PrefixCacheConfig,
+        later: Callable[[Callable[[], None]], None],
+        *,
+        may_wait: bool = True,
+    ) -> None:
         """Makes an empty cache.
 
         Args:
             pool: of the pages.
             config: what the operator wants.
+            later: calls back once the results at hand are with those who asked for them.
             may_wait: whether a text may wait for what another computes; not if the scheduler holds
                 commands back until there are enough of them.
         """
         self._pool = pool
         self._config = config
+        self._later = later
         self._may_wait = may_wait
         self._width = pool.page_size * TOKEN_BYTES
         self._roots: dict[tuple[str, int], Node] = {}
@@ -149,9 +159,11 @@ class PrefixCache:
         self._wake(pending)
 
     def _wake(self, pending: Pending) -> None:
+        # Not before the one who computes has gone on: its text may be longer, and it need not be computed
+        # by another.
         waiters, pending.waiters = pending.waiters, []
         for future in waiters:
-            future.resolve()
+            self._later(future.resolve)
 
     def drop_adapter(self, slot: int) -> None:
         """An adapter is gone, and its slot is the next one's."""

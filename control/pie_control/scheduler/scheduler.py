@@ -72,6 +72,7 @@ class Scheduler:
         self._order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
         self._heads: dict[str, dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
         self._leftovers = Leftovers(model.page_size)
+        self._told: list[Callable[[], None]] | None = None  # calls after the results at hand
         self._first: list[tuple[Batch, Dispatched]] = []  # what the next plan begins with
         self._numbers = itertools.count(1)
         self._plan_numbers = itertools.count(1)
@@ -128,6 +129,13 @@ class Scheduler:
             future.on_cancel = lambda: self._forget_sync(queue, sync)
         else:
             self._pass(queue, sync)
+
+    def after_results(self, tell: Callable[[], None]) -> None:
+        """Calls once the results at hand are with those who asked for them; at once if there are none."""
+        if self._told is None:
+            tell()
+        else:
+            self._told.append(tell)
 
     def mark(self, queue: CommandQueue, mark: Mark) -> None:
         """Tells the mark once all commands of the queue so far have taken effect or failed."""
@@ -375,7 +383,7 @@ class Scheduler:
             del self._in_flight[result.id]
             self._note_idle(sent, result.idle_ns)
         failed: dict[CommandQueue, None] = {}
-        told: list[Callable[[], None]] = []
+        self._told = told = []
         for batch, answer in zip(batches, results, strict=True):
             batch.done = True
             self._worker_ns += answer.nanoseconds
@@ -401,6 +409,7 @@ class Scheduler:
         for queue in failed:
             if queue.failure is not None and _idle(queue):
                 self._flush(queue)
+        self._told = None
         for tell in told:
             tell()
 

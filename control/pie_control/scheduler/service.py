@@ -59,7 +59,10 @@ class ModelService:
             make_policy(config),
         )
         self.prefixes = PrefixCache(
-            self.pages, prefix_cache or PrefixCacheConfig(), may_wait=config.policy != "k-only"
+            self.pages,
+            prefix_cache or PrefixCacheConfig(),
+            self.scheduler.after_results,
+            may_wait=config.policy != "k-only",
         )
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
