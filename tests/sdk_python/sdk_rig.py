@@ -33,12 +33,17 @@ from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
     Distributions,
+    EmbedSampled,
     EmbedText,
+    FeedSampler,
     Forward,
     ModelDescription,
     NextDist,
     Plan,
     PlanResult,
+    Sample,
+    Samples,
+    SetSampler,
 )
 
 PAGE_SIZE = 8
@@ -91,12 +96,43 @@ def continuation(tokens: list[int], count: int) -> list[int]:
 
 
 @dataclass
+class HashSampler:
+    """A sampler: greedy at temperature 0, else one of the likelier tokens by a hash of all it knows."""
+
+    facts: tuple[float, ...]  # numbers, top-k, seed
+    banned: frozenset[int]
+    counts: bool
+    history: list[int] = field(default_factory=list)
+    last: int = -1
+
+    def feed(self, tokens: list[int]) -> None:
+        if self.counts:
+            self.history += tokens
+
+    def choose(self, sequence: list[int], step: int) -> int:
+        """The next token, or -1 if every likely one is banned."""
+        rank = 0
+        if self.facts[0] or self.counts:
+            facts = repr((self.facts, self.history, step))
+            rank = hashlib.sha256(facts.encode()).digest()[0] % 4
+        allowed = [
+            token
+            for other in range(26)
+            if (token := next_token(sequence, other)) not in self.banned
+        ]
+        self.last = allowed[min(rank, len(allowed) - 1)] if allowed else -1
+        self.feed([self.last])
+        return self.last
+
+
+@dataclass
 class HashWorker:
     """Runs plans. A slot holds its token and position; a hidden state is all that its token saw."""
 
     facts: ModelDescription
     slots: list[tuple[int, int] | None] = field(init=False)  # (position, token)
     embeds: list[Any] = field(init=False)  # (position, token) or a hidden state
+    samplers: dict[int, HashSampler] = field(default_factory=dict)
     forwards: int = 0
 
     def __post_init__(self) -> None:
@@ -125,6 +161,23 @@ class HashWorker:
                     results.append(BatchResult())
                 case NextDist():
                     results.append(BatchResult(distributions=self._next_dist(batch)))
+                case SetSampler():
+                    for i, slot in enumerate(batch.samplers.tolist()):
+                        seed = batch.seeds[i].tolist()
+                        facts = (*batch.numbers[i].tolist(), int(batch.top_k[i]), *seed)
+                        bias = slice(*batch.bias_starts[i : i + 2].tolist())
+                        banned = frozenset(batch.bias_tokens[bias].tolist())
+                        self.samplers[slot] = HashSampler(facts, banned, bool(batch.rows[i] >= 0))
+                    results.append(BatchResult())
+                case FeedSampler():
+                    for i, slot in enumerate(batch.samplers.tolist()):
+                        part = slice(*batch.starts[i : i + 2].tolist())
+                        self.samplers[slot].feed(batch.tokens[part].tolist())
+                    results.append(BatchResult())
+                case Sample():
+                    results.append(self._sample(batch))
+                case EmbedSampled():
+                    results.append(self._embed_sampled(batch))
                 case _:
                     raise AssertionError(batch.kind)
         return PlanResult(plan.id, plan.model, results)
@@ -151,14 +204,50 @@ class HashWorker:
                 at = len(inputs) - len(outputs) + j
                 self.embeds[embed] = sorted([*cached, *inputs[: at + 1]])
 
+    def _sample(self, batch: Sample) -> BatchResult:
+        tokens = []
+        for embed, slot, step in zip(
+            batch.embeds.tolist(), batch.samplers.tolist(), batch.steps.tolist(), strict=True
+        ):
+            tokens.append(self.samplers[slot].choose(self._sequence(embed), step))
+        refused = {i: "ruled out" for i, token in enumerate(tokens) if token < 0}
+        none = np.zeros((len(tokens), 0))
+        samples = Samples(
+            np.array(tokens, np.int32),
+            np.zeros(len(tokens), np.float32),
+            none.astype(np.int32),
+            none.astype(np.float32),
+        )
+        return BatchResult(samples=samples, refused=refused)
+
+    def _embed_sampled(self, batch: EmbedSampled) -> BatchResult:
+        refused = {}
+        for i, (slot, position, embed) in enumerate(
+            zip(
+                batch.samplers.tolist(),
+                batch.positions.tolist(),
+                batch.embeds.tolist(),
+                strict=True,
+            )
+        ):
+            token = self.samplers[slot].last
+            if token < 0:
+                refused[i] = "no token"
+            self.embeds[embed] = (position, token)
+        return BatchResult(refused=refused)
+
+    def _sequence(self, embed: int) -> list[int]:
+        """The tokens that a hidden state has seen, which must be at the positions from 0 on."""
+        seen = self.embeds[embed]
+        assert [position for position, _ in seen] == list(range(len(seen))), seen
+        return [token for _, token in seen]
+
     def _next_dist(self, batch: NextDist) -> Distributions:
         widest = int(batch.k.max())
         tokens = np.zeros((len(batch.k), widest), np.int32)
         chances = np.zeros((len(batch.k), widest), np.float32)
         for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
-            seen = self.embeds[embed]
-            assert [position for position, _ in seen] == list(range(len(seen))), seen
-            sequence = [token for _, token in seen]
+            sequence = self._sequence(embed)
             tokens[i, :k] = [next_token(sequence, rank) for rank in range(k)]
             weights = [math.exp(-rank / 4) for rank in range(VOCABULARY)]
             chances[i, :k] = np.array(weights[:k]) / sum(weights)
@@ -233,7 +322,14 @@ class Rig:
                 "stop_tokens": [END],
                 "bos_token": BOS,
                 "dtype": "float32",
-                "traits": ["allocate", "forward", "input-text", "tokenize", "output-text"],
+                "traits": [
+                    "allocate",
+                    "forward",
+                    "input-text",
+                    "tokenize",
+                    "output-text",
+                    "sample",
+                ],
                 **facts,
             }
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from inferlet import _bindings, raw
+from inferlet._ahead import Ahead, retract
 from inferlet._loop import done, ready
 from inferlet._pages import addresses, drop, share, spans
 from inferlet.chat import Conversation
@@ -43,6 +44,7 @@ class Context:
         "__weakref__",
         "_adapter",
         "_add_bos",
+        "_ahead",
         "_borrowed",
         "_chat",
         "_embed",
@@ -58,7 +60,9 @@ class Context:
         "_queue",
         "_released",
         "_samplers",
+        "_spare",
         "_tokens",
+        "_unseen",
     )
 
     def __init__(self, model: Model, *, add_bos: bool = True, adapter: str | None = None) -> None:
@@ -87,6 +91,9 @@ class Context:
         self._in_flight = False  # commands are queued that nobody has seen the end of
         self._input_spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
         self._samplers: set[int] = set()  # of generations under way
+        self._ahead: Ahead | None = None  # a step at the server that nothing else here knows of
+        self._unseen = False  # a step that was undone may still run, and write
+        self._spare: list[int] = []  # span of the embed that such steps use in turn with the other
         self._limit = 0  # tokens that the generation under way may reach
         self._chat = Conversation(model)
 
@@ -201,6 +208,7 @@ class Context:
         Raises:
             PieError: `out-of-resources` if there are not enough pages or embeds.
         """
+        retract(self)
         self._render()
         await self._submit()
         await done(raw.synchronize(self._queue))
@@ -215,12 +223,14 @@ class Context:
         seed: int | None = None,
         grammar: Grammar | None = None,
         forced: bool = True,
+        run_ahead: bool = True,
     ) -> Generator:
         """Continues the context.
 
         Args:
-            sampler: how to choose tokens; greedy unless told. A `Sampler` chooses in the inferlet, a
-                `DeviceSampler` on the server.
+            sampler: how to choose tokens; greedy unless told. The server chooses, unless the program
+                looks at each step or the model lacks the trait `sample`: then a `Sampler` chooses in
+                the inferlet.
             max_tokens: most tokens to generate; up to the model's longest context unless told.
             stop: token ids and strings that end the generation; the model's stop tokens unless told.
                 They are not part of the output.
@@ -229,12 +239,23 @@ class Context:
                 the grammar does. With too few `max_tokens` the text is cut short.
             forced: whether tokens that the grammar leaves no choice of are taken without asking the
                 model; it then runs several at once.
+            run_ahead: whether the server is given each step before the token of the one before has
+                arrived, so that the model does not wait for the inferlet. The output is the same; at
+                a stop one step was in vain, of which nothing stays. Where each token is needed first
+                (a grammar, a program that looks at each step) this makes no difference.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read.
         """
         return Generator(
-            self, sampler or Sampler.argmax(), max_tokens, stop, seed, grammar, forced=forced
+            self,
+            sampler or Sampler.argmax(),
+            max_tokens,
+            stop,
+            seed,
+            grammar,
+            forced=forced,
+            run_ahead=run_ahead,
         )
 
     async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
@@ -298,6 +319,8 @@ class Context:
             raise ValueError("some tokens are not in the pages yet: `await ctx.flush()` first")
         if not self._pages:
             raise ValueError("an empty context can't be saved")
+        retract(self)
+        self._in_flight |= self._unseen  # what is written can't be saved
         self._settle()
         used = -(-self._length // self.page_size)
         raw.export_kvpage(self._queue, spans(self._pages[:used]), name, shared)
@@ -354,13 +377,14 @@ class Context:
         if self._released:
             return
         self._released = True
+        retract(self)
         if self._in_flight and self._model._shared_pages:
             self._settle()
         pages = drop(self._model._shared_pages, self._pages + self._pins)
         if pages:
             raw.dealloc_kvpage(self._queue, spans(pages))
-        if self._embed:
-            raw.dealloc_emb(self._queue, self._embed)
+        for embed in filter(None, (self._embed, self._spare)):
+            raw.dealloc_emb(self._queue, embed)
         for sampler in list(self._samplers):
             self._close_sampler(sampler)
         raw.destroy_queue(self._queue)
@@ -439,6 +463,8 @@ class Context:
         """
         if self._released:
             raise ValueError("the context is released")
+        if self._ahead is not None:
+            retract(self)
         queue = self._queue
         size = self._model.page_size
         start = self._length
@@ -453,8 +479,6 @@ class Context:
             self._grow(need)
         if not self._embed:
             self._embed = [raw.alloc_emb(queue, 1), 1]
-        if self._input_spans[0] != filled:
-            self._input_spans = (filled, spans(self._pages[:filled]))
         embeds = given or (self._embed if count == 1 else [raw.alloc_emb(queue, count), count])
         self._in_flight = True
         self._hidden = False
@@ -463,13 +487,8 @@ class Context:
             if given is None:
                 _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
             outputs = self._embed if output else []
-            inputs, targets = self._input_spans[1], spans(self._pages[first:need])
-            if self._adapter is None:
-                _bindings.forward.forward(queue, inputs, embeds, targets, outputs, [])
-            else:
-                _bindings.adapter.forward_with_adapter(
-                    queue, self._adapter, inputs, embeds, targets, outputs, []
-                )
+            targets = spans(self._pages[first:need])
+            self._run_forward(self._inputs(filled), embeds, targets, outputs)
         except _bindings.Err as error:
             raise PieError(error.value) from None
         if count > 1 and given is None:
@@ -477,6 +496,23 @@ class Context:
         self._length = end
         self._tokens += tokens
         self._hidden = output
+
+    def _inputs(self, filled: int) -> list[int]:
+        """Spans of the first pages."""
+        if self._input_spans[0] != filled:
+            self._input_spans = (filled, spans(self._pages[:filled]))
+        return self._input_spans[1]
+
+    def _run_forward(
+        self, inputs: list[int], embeds: list[int], targets: list[int], outputs: list[int]
+    ) -> None:
+        """Queues a forward. Raises the bindings' own error."""
+        if self._adapter is None:
+            _bindings.forward.forward(self._queue, inputs, embeds, targets, outputs, [])
+        else:
+            _bindings.adapter.forward_with_adapter(
+                self._queue, self._adapter, inputs, embeds, targets, outputs, []
+            )
 
     def _grow(self, need: int) -> None:
         """Allocates pages up to `need`, and some of those that the generation will want anyway."""
@@ -533,11 +569,13 @@ class Context:
 
         Needed only after an operation that was cancelled halfway, or that still runs.
         """
+        retract(self)
         if self._in_flight:
             future = raw.synchronize(self._queue)
             raw.wait([future])
             raw.take(future)
             self._completed()
+            self._unseen = False
 
     # For the generator
 
@@ -572,4 +610,10 @@ class Context:
 
     def _facts(self) -> dict[str, Any]:
         """Numbers for tests and debugging."""
-        return {"pages": list(self._pages), "pins": list(self._pins), "borrowed": self._borrowed}
+        return {
+            "pages": list(self._pages),
+            "pins": list(self._pins),
+            "borrowed": self._borrowed,
+            "hidden": self._hidden,
+            "ahead": self._ahead is not None,
+        }

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from inferlet import raw
-from inferlet._loop import ready
+from inferlet._ahead import Ahead, confirm, look_ahead, retract
+from inferlet._loop import done, ready
 from inferlet.errors import PieError
 
 if TYPE_CHECKING:
@@ -80,7 +81,17 @@ class Choice(NamedTuple):
 class DeviceRun:
     """A device sampler at work on one context, within a grammar if there is one."""
 
-    __slots__ = ("_counts", "_ctx", "_forced", "_handle", "_matcher", "_waiting")
+    __slots__ = (
+        "_ahead",
+        "_counts",
+        "_ctx",
+        "_forced",
+        "_given",
+        "_handle",
+        "_matcher",
+        "_sampler",
+        "_waiting",
+    )
 
     def __init__(
         self, ctx: Context, sampler: DeviceSampler, matcher: Matcher | None, *, forced: bool
@@ -91,21 +102,27 @@ class DeviceRun:
             PieError: `invalid-argument` for wrong parameters, `unsupported`, `out-of-resources`.
         """
         self._ctx = ctx
+        self._sampler = sampler
         self._counts = sampler.counts
         self._matcher = matcher
         self._forced = forced
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
+        self._ahead: Ahead | None = None  # the newest step queued before its token was known
+        self._given = len(ctx._known_tokens()) if self._counts else 0  # before the first choice
         self._handle = ctx._open_sampler(sampler.to_json())
-        if self._counts:
-            raw.feed_sampler(ctx._queue, self._handle, ctx._known_tokens(), False)
+        self._feed_all()
 
     @property
     def is_complete(self) -> bool:
         """Whether the text may end here: always, without a grammar."""
         return self._matcher is None or self._matcher.is_accepting
 
-    async def choose(self) -> Choice | None:
-        """The next token, or None if the grammar has come to its end."""
+    async def choose(self, *, ahead: bool = False) -> Choice | None:
+        """The next token, or None if the grammar has come to its end.
+
+        Args:
+            ahead: give the server the step after this one, too. Not within a grammar.
+        """
         matcher = self._matcher
         if matcher is not None:
             if self._force(matcher):
@@ -113,15 +130,60 @@ class DeviceRun:
             if matcher.is_finished:
                 return None
         ctx = self._ctx
-        embed = ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
-        if matcher is None:
-            future = raw.sample(ctx._queue, embed, self._handle)
-        else:
-            future = raw.sample_constrained(ctx._queue, embed, self._handle, matcher.handle)
-        await ready(future)
-        choice = Choice(*raw.take_sample(future))
+        future = self._confirm() if self._ahead is not None else None
+        if future is None:
+            embed = ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
+            if matcher is None:
+                future = raw.sample(ctx._queue, embed, self._handle)
+            else:
+                future = raw.sample_constrained(ctx._queue, embed, self._handle, matcher.handle)
+        if ahead and not ctx._borrowed:
+            self._ahead = look_ahead(ctx, self._handle)
+        try:
+            await ready(future)
+            choice = Choice(*raw.take_sample(future))
+        except BaseException as error:
+            await self._give_up(error)
+            raise
         ctx._completed()
+        if self._ahead is not None:
+            self._ahead.token = choice.token
+            ctx._in_flight = True
         return choice
+
+    def _confirm(self) -> int | None:
+        """The future of the next token, if the step that was queued ahead leads to it."""
+        assert self._ahead is not None
+        future = confirm(self._ctx, self._ahead)
+        self._ahead = None
+        if future is None and self._counts:
+            self._renew()
+        return future
+
+    def _renew(self) -> None:
+        """Forgets a choice that nobody has seen: it must not count for penalties."""
+        seed = self._sampler.seed
+        if seed is not None:  # not the same draws again
+            self._sampler = self._sampler.seeded((seed + 1) % 2**64)
+        self._ctx._close_sampler(self._handle)
+        self._handle = self._ctx._open_sampler(self._sampler.to_json())
+        self._feed_all()
+
+    async def _give_up(self, error: BaseException) -> None:
+        """Undoes the step ahead of a choice that has failed or was cancelled."""
+        if self._ahead is None:
+            return
+        self.retract()
+        self._ctx._in_flight = True
+        if isinstance(error, PieError) and error.code != "failed-dependency":
+            # There was no token to embed, so the queue has failed now, which without the step it had not.
+            with suppress(PieError):
+                await done(raw.synchronize(self._ctx._queue))
+
+    def retract(self) -> None:
+        """Undoes the step ahead, if there is one: its token is not what the context goes on with."""
+        if self._ahead is not None and self._ctx._ahead is self._ahead:
+            retract(self._ctx)
 
     def _force(self, matcher: Matcher) -> bool:
         """Whether a forced token waits; asks the grammar for more of them."""
@@ -151,12 +213,20 @@ class DeviceRun:
             self._matcher.advance(tokens)
         self._feed(tokens)
 
+    def _feed_all(self) -> None:
+        """Tells a new sampler of all tokens of the context."""
+        if self._counts:
+            queue, known = self._ctx._queue, self._ctx._known_tokens()
+            raw.feed_sampler(queue, self._handle, known[: self._given], False)
+            raw.feed_sampler(queue, self._handle, known[self._given :], True)
+
     def _feed(self, tokens: Sequence[int]) -> None:
         if self._counts:
             raw.feed_sampler(self._ctx._queue, self._handle, list(tokens), True)
 
     def close(self) -> None:
         """Gives the sampler and the matcher back. A second call does nothing."""
+        self.retract()
         self._ctx._close_sampler(self._handle)
         if self._matcher is not None:
             self._matcher.close()

@@ -9,9 +9,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from inferlet import raw
+from inferlet._ahead import SCARCE
 from inferlet._loop import ready
 from inferlet._stream import StopStrings, TextDecoder
 from inferlet.device import Choice, DeviceRun, DeviceSampler
+from inferlet.errors import PieError
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 if TYPE_CHECKING:
@@ -31,9 +33,14 @@ class Generator:
 
     A generated token joins the context; the stop token that ends a generation does not. The text of
     a stop string is left out of the text, its tokens stay in the context.
+
+    In all of these ways but the last the server chooses the tokens, and is given each step before the
+    token of the one before has arrived (`run_ahead`). Whoever reads by steps has each token first, and a
+    plain `Sampler` then chooses in the inferlet, with draws of its own.
     """
 
     __slots__ = (
+        "_ahead_until",
         "_count",
         "_ctx",
         "_decoder",
@@ -44,11 +51,13 @@ class Generator:
         "_max_tokens",
         "_random",
         "_run",
+        "_run_ahead",
         "_sampler",
         "_size",
         "_started",
         "_stop_strings",
         "_stop_tokens",
+        "_undecided",
     )
 
     def __init__(
@@ -61,6 +70,7 @@ class Generator:
         grammar: Grammar | None = None,
         *,
         forced: bool = True,
+        run_ahead: bool = True,
     ) -> None:
         if max_tokens is not None and max_tokens < 0:
             raise ValueError(f"max_tokens {max_tokens} is negative")
@@ -76,6 +86,10 @@ class Generator:
             self._device = sampler.on_device()
         else:
             self._sampler = sampler
+        # Which of them is decided when a token is read: a program of steps looks at distributions.
+        self._undecided = type(sampler) is Sampler and self._device is None
+        self._run_ahead = run_ahead and grammar is None
+        self._ahead_until = -1  # tokens so far with which the step after the next is still wanted
         self._run: DeviceRun | None = None  # of the server's choices, from the first step on
         self._grammar = grammar
         self._forced = forced
@@ -211,6 +225,8 @@ class Generator:
         most = room if self._max_tokens is None else min(room, self._max_tokens)
         self._max_tokens = most
         self._done = most == 0
+        if self._run_ahead:
+            self._ahead_until = most - 2
         ctx._expect(most)
         if self._stop_strings is not None:
             self._decoder = self._make_decoder()
@@ -226,23 +242,45 @@ class Generator:
                 self._decoder = self._make_decoder()
         if self._done:
             return None
+        if self._undecided:
+            self._decide()
         if self._device is None:
             tokens, probabilities = await self._ask(self._size)
             token = self._sampler.choose(tokens, probabilities, self._random)
         else:
-            choice = await self._choose_on_device()
+            choice = await self._choose_on_device(ahead=self._count <= self._ahead_until)
             if choice is None:
                 return None
             token = choice.token
-        if not self._take(token):
-            return None
-        return token, self._text_of(token)
+        taken = self._take(token)
+        text_of_token = self._text_of(token) if taken else ""
+        if self._done and self._run is not None:
+            self._run.retract()
+        return (token, text_of_token) if taken else None
 
-    async def _choose_on_device(self) -> Choice | None:
+    def _decide(self) -> None:
+        """Lets the server choose in the place of a plain sampler, if it can."""
+        self._undecided = False
+        ctx, sampler = self._ctx, self._sampler
+        one = self._max_tokens is not None and self._max_tokens - self._count == 1
+        if not ctx.model.samples or (one and sampler.temperature == 0):
+            return  # one token is cheaper to ask for than to make a sampler for
+        seed = None if sampler.seed is None else sampler.seed % 2**64
+        device = sampler.seeded(seed).on_device()
+        try:
+            self._run = DeviceRun(ctx, device, None, forced=False)
+        except PieError as error:
+            if error.code not in SCARCE:
+                raise
+            return  # all samplers are in use, and this one can do without
+        self._device = device
+
+    async def _choose_on_device(self, *, ahead: bool = False) -> Choice | None:
         """The server's choice, or None at the grammar's end."""
-        await self._prepare()
+        if self._run is None:
+            await self._prepare()
         assert self._run is not None
-        choice = await self._run.choose()
+        choice = await self._run.choose(ahead=ahead)
         if choice is None:
             self._done = True
         return choice

@@ -69,6 +69,7 @@ class Model:
         self.bos_token: int | None = info["bos_token"]
         self.stop_tokens: list[int] = info["stop_tokens"]
         self.has_chat_template: bool = info["has_chat_template"]
+        self._samples: bool | None = None
         self._shared_pages: dict[int, int] = {}  # contexts that hold a page, where more than one
 
     @classmethod
@@ -90,6 +91,13 @@ class Model:
     def traits(self) -> list[str]:
         """Names of the traits that the model offers."""
         return raw.available_traits(self.name)
+
+    @property
+    def samples(self) -> bool:
+        """Whether the server can choose tokens (trait `sample`)."""
+        if self._samples is None:
+            self._samples = "sample" in self.traits
+        return self._samples
 
     @property
     def adapters(self) -> list[str]:
