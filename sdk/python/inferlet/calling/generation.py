@@ -23,7 +23,7 @@ from inferlet.cml.monitor import Monitor
 from inferlet.cml.parser import CallBlock, TextPart
 from inferlet.cml.script import Script
 from inferlet.cml.stream import TokenStream
-from inferlet.cml.traps import Action, Policy, TrapHandler, cheapest, discard
+from inferlet.cml.traps import Action, Arrival, Policy, TrapHandler, cheapest, discard
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -47,7 +47,7 @@ class Options:
         style: of the prompt; what suits the model unless told.
         strictness: what calls are held to while they are generated.
         sampler: how tokens are chosen.
-        policy: what becomes of the KV cache in a wait.
+        policy: what becomes of the KV cache in a wait, or the name of a policy of the server.
         stateless: whether every request to the model starts anew, as over a chat API that keeps no
             KV cache; always so with `ASYNC_NAIVE`.
         max_tokens: most tokens to generate.
@@ -62,7 +62,7 @@ class Options:
     style: Style | None = None
     strictness: Strictness = Strictness.TOOLS
     sampler: DeviceSampler = GREEDY
-    policy: Policy = cheapest
+    policy: Policy | str = cheapest
     stateless: bool = False
     max_tokens: int = 1024
     most_value_tokens: int = 256
@@ -96,6 +96,29 @@ class Inbox:
         self.open = False
         if self._closed is not None:
             self._closed()
+
+
+class Outcomes:
+    """Is there when no call runs any more.
+
+    Attributes:
+        complete: set at each moment when the last one has ended.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.complete = asyncio.Event()
+        self._executor = executor
+
+    @property
+    def pending(self) -> int:
+        """1 when it is there."""
+        return int(not self._executor.outstanding)
+
+    async def wait(self) -> None:
+        """Returns when it is there."""
+        while self._executor.outstanding:
+            self.complete.clear()
+            await self.complete.wait()
 
 
 class Generation:
@@ -146,9 +169,9 @@ class Generation:
         self._inbox._sink = self._told
         self._inbox._closed = self._interrupts.wake
         self._measured: dict[str, list[float]] = {}
-        self._traps = TrapHandler(self._policy(), _costs(model))
+        self._traps = TrapHandler(discard if self._stateless else options.policy, _costs(model))
         self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
-        self._idle = asyncio.Event()  # no call runs any more
+        self._outcomes = Outcomes(self._executor)
         self._ctx = Context(model)
         script = options.script
         self._stream = TokenStream(
@@ -217,20 +240,13 @@ class Generation:
 
     async def _wait(self) -> None:
         """A trap: returns when there is something to put in, or nothing comes any more."""
-        recorder, ctx = self._recorder, self._ctx
-        started = recorder.event("trap")
-        resident = ctx.seq_len
-        recorder.resident(resident)
-        expected = self._executor.expected_seconds()
-        action = await self._traps.wait(ctx, self._interrupts, expected)
-        if action is Action.DISCARD:
-            recorder.record.recomputed_tokens += resident
-        recorder.resident(resident if action is Action.PRESERVE else 0)
-        recorder.record.waited_seconds += recorder.event("wake") - started
+        started = self._recorder.event("trap")
+        await self._pause(self._interrupts, *self._executor.next_expected())
+        self._recorder.record.waited_seconds += self._recorder.event("wake") - started
 
     def _put_in(self) -> bool:
         """Puts all pending interrupts into the context; whether there was room."""
-        if self._options.mode is Mode.ASYNC_NAIVE:
+        if self._stateless:
             self._forget()
         self._read_rest()
         interrupts = self._interrupts.take()
@@ -269,24 +285,23 @@ class Generation:
         """
         recorder = self._recorder
         started = recorder.event("turn")
-        recorder.resident(self._ctx.seq_len)
         for identifier, text in self._written:
             self._executor.start(identifier, text)
             if self._options.mode is Mode.SYNC:
-                await self._outcomes()
-        await self._outcomes()
-        if not self._written:
-            await self._interrupts.wait()
+                await self._pause(self._outcomes, *self._executor.last_expected())
+        if self._written:
+            await self._pause(self._outcomes, *self._executor.last_expected())
+        else:
+            await self._pause(self._interrupts, None, USER)
+        recorder.record.waited_seconds += recorder.event("wake") - started
         order = {identifier: place for place, (identifier, _) in enumerate(self._written)}
         self._written.clear()
         interrupts = sorted(
             self._interrupts.take(), key=lambda one: order.get(one.identifier, len(order))
         )
-        recorder.resident(self._ctx.seq_len)
-        recorder.record.waited_seconds += recorder.event("wake") - started
         if not interrupts:
             return False
-        if self._options.stateless:
+        if self._stateless:
             self._forget()
         try:
             before = len(self._ctx)
@@ -300,12 +315,6 @@ class Generation:
         for interrupt in interrupts:
             self._delivered(interrupt)
         return True
-
-    async def _outcomes(self) -> None:
-        """Returns when no call runs."""
-        while self._executor.outstanding:
-            self._idle.clear()
-            await self._idle.wait()
 
     # Both
 
@@ -376,7 +385,7 @@ class Generation:
         if outcome.identifier:
             self._interrupts.push(Interrupt(outcome.identifier, outcome.text, outcome.length))
         if not self._executor.outstanding:
-            self._idle.set()
+            self._outcomes.complete.set()
             self._interrupts.wake()
 
     def _told(self, sender: str, text: str) -> None:
@@ -403,6 +412,15 @@ class Generation:
         else:
             script.arrived(identifier)
 
+    async def _pause(self, arrival: Arrival, expected: float | None, tool: str) -> None:
+        """Waits, with the pages where the policy wants them."""
+        recorder, resident = self._recorder, self._ctx.seq_len
+        recorder.resident(resident)
+        action = await self._traps.wait(self._ctx, arrival, expected, tool)
+        if action is Action.DISCARD:
+            recorder.record.recomputed_tokens += resident
+        recorder.resident(resident if action is Action.PRESERVE else 0)
+
     def _forget(self) -> None:
         """Gives the KV cache up, as between two requests to a service that keeps no state."""
         self._recorder.record.recomputed_tokens += self._ctx.seq_len
@@ -428,9 +446,10 @@ class Generation:
     def _end(self, reason: str) -> None:
         self._recorder.record.ended = reason
 
-    def _policy(self) -> Policy:
-        naive = self._options.mode is Mode.ASYNC_NAIVE
-        return discard if naive else self._options.policy
+    @property
+    def _stateless(self) -> bool:
+        """Whether every request starts anew."""
+        return self._options.stateless or self._options.mode is Mode.ASYNC_NAIVE
 
 
 def _costs(model: Model) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The trap handler: waits for the next interrupt and decides what becomes of the KV cache meanwhile.
 
-AsyncLM, section 5.4. The decision is a policy, a function of a `Pause`; `cheapest` is the paper's.
+AsyncLM, section 5.4. The decision is a policy: a function of a `Pause`, of which `cheapest` is the paper's,
+or the name of one of the server's (InferCept), which sees what else runs there.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from inferlet import offload
 from inferlet.errors import PieError
+from inferlet.interception import interception
 from inferlet.raw import monotonic_now
 
 if TYPE_CHECKING:
-    from inferlet.cml.interrupts import InterruptManager
     from inferlet.context import Context
 
 AHEAD = 1.5  # times of what it costs that pages are brought back before an interrupt is expected
@@ -51,6 +52,17 @@ class Pause:
 
 
 Policy: TypeAlias = Callable[[Pause], Action]
+
+
+class Arrival(Protocol):
+    """What is waited for; an `InterruptManager` is one."""
+
+    @property
+    def pending(self) -> int:
+        """More than 0 when it is there."""
+
+    async def wait(self) -> None:
+        """Returns when it is there, or when nothing will come."""
 
 
 def preserve(pause: Pause) -> Action:
@@ -100,7 +112,8 @@ def recompute_seconds(pause: Pause) -> float | None:
     return float(constant + linear * pause.tokens + square * pause.tokens**2)
 
 
-POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy | str] = {
+    "min-waste": "min-waste",
     "preserve": preserve,
     "swap": swap,
     "discard": discard,
@@ -116,48 +129,59 @@ class TrapHandler:
         seconds: waited in all.
     """
 
-    def __init__(self, policy: Policy, costs: Mapping[str, Any]) -> None:
-        """Takes a policy and what it is told of costs."""
+    def __init__(self, policy: Policy | str, costs: Mapping[str, Any]) -> None:
+        """Takes a policy, or the name of one of the server's, and what it is told of costs."""
         self._policy = policy
         self._costs = costs
         self.actions = dict.fromkeys(Action, 0)
         self.seconds = 0.0
 
     async def wait(
-        self, ctx: Context, interrupts: InterruptManager, expected_seconds: float | None
+        self, ctx: Context, arrival: Arrival, expected_seconds: float | None, tool: str = ""
     ) -> Action:
-        """Returns when an interrupt is pending and the context's pages are where they can be used.
+        """Returns when it has come, and the context's pages are where they can be used.
+
+        Args:
+            ctx: not used meanwhile.
+            arrival: what is waited for.
+            expected_seconds: how long that will take; None if nobody knows.
+            tool: from whom it comes, probably; the server learns how long that takes.
 
         Returns:
             What was done with the pages meanwhile.
         """
-        if interrupts.pending:
+        if arrival.pending:
             return Action.PRESERVE
-        pages = -(-ctx.seq_len // ctx.page_size)
-        pause = Pause(ctx.seq_len, pages, expected_seconds, self._costs)
-        action = self._take(self._policy(pause), ctx)
-        self.actions[action] += 1
         started = monotonic_now()
-        if action is not Action.PRESERVE:
-            await self._wait_without_pages(ctx, interrupts, pause, action)
-        await interrupts.wait()
+        if isinstance(self._policy, str):
+            async with interception(ctx, self._policy, tool=tool) as absence:
+                await arrival.wait()
+            action = Action(absence.choices[0])
+        else:
+            pages = -(-ctx.seq_len // ctx.page_size)
+            pause = Pause(ctx.seq_len, pages, expected_seconds, self._costs)
+            action = self._take(self._policy(pause), ctx)
+            if action is not Action.PRESERVE:
+                await self._wait_without_pages(ctx, arrival, pause, action)
+            await arrival.wait()
+        self.actions[action] += 1
         self.seconds += (monotonic_now() - started) / 1e9
         return action
 
     async def _wait_without_pages(
-        self, ctx: Context, interrupts: InterruptManager, pause: Pause, action: Action
+        self, ctx: Context, arrival: Arrival, pause: Pause, action: Action
     ) -> None:
-        """Waits until an interrupt is pending, or until it is time to have the pages ready for it."""
+        """Waits until it has come, or until it is time to have the pages ready for it."""
         cost = (swap_seconds if action is Action.SWAP else recompute_seconds)(pause)
         delay = None  # until the interrupt, whenever it comes
         if pause.expected_seconds is not None and cost is not None:
             delay = max(0.0, pause.expected_seconds - AHEAD * cost)
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
-                await interrupts.wait()
+                await arrival.wait()
         if action is Action.SWAP:
             await _bring_back(ctx)
-        elif not interrupts.pending:
+        elif not arrival.pending:
             await ctx.flush()  # else it is computed anew together with the interrupt
 
     def _take(self, action: Action, ctx: Context) -> Action:

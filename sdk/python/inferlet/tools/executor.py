@@ -88,11 +88,17 @@ class Executor:
         """Calls whose outcome is not there yet."""
         return len(self._running)
 
-    def expected_seconds(self) -> float | None:
-        """Until the next outcome, by the tools' expected times; None if nothing runs."""
+    def next_expected(self) -> tuple[float | None, str]:
+        """Seconds to the next outcome, by the tools' expected times, and its tool; None if nothing runs."""
+        return min(self._left(), default=(None, ""))
+
+    def last_expected(self) -> tuple[float | None, str]:
+        """As `next_expected`, of the last outcome."""
+        return max(self._left(), default=(None, ""))
+
+    def _left(self) -> list[tuple[float, str]]:
         now = monotonic_now() / 1e9
-        left = [max(0.0, one.expected - (now - one.since)) for one in self._running.values()]
-        return min(left, default=None)
+        return [(max(0.0, o.expected - now + o.since), o.name) for o in self._running.values()]
 
     def start(self, identifier: str, text: str) -> str:
         """Starts a call; returns the function's name, empty if the text is no call."""
