@@ -36,6 +36,7 @@ try:
         messaging,
         offload,
         output_text,
+        prefix_cache,
         runtime,
         sample,
         session,
@@ -54,7 +55,7 @@ except ImportError:
     allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
     http = mcp = messaging = store = _Absent()
     grammar = input_image = sample = _Absent()
-    adapter = introspect = offload = _Absent()
+    adapter = introspect = offload = prefix_cache = _Absent()
     INSIDE = False
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "messaging",
     "offload",
     "output_text",
+    "prefix_cache",
     "runtime",
     "sample",
     "session",

@@ -46,6 +46,7 @@ class Context:
         "_add_bos",
         "_ahead",
         "_borrowed",
+        "_cached",
         "_chat",
         "_embed",
         "_hidden",
@@ -57,6 +58,7 @@ class Context:
         "_pages",
         "_pending",
         "_pins",
+        "_prefix_cache",
         "_queue",
         "_released",
         "_samplers",
@@ -65,7 +67,14 @@ class Context:
         "_unseen",
     )
 
-    def __init__(self, model: Model, *, add_bos: bool = True, adapter: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        add_bos: bool = True,
+        adapter: str | None = None,
+        prefix_cache: bool = True,
+    ) -> None:
         """Makes an empty context.
 
         Args:
@@ -73,6 +82,9 @@ class Context:
             add_bos: whether `fill` starts an empty context with the model's beginning-of-sequence
                 token, if its tokenizer does so (`model.bos_token`).
             adapter: LoRA adapter that everything goes through, one of `model.adapters`.
+            prefix_cache: whether to begin with what this user's inferlets have computed of the same
+                text, and to let them find what is computed here. Full pages then can't be changed by
+                functions of `raw`.
         """
         self._released = True  # until there is something to release
         self._model = model
@@ -85,6 +97,8 @@ class Context:
         self._length = 0  # tokens in the pages
         self._tokens: list[int] = []  # those tokens
         self._pending: list[int] = []  # tokens that follow, not in the pages yet
+        self._prefix_cache = prefix_cache
+        self._cached = 0  # pages that the server has been offered for others to find
         self._borrowed = False  # the last, partial page is shared or immutable: copy before writing
         self._pins: list[int] = []  # pages held until the copies from them are done
         self._hidden = False  # the embed holds the last token's hidden state
@@ -279,7 +293,13 @@ class Context:
         The fork runs the last token anew when it generates: that gives it a hidden state of its own.
         """
         self._settle()
-        other = Context(self._model, add_bos=self._add_bos, adapter=self._adapter)
+        other = Context(
+            self._model,
+            add_bos=self._add_bos,
+            adapter=self._adapter,
+            prefix_cache=self._prefix_cache,
+        )
+        other._cached = self._cached
         other._pages = self._pages[:]
         share(self._model._shared_pages, self._pages)
         other._length = self._length
@@ -380,6 +400,7 @@ class Context:
         retract(self)
         if self._in_flight and self._model._shared_pages:
             self._settle()
+        self._offer_prefix()
         pages = drop(self._model._shared_pages, self._pages + self._pins)
         if pages:
             raw.dealloc_kvpage(self._queue, spans(pages))
@@ -429,6 +450,8 @@ class Context:
 
     async def _submit(self) -> None:
         """Queues the pending tokens, in chunks that the model and the embed pool can take."""
+        if self._prefix_cache and not self._pages and self._pending:
+            await self._find_prefix()
         most = self._model.max_batch_tokens
         while self._pending:
             chunk = self._pending[:most]
@@ -446,8 +469,30 @@ class Context:
                 most = len(chunk) // 2
                 continue
             self._pending = self._pending[len(chunk) :]
+            self._offer_prefix()
             if not last:
                 await done(raw.synchronize(self._queue))
+
+    async def _find_prefix(self) -> None:
+        """Begins the empty context with pages that hold the first of the pending tokens."""
+        if self._released:
+            raise ValueError("the context is released")
+        adapter = self._adapter or ""
+        # The last token has to run in any case: that gives its hidden state.
+        while (found := raw.match_prefix(self._queue, adapter, self._pending[:-1]))[1]:
+            await done(found[1])
+        self._pages = addresses(found[0])
+        self._cached = len(self._pages)
+        self._length = self._cached * self._model.page_size
+        self._tokens = self._pending[: self._length]
+        self._pending = self._pending[self._length :]
+
+    def _offer_prefix(self) -> None:
+        """Lets others find the pages that are full, if there are more than there were."""
+        full = self._length // self._model.page_size
+        if self._prefix_cache and full > self._cached:
+            raw.insert_prefix(self._queue, spans(self._pages[:full]))
+            self._cached = full
 
     def _run_embeds(self, embeds: list[int], output: bool) -> None:
         """Queues embeds that have been written, a span of them, in the place of tokens."""
@@ -543,6 +588,7 @@ class Context:
             raw.dealloc_kvpage(self._queue, spans(free))
         del self._pages[keep:]
         del self._tokens[length:]
+        self._cached = min(self._cached, length // self._model.page_size)
         self._length = length
         self._borrowed = True
         self._hidden = False

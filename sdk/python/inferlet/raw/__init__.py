@@ -98,6 +98,10 @@ from inferlet.raw._output_text import (
     get_next_dist,
     take_dist,
 )
+from inferlet.raw._prefix_cache import (
+    insert_prefix,
+    match_prefix,
+)
 from inferlet.raw._runtime import (
     LogLevel,
     available_models,
@@ -203,6 +207,7 @@ __all__ = [
     "http_request",
     "image_size",
     "import_kvpage",
+    "insert_prefix",
     "instance_id",
     "is_accepting",
     "is_finished",
@@ -212,6 +217,7 @@ __all__ = [
     "list_exports",
     "log",
     "mask_kvpage",
+    "match_prefix",
     "mcp_call_tool",
     "mcp_list_tools",
     "mcp_servers",

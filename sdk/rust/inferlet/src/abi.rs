@@ -53,6 +53,12 @@ impl Lift for (u32, u32) {
     }
 }
 
+impl Lift for (Vec<u32>, u32) {
+    unsafe fn lift(words: &[usize]) -> (Vec<u32>, u32) {
+        (unsafe { lift_list(words) }, words[2] as u32)
+    }
+}
+
 /// A list whose elements need no reading: the host's memory becomes the vector's.
 unsafe fn lift_list<T>(words: &[usize]) -> Vec<T> {
     match words[1] {

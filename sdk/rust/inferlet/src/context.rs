@@ -8,7 +8,7 @@ use crate::generation::Generator;
 use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::text::Distribution;
-use crate::{adapter, allocate, forward, images, runtime, text, HostFuture};
+use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -34,6 +34,10 @@ pub struct Context {
     pub(crate) tokens: Vec<u32>,
     /// Tokens that follow, not in the pages yet.
     pub(crate) pending: Vec<u32>,
+    /// Whether to share what is computed with the user's other inferlets.
+    prefix_cache: bool,
+    /// Pages that the server has been offered for others to find.
+    cached: usize,
     /// The last, partial page is shared: copy it before writing.
     borrowed: bool,
     /// Pages held until the copies from them are done.
@@ -60,6 +64,8 @@ impl Context {
             pages: Vec::new(),
             tokens: Vec::new(),
             pending: Vec::new(),
+            prefix_cache: true,
+            cached: 0,
             borrowed: false,
             pins: Vec::new(),
             has_hidden: false,
@@ -75,6 +81,14 @@ impl Context {
         let mut context = Context::new(model)?;
         context.adapter = Some(adapter.into());
         Ok(context)
+    }
+
+    /// Sets whether an empty context begins with what this user's inferlets have computed of the same
+    /// text, and lets them find what is computed here; it does unless told. Full pages then can't be
+    /// changed by functions of [`allocate`] and [`forward`].
+    pub fn prefix_cache(mut self, wanted: bool) -> Context {
+        self.prefix_cache = wanted;
+        self
     }
 
     /// The name of its adapter, if it has one.
@@ -213,6 +227,8 @@ impl Context {
         self.settle()?;
         let mut other = Context::new(&self.model)?;
         other.adapter.clone_from(&self.adapter);
+        other.prefix_cache = self.prefix_cache;
+        other.cached = self.cached;
         other.pages.clone_from(&self.pages);
         other.tokens.clone_from(&self.tokens);
         other.pending.clone_from(&self.pending);
@@ -297,6 +313,9 @@ impl Context {
 
     /// Queues the pending tokens, in chunks that the model and the embed pool can take.
     async fn submit(&mut self) -> Result {
+        if self.prefix_cache && self.pages.is_empty() && !self.pending.is_empty() {
+            self.find_prefix().await?;
+        }
         let mut most = self.model.max_batch_tokens() as usize;
         while !self.pending.is_empty() {
             let count = most.min(self.pending.len());
@@ -307,6 +326,7 @@ impl Context {
             match queued {
                 Ok(()) => {
                     self.pending.drain(..count);
+                    self.offer_prefix()?;
                 }
                 // Embeds are few, and others use them too: smaller chunks need fewer at once.
                 Err(error)
@@ -322,6 +342,36 @@ impl Context {
             if !last {
                 self.synchronize().await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Begins the empty context with pages that hold the first of the pending tokens.
+    async fn find_prefix(&mut self) -> Result {
+        // The last token has to run in any case: that gives its hidden state.
+        let wanted = self.pending.len() - 1;
+        let adapter = self.adapter.clone().unwrap_or_default();
+        let found = loop {
+            let tokens = &self.pending[..wanted];
+            match prefix_cache::match_prefix(self.queue, &adapter, tokens)? {
+                (pages, 0) => break pages,
+                (_, computing) => HostFuture::new(Ok(computing), runtime::take).await?,
+            }
+        };
+        for span in found.chunks_exact(2) {
+            self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
+        }
+        self.cached = self.pages.len();
+        self.tokens.extend(self.pending.drain(..self.cached * self.page_size()));
+        Ok(())
+    }
+
+    /// Lets others find the pages that are full, if there are more than there were.
+    fn offer_prefix(&mut self) -> Result {
+        let full = self.tokens.len() / self.page_size();
+        if self.prefix_cache && full > self.cached {
+            prefix_cache::insert_prefix(self.queue, &spans(&self.pages[..full]))?;
+            self.cached = full;
         }
         Ok(())
     }
@@ -471,6 +521,7 @@ impl Context {
         let cut = self.pages.split_off(length.div_ceil(self.page_size()));
         self.release(cut)?;
         self.tokens.truncate(length);
+        self.cached = self.cached.min(length / self.page_size());
         self.borrowed = true;
         self.has_hidden = false;
         self.input_spans.0 = usize::MAX;
@@ -597,6 +648,7 @@ impl Drop for Context {
         {
             let _ = self.settle();
         }
+        let _ = self.offer_prefix();
         let pages = self.pages.drain(..).chain(self.pins.drain(..)).collect();
         let _ = self.release(pages);
         if let Some(embed) = self.embed {

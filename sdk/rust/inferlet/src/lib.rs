@@ -46,6 +46,7 @@ pub mod mcp;
 pub mod messaging;
 mod model;
 pub mod offload;
+pub mod prefix_cache;
 mod random;
 pub mod runtime;
 pub mod sample;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use inferlet::json::Value;
 use inferlet::runtime::LogLevel;
 use inferlet::{adapter, allocate, forward, grammar, http, images, introspect, mcp, messaging};
-use inferlet::{offload, runtime, sample, session, store, text, Detail, Error, Result};
+use inferlet::{offload, prefix_cache, runtime, sample, session, store, text, Detail, Error, Result};
 
 use crate::arguments::Arguments;
-use crate::results::Reply;
+use crate::results::{Json, Reply};
 
 /// Calls a function; its result as JSON.
 #[rustfmt::skip]
@@ -99,6 +99,12 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "swap-in" => offload::swap_in(a.u32(0)?, &a.u32s(1)?).reply(),
         "discard" => offload::discard(a.u32(0)?, &a.u32s(1)?).reply(),
         "kv-costs" => offload::kv_costs(a.text(0)?).reply(),
+
+        "match-prefix" => {
+            let (pages, future) = prefix_cache::match_prefix(a.u32(0)?, a.text(1)?, &a.u32s(2)?)?;
+            Ok(format!("[{},{future}]", pages.json()))
+        }
+        "insert-prefix" => prefix_cache::insert_prefix(a.u32(0)?, &a.u32s(1)?).reply(),
         "advise" => offload::advise(a.u32(0)?, &a.u32s(1)?, a.text(2)?).reply(),
         "note-wait" => offload::note_wait(a.text(0)?, Duration::from_nanos(a.number(1)? as u64)).reply(),
         "mask-kvpage" => forward::mask_kvpage(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?).reply(),
