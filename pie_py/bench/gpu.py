@@ -166,7 +166,18 @@ def _decode(shape: str) -> list[str]:
 
 def _worker(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:
     """A phase of `pie_inference.gpu_bench`."""
-    command = [sys.executable, "-m", "pie_inference.gpu_bench", *arguments]
+    return _process(out, name, ["pie_inference.gpu_bench", *arguments], seconds)
+
+
+def _server(out: Path, shape: str, program: Path | None, seconds: float) -> Figures:
+    """Inferlets that decode in a whole server."""
+    own = [] if program is None else [str(program)]
+    return _process(out, f"server-{shape}", ["pie_py.bench.gpu", shape, *own], seconds)
+
+
+def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:
+    """What a module's process says last on its standard output, as JSON."""
+    command = [sys.executable, "-m", *arguments]
     log = _log(out, name)
     with log.open("wb") as errors:
         done = subprocess.run(
@@ -197,7 +208,7 @@ def _tests(out: Path, name: str, marks: str, seconds: float) -> Figures:
     return {"passed": code == 0, "last": _end_of(log, 1500)}
 
 
-def _server(out: Path, shape: str, program: Path | None, seconds: float) -> Figures:
+def _serve(shape: str, program: Path | None) -> Figures:
     """Inferlets that decode in a whole server; milliseconds a token of each."""
     component = program.read_bytes() if program else bench_programs(["rust"])["rust"]
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
@@ -206,10 +217,9 @@ def _server(out: Path, shape: str, program: Path | None, seconds: float) -> Figu
         found: Figures = {}
 
         async def all_counts(endpoint: str) -> None:
-            with anyio.move_on_after(seconds):
-                for count in (*COUNTS, MANY):
-                    decoded = await decode_in(endpoint, component, count, PROMPT, TOKENS)
-                    found[str(count)] = {"ms": decoded.ms_a_token}
+            for count in (*COUNTS, MANY):
+                decoded = await decode_in(endpoint, component, count, PROMPT, TOKENS)
+                found[str(count)] = {"ms": decoded.ms_a_token}
 
         with bench_server(model) as server:
             anyio.run(all_counts, server.endpoint)
@@ -325,3 +335,8 @@ def _decode_rows(
 
 def _share(value: float, ceiling: float | None) -> str:
     return "no ceiling" if not ceiling else f"{value / ceiling:.0%} of the measured"
+
+
+if __name__ == "__main__":
+    # A phase that has a process of its own: SHAPE [COMPONENT].
+    print(json.dumps(_serve(sys.argv[1], Path(sys.argv[2]) if sys.argv[2:] else None)))

@@ -2,69 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from pathlib import Path
 
+import attention_scenes as scenes
 import flashinfer_reference
-import numpy as np
 import pytest
-import torch
+from attention_scenes import Twins
 from checkpoints import make_llama
 from families import FAMILIES, make_family
-from model_rig import Rig, Step, runs_of, tokens_of
+from model_rig import tokens_of
 
-from pie_inference.attention.flashinfer import FlashInferAttention
-from pie_inference.cuda.decode_graphs import DecodeGraphs, ladder
-from pie_inference.cuda.kernels import flashinfer_kernels
-from pie_py.config import FlashInferConfig
-
-
-class Twins:
-    """Two rigs of one model with the same pages: PyTorch's attention, and FlashInfer's."""
-
-    def __init__(self, folder: Path, graphs: bool = False, **config: object) -> None:
-        self.plain = Rig(folder, page_size=8, pages=200)
-        self.paged = Rig(folder, page_size=8, pages=200)
-        model = self.paged.model
-        shape = model.network.shape
-        options = FlashInferConfig.model_validate({"workspace": 1024, **config})
-        attention = FlashInferAttention(
-            model.cache, shape.heads, shape.attention, options, flashinfer_reference
-        )
-        recorded = None
-        if graphs:
-            recorded = DecodeGraphs(
-                model.network, model.embeds, attention, [1, 2, 4, 8], lambda run: run
-            )
-        model.network.use(flashinfer_kernels(options, flashinfer_reference))
-        self.paged.model = dataclasses.replace(model, attention=attention, graphs=recorded)
-        self.replayed = 0
-        if recorded is not None:
-            run = recorded.run
-
-            def counting(*arguments: object) -> bool:
-                done = run(*arguments)
-                self.replayed += done
-                return done
-
-            recorded.run = counting  # type: ignore[method-assign]
-
-    def sequence(self, tokens: int) -> tuple[object, object]:
-        return self.plain.sequence(tokens), self.paged.sequence(tokens)
-
-    def forward(self, *steps: tuple[tuple[object, object], list[int], dict[str, object]]) -> None:
-        """Runs steps in both and compares logits."""
-        found = [
-            rig.forward(*(Step(pair[side], tokens, **options) for pair, tokens, options in steps))
-            for side, rig in enumerate((self.plain, self.paged))
-        ]
-        for wanted, logits in zip(*found, strict=True):
-            torch.testing.assert_close(logits, wanted, atol=2e-4, rtol=0)
-
-    def mask(self, pair: tuple[object, object], hidden: list[int]) -> None:
-        self.plain.mask(pair[0], hidden)
-        self.paged.mask(pair[1], hidden)
+from pie_inference.cuda.decode_graphs import ladder
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -77,90 +26,36 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("llama") / "model")
 
 
-@pytest.mark.parametrize("graphs", [False, True])
-def test_every_family_in_mixed_batches(folder: Path, graphs: bool) -> None:
-    twins = Twins(folder, graphs)
-    rng = np.random.default_rng(0)
-    pairs = [twins.sequence(100) for _ in range(4)]
-    for turn in range(14):
-        chosen = [i for i in range(4) if turn > 5 or rng.random() < 0.7] or [0]
-        steps = []
-        for i in chosen:
-            count = 1 if turn > 5 else int(rng.choice([1, 1, 2, 9, 17]))
-            outputs = int(rng.integers(0, count + 1))
-            keep = rng.random() < 0.8
-            steps.append(
-                (pairs[i], tokens_of(count, seed=turn * 8 + i), {"outputs": outputs, "keep": keep})
-            )
-        twins.forward(*steps)
-    assert (twins.replayed > 0) == graphs
+def test_every_family_in_mixed_batches_and_by_graphs(folder: Path) -> None:
+    twins = Twins(folder, graphs=True)
+    scenes.mixed_batches(twins)
+    # Which experts there are rows for, the host has to know: no graph can.
+    assert (twins.replayed > 0) == twins.paged.model.network.graphable
 
 
 def test_rules_of_every_kind_in_one_batch(folder: Path) -> None:
-    twins = Twins(folder)
-    rng = np.random.default_rng(1)
-    plain, masked, odd, ruled, single, jumbled = (twins.sequence(100) for _ in range(6))
-    twins.forward(*((p, tokens_of(30, seed=i), {}) for i, p in enumerate((plain, masked, odd))))
-    twins.forward(*((p, tokens_of(21, seed=9 + i), {}) for i, p in enumerate((ruled, single))))
-    twins.mask(masked, [0, 5, 8, 9, 29])
-    for turn in range(3):
-        rows = rng.random((5, 21 + 5 * turn + 5)) < 0.6
-        rows[2] = False  # sees nothing
-        one = rng.random((1, 22 + turn)) < 0.5
-        far = list(range(200 + 40 * turn, 204 + 40 * turn))
-        twins.forward(
-            (plain, tokens_of(1, seed=turn), {}),
-            (masked, tokens_of(1 + turn, seed=20 + turn), {"masked": True, "outputs": 1}),
-            (odd, tokens_of(4, seed=30 + turn), {"positions": far, "outputs": 4}),
-            (ruled, tokens_of(5, seed=40 + turn), {"mask": runs_of(rows), "outputs": 5}),
-            (single, tokens_of(1, seed=50 + turn), {"mask": runs_of(one)}),
-            (jumbled, tokens_of(3, seed=60 + turn), {"positions": [9, 3, 5], "outputs": 3}),
-        )
-    twins.forward((single, tokens_of(1), {"mask": runs_of(np.zeros((1, 25), np.bool_))}))
-    twins.forward((odd, tokens_of(1), {"positions": [500]}), (plain, tokens_of(1), {}))
+    scenes.every_rule(Twins(folder))
 
 
 def test_pages_that_are_not_full_amid_the_context(llama: Path) -> None:
-    twins = Twins(llama, graphs=True)
-    first, second = twins.sequence(50), twins.sequence(50)
-    twins.forward((first, tokens_of(13), {}), (second, tokens_of(9), {}))
-    for side in (0, 1):  # the second goes on from the first's pages, the last of them with a gap
-        stream, other = second[side], first[side]
-        pages, used = other.page_list()
-        own_pages, own_used = stream.page_list()
-        stream.page_list = lambda p=pages + own_pages, u=used + own_used: (p, u)
-    twins.forward((second, tokens_of(4, seed=3), {"outputs": 4}), (first, tokens_of(1), {}))
-    assert not twins.replayed
-
-
-def test_switches_change_no_result(llama: Path) -> None:
-    for config in ({"append": False}, {"norm": False}, {"rope": False}, {"activation": False}):
-        twins = Twins(llama, graphs=True, **config)
-        pair = twins.sequence(40)
-        twins.forward((pair, tokens_of(20), {"outputs": 20}))
-        twins.forward((pair, tokens_of(1), {}))
-        assert twins.replayed == 1
+    scenes.gaps(Twins(llama, graphs=True))
 
 
 def test_steps_of_every_size_share_buffers(llama: Path) -> None:
-    twins = Twins(llama, graphs=True)
-    pairs = [twins.sequence(60) for _ in range(8)]
-    twins.forward(*((p, tokens_of(3 + i, seed=i), {}) for i, p in enumerate(pairs)))
-    rng = np.random.default_rng(0)
-    for turn in range(20):
-        chosen = rng.permutation(8)[: int(rng.integers(1, 9))]
-        twins.forward(*((pairs[i], tokens_of(1, seed=turn * 8 + i), {}) for i in chosen))
-    assert twins.replayed == 20
+    scenes.every_size(Twins(llama, graphs=True))
 
 
 def test_batches_that_are_too_large_or_observed_run_without_a_graph(llama: Path) -> None:
-    twins = Twins(llama, graphs=True)
-    pairs = [twins.sequence(20) for _ in range(9)]
-    twins.forward(*((p, tokens_of(1, seed=i), {}) for i, p in enumerate(pairs)))
-    twins.forward((pairs[0], tokens_of(1), {"observed": 1}))
-    assert not twins.replayed
-    assert np.array_equal(twins.plain.attention.starts, twins.paged.attention.starts)
-    assert np.allclose(twins.plain.attention.values, twins.paged.attention.values, atol=1e-5)
+    scenes.no_graph(Twins(llama, graphs=True))
+
+
+@pytest.mark.parametrize("switch", ["append", "norm", "rope", "activation"])
+def test_switches_change_no_result(llama: Path, switch: str) -> None:
+    twins = Twins(llama, graphs=True, **{switch: False})
+    pair = twins.sequence(40)
+    twins.forward((pair, tokens_of(20), {"outputs": 20}))
+    twins.forward((pair, tokens_of(1), {}))
+    assert twins.replayed == 1
 
 
 def test_the_ladder_ends_with_the_most() -> None:
@@ -175,14 +70,14 @@ def test_the_library_has_what_the_worker_calls() -> None:
     """Against the real signatures, where it is installed: it needs no GPU to be imported."""
     library = pytest.importorskip("flashinfer")
     for name, reference in inspect.getmembers(flashinfer_reference, inspect.isfunction):
-        if name.startswith("_"):
-            continue
-        _covers(inspect.signature(getattr(library, name)), inspect.signature(reference), name)
+        if not name.startswith("_"):
+            real = inspect.signature(getattr(library, name))
+            _covers(real, inspect.signature(reference), name)
     for name in ("BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper"):
         for method in ("__init__", "plan", "reset_workspace_buffer"):
-            real = getattr(getattr(library, name), method)
-            own = getattr(getattr(flashinfer_reference, name), method)
-            _covers(inspect.signature(real), inspect.signature(own), f"{name}.{method}")
+            real = inspect.signature(getattr(getattr(library, name), method))
+            own = inspect.signature(getattr(getattr(flashinfer_reference, name), method))
+            _covers(real, own, f"{name}.{method}")
 
 
 def _covers(real: inspect.Signature, own: inspect.Signature, name: str) -> None:

@@ -1,0 +1,118 @@
+"""Gathers what a GPU machine lacks that can fetch nothing: wheels, and the benchmarks' inferlet.
+
+    python tests/gpu/carry.py FOLDER
+
+Then, on that machine, from the checkout, with FOLDER beside it:
+
+    sh FOLDER/run.sh OUT SECONDS [OPTIONS of `pie-py bench gpu`]
+
+The machine has PyTorch for CUDA, transformers, peft, a CUDA compiler and ninja. Versions are those installed
+where this runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from pie_py.bench.programs import bench_programs
+
+FLASHINFER = (
+    "flashinfer-python==0.6.6",
+    "apache-tvm-ffi<0.2",
+    "einops",
+    "nvidia-ml-py",
+    "tabulate",
+)
+# Of the server and its client; PyTorch's and transformers' own needs are there.
+NEEDED = (
+    "annotated-types",
+    "httpcore2",
+    "httpx2",
+    "jsonschema",
+    "jsonschema-specifications",
+    "llguidance",
+    "mcp",
+    "mcp-types",
+    "msgpack",
+    "opentelemetry-api",
+    "outcome",
+    "platformdirs",
+    "pydantic",
+    "pydantic-core",
+    "pydantic-settings",
+    "pyjwt",
+    "python-dotenv",
+    "python-multipart",
+    "pyzmq",
+    "referencing",
+    "rpds-py",
+    "sniffio",
+    "sse-starlette",
+    "starlette",
+    "structlog",
+    "trio",
+    "truststore",
+    "typing-inspection",
+    "uvicorn",
+    "wasmtime",
+)
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 24, 17, 12, 5)] + [
+    "manylinux2014_x86_64",
+    "manylinux1_x86_64",
+]
+LIMIT = 64 << 20  # bytes
+
+RUN = """\
+#!/bin/sh
+# Runs the GPU tests and benchmarks of the checkout in the working folder.
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+out=$1; seconds=$2; shift 2
+python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
+    --target /tmp/pie-gpu-site "$here"/*.whl
+if [ -d "$here/flashinfer-cache" ]; then
+    mkdir -p ~/.cache && cp -r "$here/flashinfer-cache" ~/.cache/flashinfer
+fi
+export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
+export PYTHONUNBUFFERED=1 PIE_BENCH_PROGRAM="$here/bench.wasm" PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
+python3 -m pie_py bench gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@"
+# What was compiled can be carried to the next machine, as FOLDER/flashinfer-cache.
+tar -cz -C ~/.cache --exclude='*.o' flashinfer | split -b 15m - "$out/flashinfer-cache.tgz." || true
+"""
+
+
+def main(folder: Path) -> None:
+    """Fills the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [*FLASHINFER, *(f"{name}=={version(name)}" for name in NEEDED)]
+    platforms = [part for name in PLATFORMS for part in ("--platform", name)]
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"),
+            *(
+                "--python-version",
+                "3.12",
+                "--implementation",
+                "cp",
+                "--abi",
+                "cp312",
+                "--abi",
+                "abi3",
+            ),
+            *("--abi", "none", *platforms, "-d", str(folder), *wanted),
+        ],
+        check=True,
+    )
+    (folder / "bench.wasm").write_bytes(bench_programs(["rust"])["rust"])
+    (folder / "run.sh").write_text(RUN)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{size / 2**20:.1f} MiB in {folder}")
+    if size > LIMIT:
+        sys.exit(f"more than {LIMIT >> 20} MiB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,342 @@
+"""Every kind of batch on a GPU beside the same on the CPU, in float32: results must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import make_adapter, make_llama
+from model_rig import ints, offsets, tokens_of
+
+from pie_inference.engine import Engine
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import (
+    Batch,
+    BatchResult,
+    Clear,
+    CopyEmbed,
+    CopyKv,
+    EmbedSampled,
+    EmbedText,
+    FeedSampler,
+    Forward,
+    LoadAdapter,
+    MaskKv,
+    NextDist,
+    Plan,
+    PlanResult,
+    Sample,
+    SetSampler,
+    SwapIn,
+    SwapOut,
+)
+
+NONE = ints([])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "llama", head_dim=64)
+
+
+class Both:
+    """One worker's engine on the CPU and one on the GPU, which are given the same plans."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        def engine(device: str) -> Engine:
+            settings = {
+                "source": str(folder),
+                "name": "m",
+                "device": device,
+                "dtype": "float32",
+                "kv_pages": 64,
+                "host_pages": 32,
+                "embeds": 2048,
+                **config,
+            }
+            return Engine([ModelConfig.model_validate(settings)])
+
+        self.cpu, self.gpu = engine("cpu"), engine("cuda")
+        self._number = 0
+
+    def run(self, *batches: Batch) -> list[BatchResult]:
+        """Results of the CPU, which those of the GPU are near."""
+        self._number += 1
+        plan = Plan(self._number, "m", list(batches))
+        wanted, found = self.cpu.run(plan).results, landed(self.gpu, plan)
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            near(one, other)
+        return wanted
+
+
+def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
+    flight = engine.start(plan)
+    assert not isinstance(flight, PlanResult)
+    results: list[BatchResult] = []
+    while True:
+        part = flight.take(wait=True)
+        if part is not None:
+            results += part.results
+            if part.last:
+                return results
+
+
+def near(found: BatchResult, wanted: BatchResult) -> None:
+    assert found.error == wanted.error
+    assert (found.refused or {}) == (wanted.refused or {})
+    if wanted.distributions is not None:
+        assert found.distributions is not None
+        np.testing.assert_allclose(
+            found.distributions.probabilities, wanted.distributions.probabilities, atol=1e-4
+        )
+        np.testing.assert_array_equal(
+            found.distributions.tokens[:, 0], wanted.distributions.tokens[:, 0]
+        )
+    if wanted.samples is not None:
+        assert found.samples is not None
+        np.testing.assert_array_equal(found.samples.tokens, wanted.samples.tokens)
+        chosen = wanted.samples.tokens >= 0
+        np.testing.assert_allclose(
+            found.samples.logprobs[chosen], wanted.samples.logprobs[chosen], atol=1e-3
+        )
+        np.testing.assert_allclose(
+            found.samples.top_logprobs, wanted.samples.top_logprobs, atol=1e-3
+        )
+    if wanted.attention is not None:
+        assert found.attention is not None
+        np.testing.assert_array_equal(found.attention.starts, wanted.attention.starts)
+        np.testing.assert_allclose(found.attention.values, wanted.attention.values, atol=1e-4)
+
+
+def forward(
+    first: int, count: int, page: int, *, output: int, used: int = 0, **options: Any
+) -> list[Batch]:
+    """Tokens of one sequence into pages of its own from `page` on; their embeds are from 0 on."""
+    pages = -(-used // 16)
+    slots = page * 16 + used + np.arange(count)
+    held = [16] * pages
+    if pages:
+        held[-1] = used - 16 * (pages - 1)
+    fields: dict[str, Any] = {
+        "input_starts": ints([0, count]),
+        "inputs": ints(range(count)),
+        "page_starts": ints([0, pages]),
+        "pages": ints(range(page, page + pages)),
+        "page_used": ints(held),
+        "has_masked": ints([1]),
+        "output_slots": ints(slots),
+        "output_starts": ints([0, 1]),
+        "outputs": ints([output]),
+        "mask_starts": ints([0, 0]),
+        "mask": NONE,
+    }
+    embed = EmbedText(
+        ints(tokens_of(count, seed=first)), ints(range(used, used + count)), fields["inputs"]
+    )
+    return [embed, Forward(**{**fields, **options})]
+
+
+def samplers(count: int) -> SetSampler:
+    """Of every kind: greedy, free, top-k, top-p, min-p, penalties, biases."""
+    numbers = np.tile(np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0], np.float32), (count, 1))
+    numbers[0, 0] = 0.0
+    numbers[3, 1] = 0.7
+    numbers[4, 2] = 0.1
+    numbers[5, 3:] = (1.3, 0.2, 0.1)
+    top_k = np.zeros(count, np.int32)
+    top_k[2] = 5
+    rows = np.full(count, -1, np.int32)
+    rows[5] = 0
+    return SetSampler(
+        samplers=ints(range(count)),
+        numbers=numbers,
+        top_k=top_k,
+        seeds=np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
+        rows=rows,
+        bias_starts=ints([0] * 6 + [0, 2] + [2] * (count - 7)),
+        bias_tokens=ints([9, 11]),
+        biases=np.array([50.0, 49.0], np.float32),
+    )
+
+
+def sample(count: int, step: int, embed: int) -> Sample:
+    masks = np.zeros((1, -(-512 // 32)), np.uint32)
+    masks[0, 1] = 0b1100
+    masked = np.full(count, -1, np.int32)
+    masked[-1] = 0
+    return Sample(
+        embeds=ints([embed] * count),
+        samplers=ints(range(count)),
+        steps=np.full(count, step, np.uint32),
+        top=ints([3] + [0] * (count - 1)),
+        masked=masked,
+        masks=masks,
+    )
+
+
+def test_every_kind_of_batch(folder: Path) -> None:
+    both = Both(folder)
+    both.run(*forward(0, 40, 0, output=1000), NextDist(ints([1000, 1000]), ints([10, 3])))
+    both.run(samplers(8))
+    for step in range(4):
+        both.run(
+            sample(8, step, 1000), FeedSampler(ints([5]), ints([0]), ints([0, 2]), ints([7, 8]))
+        )
+    sampled = EmbedSampled(ints(range(8)), ints(range(40, 48)), ints(range(500, 508)))
+    step_two = forward(
+        1,
+        8,
+        0,
+        used=40,
+        output=1001,
+        inputs=ints(range(500, 508)),
+        observed=ints([3]),
+        detail=ints([2]),
+    )[1]
+    both.run(sampled, step_two, NextDist(ints([1001]), ints([5])))
+    both.run(MaskKv(ints([0]), np.array([0b1011], np.uint32)))
+    both.run(*forward(2, 1, 0, used=48, output=1002), NextDist(ints([1002]), ints([5])))
+    both.run(
+        CopyKv(ints(range(16)), ints(range(160, 176))),
+        CopyEmbed(ints([1002]), ints([-1]), ints([7])),
+    )
+    both.run(SwapOut(ints([10, 1]), ints([3, 9])))
+    both.run(Clear(ints(range(160, 176)), ints([1000]), NONE))
+    both.run(SwapIn(ints([3]), ints([12])), *forward(3, 2, 12, used=16, output=1003))
+    both.run(NextDist(ints([1003, 7]), ints([5, 5])))
+
+
+def test_a_swap_out_and_in_again_in_one_plan(folder: Path) -> None:
+    both = Both(folder)
+    both.run(*forward(0, 48, 0, output=1000))
+    for turn in range(10):
+        hosts = ints([(turn * 3 + i) % 32 for i in range(3)])
+        both.run(
+            SwapOut(ints([0, 1, 2]), hosts),
+            Clear(ints(range(48)), NONE, NONE),
+            SwapIn(hosts, ints([0, 1, 2])),
+            *forward(turn, 1, 0, used=47, output=1001),
+            NextDist(ints([1001]), ints([5])),
+        )
+
+
+def test_masks_and_a_failing_batch_amid_others(folder: Path) -> None:
+    both = Both(folder)
+    rule = ints([2, 0, 1, 2, 1, 1])
+    both.run(
+        *forward(0, 2, 0, output=1000, mask=ints([2, 0, 2, 2, 1, 1]), mask_starts=ints([0, 6])),
+        NextDist(ints([1000]), ints([5])),
+    )
+    found = both.run(
+        *forward(1, 2, 4, output=1001, mask=rule, mask_starts=ints([0, 6])),
+        NextDist(ints([5000]), ints([5])),
+        *forward(2, 3, 8, output=1002),
+        NextDist(ints([1002]), ints([5])),
+    )
+    assert found[1].error
+    assert found[2].error
+    assert not found[5].error
+
+
+def test_adapters(folder: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(folder, tmp_path / "a", target_modules=["q_proj", "down_proj"])
+    both = Both(folder)
+    order = LoadAdapter("m", 3, str(adapter))
+    assert both.cpu.load_adapter(order).error is None
+    assert both.gpu.load_adapter(order).error is None
+    plain = both.run(*forward(0, 5, 0, output=1000), NextDist(ints([1000]), ints([5])))
+    changed = both.run(
+        *forward(0, 5, 0, output=1000, adapters=ints([3])), NextDist(ints([1000]), ints([5]))
+    )
+    first, second = plain[-1].distributions, changed[-1].distributions
+    assert first is not None
+    assert second is not None
+    assert not np.allclose(first.probabilities, second.probabilities, atol=1e-3)
+
+
+def _decoding(turns: int) -> Iterator[list[Batch]]:
+    """Steps whose tokens the host never tells."""
+    for step in range(turns):
+        yield [
+            EmbedSampled(ints([0, 1, 2]), ints([40 + step] * 3), ints([0, 1, 2])),
+            Forward(
+                input_starts=ints([0, 1, 2, 3]),
+                inputs=ints([0, 1, 2]),
+                page_starts=offsets([-(-(40 + step) // 16)] * 3),
+                pages=ints(
+                    [p for s in range(3) for p in range(8 * s, 8 * s + -(-(40 + step) // 16))]
+                ),
+                page_used=ints(
+                    [
+                        min(16, 40 + step - 16 * i)
+                        for _ in range(3)
+                        for i in range(-(-(40 + step) // 16))
+                    ]
+                ),
+                has_masked=ints([0] * 3),
+                output_slots=ints([8 * s * 16 + 40 + step for s in range(3)]),
+                output_starts=ints([0, 1, 2, 3]),
+                outputs=ints([0, 1, 2]),
+                mask_starts=ints([0] * 4),
+                mask=NONE,
+            ),
+            Sample(
+                embeds=ints([0, 1, 2]),
+                samplers=ints([0, 1, 2]),
+                steps=np.full(3, step + 1, np.uint32),
+                top=ints([0] * 3),
+                masked=ints([-1] * 3),
+                masks=np.zeros((0, 0), np.uint32),
+            ),
+        ]
+
+
+@pytest.mark.parametrize("config", [{}, {"dtype": "bfloat16"}])
+def test_many_plans_in_flight(folder: Path, config: dict[str, Any]) -> None:
+    """As the scheduler sends them, and more: the result is that of one after the other."""
+    texts = []
+    for most in (0, 2, 20):
+        settings = {"source": str(folder), "name": "m", "device": "cuda", "kv_pages": 64}
+        engine = Engine([ModelConfig.model_validate({**settings, "embeds": 2048, **config})])
+        for s in range(3):
+            landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
+        chosen = SetSampler(
+            samplers=ints([0, 1, 2]),
+            numbers=np.tile(np.array([0.0, 1.0, 0.0, 1.0, 0.0, 0.0], np.float32), (3, 1)),
+            top_k=ints([0] * 3),
+            seeds=np.zeros((3, 2), np.uint32),
+            rows=ints([-1] * 3),
+            bias_starts=ints([0] * 4),
+            bias_tokens=NONE,
+            biases=np.zeros(0, np.float32),
+        )
+        first = sample(3, 0, 1000)
+        first.embeds, first.masked, first.top = (
+            ints([1000, 1001, 1002]),
+            ints([-1] * 3),
+            ints([0] * 3),
+        )
+        landed(engine, Plan(9, "m", [chosen, first]))
+        flights: list[Any] = []
+        tokens: list[list[int]] = []
+        for number, batches in enumerate([*_decoding(30)]):
+            flights.append(engine.start(Plan(10 + number, "m", batches)))
+            while len(flights) > most:
+                tokens.append(_tokens(flights.pop(0)))
+        tokens += [_tokens(flight) for flight in flights]
+        texts.append(tokens)
+    assert texts[0] == texts[1] == texts[2]
+
+
+def _tokens(flight: Any) -> list[int]:
+    results: list[BatchResult] = []
+    while not (part := flight.take(wait=True)) or not part.last:
+        results += part.results if part else []
+    results += part.results
+    assert results[-1].samples is not None
+    found: list[int] = results[-1].samples.tokens.tolist()
+    return found

@@ -1,0 +1,66 @@
+"""Pools, and what happens when there is no memory left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import make_llama
+from model_rig import Rig, Step, ints, tokens_of
+
+from pie_inference.assembly import load_model
+from pie_inference.errors import LoadError
+from pie_inference.handlers import clear
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import Clear
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "llama", head_dim=64, layers=4)
+
+
+def test_the_utilization_is_kept(folder: Path) -> None:
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.empty_cache()
+    before = torch.cuda.mem_get_info()[0]
+    config = ModelConfig(
+        source=str(folder),
+        device="cuda",
+        dtype="bfloat16",
+        gpu_memory_utilization=0.3,
+        page_size=32,
+    )
+    model = load_model(config)
+    torch.cuda.synchronize()
+    used = before - torch.cuda.mem_get_info()[0]
+    assert used <= 0.3 * total
+    assert model.cache.pages > 100
+
+
+def test_a_pool_that_does_not_fit_is_told(folder: Path) -> None:
+    with pytest.raises(LoadError, match="no memory"):
+        load_model(ModelConfig(source=str(folder), device="cuda", kv_pages=1 << 30))
+
+
+def test_swaps_run_beside_kernels_and_lose_nothing(folder: Path) -> None:
+    rig = Rig(folder, pages=256, device="cuda", dtype="bfloat16", host_pages=256)
+    model = rig.model
+    pattern = torch.randn_like(model.cache.data[:, : 128 * 16].float()).to(model.cache.data.dtype)
+    model.cache.data[:, : 128 * 16] = pattern
+    pages = np.arange(128, dtype=np.int32)
+    hosts = np.random.default_rng(0).permutation(256)[:128].astype(np.int32)
+    stream = rig.sequence(64)
+    stream.pages = [200, 201, 202, 203]
+    with torch.inference_mode():
+        for turn in range(5):
+            model.host.swap_out(pages, hosts)
+            clear(model, Clear(ints(range(128 * 16)), ints([]), ints([])))
+            rig.forward(Step(stream, tokens_of(3, seed=turn)))
+            model.host.swap_in(hosts, pages)
+            hosts = np.roll(hosts, 7)
+            pages = np.roll(pages, 7)
+    torch.cuda.synchronize()
+    assert torch.equal(model.cache.data[:, : 128 * 16], pattern)
