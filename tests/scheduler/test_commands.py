@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import Slot, attend, distribution
+from symbolic_worker import attend, distribution
 
 from pie_control.api import allocate, forward, runtime, text
 from pie_control.scheduler import batch
@@ -197,12 +197,7 @@ def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
         ("next_dist", 1, 1),
     ]
     assert reader.take(future) == distribution(
-        attend(
-            hash(("t", 2)),
-            1,
-            [Slot(attend(hash(("t", 1)), 0, [], [(hash(("t", 1)), 0)]), 0)],
-            [(hash(("t", 2)), 1)],
-        ),
+        attend(hash(("t", 2)), 1, [(attend(hash(("t", 1)), 0, []), 0)]),
         3,
         1000,
     )
@@ -231,7 +226,7 @@ def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None
     second = Guest(server, first.instance)
     future = second.dist(embeds[0])
     server.drain()
-    value = attend(hash(("t", 1)), 0, [], [(hash(("t", 1)), 0)])
+    value = attend(hash(("t", 1)), 0, [])
     assert second.take(future) == distribution(value, 3, 1000)
 
 

@@ -365,6 +365,7 @@ def test_pool_stats(server: Server, guest: Guest) -> None:
     assert json.loads(allocate.pool_stats(guest.instance, guest.queue)) == {
         "kv_pages": 48,
         "kv_pages_free": 40,
+        "kv_pages_cached": 0,
         "host_pages": 12,
         "host_pages_free": 12,
         "embeds": 96,
