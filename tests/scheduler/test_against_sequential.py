@@ -276,11 +276,11 @@ class Programs(RuleBasedStateMachine):
             kept = lane.pages[page]
             targets += [kept] * (PAGE - len(kept.slots))
         targets = targets[: len(inputs)]
-        if receiving and len(targets) < len(inputs):
-            assert error == "page-full"
-            return
         if any(page.immutable for page in targets):
             assert error == "immutable"
+            return
+        if receiving and len(targets) < len(inputs):
+            assert error == "page-full"
             return
         assert error is None
         hidden = self.values.forward(values, columns, mask, how if how in ("x", "y") else "")

@@ -70,7 +70,7 @@ def test_a_dropped_forward_and_its_inputs(server: Server) -> None:
     assert embedded(server, guest, [*embeds, *outs]) == {0}
 
 
-def test_another_queue_that_waited_for_what_was_dropped(server: Server) -> None:
+def test_another_queue_that_waited_for_what_comes_to_nothing(server: Server) -> None:
     guest = Guest(server)
     second = Guest(server, guest.instance)
     embed, out = guest.embeds(1), guest.embeds(1)
@@ -78,8 +78,33 @@ def test_another_queue_that_waited_for_what_was_dropped(server: Server) -> None:
     guest.embed([1], 0, embed)
     second.forward([], embed, [], out)
     recover(server, guest)
-    assert embedded(server, guest, embed) == {0}
+    assert SECRET not in embedded(server, guest, embed)
     assert SECRET not in embedded(server, guest, out)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_another_queue_is_about_to_read_is_not_cleared(server: Server, late: bool) -> None:
+    guest = Guest(server)
+    second, plain = Guest(server, guest.instance), Guest(server)
+    for each, embeds in ((second, mine := guest.embeds(2)), (plain, theirs := plain.embeds(2))):
+        each.embed([7], 0, [embeds[0], 1])
+    server.drain()
+    failing(server, guest)
+    server.worker.fail_kinds = set()
+    if late:
+        server.deliver()  # the queue has failed by now
+    second.forward([], [mine[0], 1], [], [mine[0] + 1, 1])
+    guest.embed([9], 0, [mine[0], 1])  # comes to nothing, and after the forward in any case
+    plain.forward([], [theirs[0], 1], [], [theirs[0] + 1, 1])
+    future, same = second.dist(mine[0] + 1), plain.dist(theirs[0] + 1)
+    mark = guest.sync()
+    if not late:
+        server.deliver()
+    server.drain()
+    assert second.take(future) == plain.take(same)
+    with refused("internal|failed-dependency"):
+        runtime.take(guest.instance, mark)
+    assert SECRET not in embedded(server, guest, mine)
 
 
 def test_what_is_refused_while_the_queue_has_failed(server: Server) -> None:
@@ -179,9 +204,9 @@ def test_a_dropped_sample_leaves_no_older_token(server: Server) -> None:
     server.drain()
     failing(server, guest)
     guest.sample(embed[0], sampler)
+    server.deliver()
     second.embed_sampled(sampler, 0, out[0])  # not an older one
     mark = second.sync()
-    server.deliver()
     server.drain()
     with refused("failed-dependency"):
         runtime.take(guest.instance, mark)

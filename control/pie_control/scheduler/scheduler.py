@@ -110,7 +110,7 @@ class Scheduler:
         if account.queues > 1:
             self._order.record(account, command)
         if not queue.pending:
-            if self._lost is not None or (queue.failure is not None and _idle(queue)):
+            if self._lost is not None or _drops(queue):
                 self._reject(command)
                 return
             self._heads[command.kind][queue] = None
@@ -407,7 +407,7 @@ class Scheduler:
                 queue.settle(sync)
             batch.commands, batch.syncs = [], []  # the queue keeps the batch, not what was in it
         for queue in failed:
-            if queue.failure is not None and _idle(queue):
+            if _drops(queue):
                 self._flush(queue)
         self._told = None
         for tell in told:
@@ -545,6 +545,17 @@ def _oldest(queues: dict[CommandQueue, None]) -> Command:
 
 def _number(command: Command) -> int:
     return command.number
+
+
+def _drops(queue: CommandQueue) -> bool:
+    """Whether a queue's commands are dropped, up to the next mark, because one before them has failed.
+
+    What they were to write is cleared then, before all else that is sent. Another queue of the owner may
+    be about to read just that; so with commands in others, these run in their places and fail there.
+    """
+    if queue.failure is None or not _idle(queue):
+        return False
+    return all(other is queue for other in queue.account.active)
 
 
 def _idle(queue: CommandQueue) -> bool:
