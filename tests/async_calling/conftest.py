@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checkpoints import make_llama
 from servers import Server
 
 from pie_py.client.sync import Client
@@ -26,15 +27,21 @@ def calling_site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def calling_server(calling_site: Site) -> Iterator[Server]:
-    """The server."""
+def calling_server(
+    calling_site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """The server; its second model writes CML as text, and has random weights."""
+    plain = make_llama(tmp_path_factory.mktemp("plain") / "model", max_position=8192)
     address = calling_site.url.removeprefix("http://")
     stdio = {"command": sys.executable, "args": [str(TESTS / "control_traits" / "mcp_server.py")]}
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
         Server(
             Path(folder),
-            models=[{"source": "pie-tiny", "kv_pages": 4096, "host_pages": 1024}],
+            models=[
+                {"source": "pie-tiny", "kv_pages": 4096, "host_pages": 1024},
+                {"source": str(plain), "name": "plain", "kv_pages": 1024},
+            ],
             http={"allow": [address], "allow_networks": ["127.0.0.0/8"]},
             mcp={"servers": {"tools": stdio}},
         ) as running,

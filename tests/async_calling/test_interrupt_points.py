@@ -17,6 +17,7 @@ from inferlet.cml import (
     InterruptManager,
     Marker,
     Monitor,
+    State,
     TextPart,
     TrapBlock,
     call_block,
@@ -225,6 +226,28 @@ def test_values_become_neither_markup_nor_turns(markers: bool, values: list[str]
     assert [(kind, identifier) for kind, identifier, _ in blocks] == [
         ("[INTR]", f"r{n}") for n in range(len(values))
     ]
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_a_monitor_lets_through_is_valid(data: st.DataObject) -> None:
+    form = dialect(False)
+    pieces = [*Marker, " a", "ä", "[", "]", "[C", "x[CALL]y"]
+    pool = sorted({token for piece in pieces for token in form.codec.encode(piece)})
+    monitor = Monitor(form, [stop_token()])
+    text, calls = "", 0
+    for token in data.draw(st.lists(st.sampled_from(pool), max_size=60)):
+        if monitor.state is State.TRAP:
+            for part in form.encode_block((Marker.END,)):
+                monitor.feed(part)
+        if monitor.state is not State.BETWEEN:
+            calls += 1
+            for part in form.encode_block((f"c{calls}", Marker.HEAD, "f()", Marker.END)):
+                monitor.feed(part)
+        if not monitor.rejects(token, trap=True):
+            blocks = monitor.feed(token)
+            text += "".join(block.text for block in blocks if isinstance(block, TextPart))
+    assert plain(text) == text
 
 
 def test_escaped_values_mean_what_they_meant() -> None:

@@ -172,7 +172,8 @@ class Generation:
         self._traps = TrapHandler(discard if self._stateless else options.policy, _costs(model))
         self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
         self._outcomes = Outcomes(self._executor)
-        self._ctx = Context(model)
+        # What was computed before is not found either, where every request is to start anew.
+        self._ctx = Context(model, prefix_cache=not self._stateless)
         script = options.script
         self._stream = TokenStream(
             self._ctx,

@@ -44,7 +44,7 @@ class TokenStream:
             ctx: what to continue.
             monitor: follows the generation; the caller feeds it.
             grammar: of a block after `[CALL]`.
-            sampler: how to choose; its biases are replaced, and penalties are not possible.
+            sampler: how to choose; penalties are not possible.
             forced: gives the tokens that are to be written in place of those chosen. The model runs
                 and chooses all the same, so each costs what a chosen one costs.
 
@@ -184,6 +184,7 @@ class TokenStream:
             self._owner = self.ctx
         handle = self._handles.get(banned)
         if handle is None:
-            sampler = replace(self._sampler, logit_bias=dict.fromkeys(banned))
+            biases = {**self._sampler.logit_bias, **dict.fromkeys(banned)}
+            sampler = replace(self._sampler, logit_bias=biases)
             handle = self._handles[banned] = self.ctx._open_sampler(sampler.to_json())
         return handle

@@ -1,0 +1,49 @@
+"""A model that is drawn towards pieces of markers: what it writes has to be CML all the same.
+
+Identifiers that it likes are taken already, so that it has to find longer ones.
+"""
+
+import random
+
+from inferlet import Context, DeviceSampler, Model
+from inferlet.cml import (
+    CallBlock,
+    Dialect,
+    Marker,
+    Monitor,
+    Signature,
+    Syntax,
+    TextPart,
+    TokenStream,
+    block_grammar,
+)
+
+TAKEN = frozenset({"a1", "a", "b", "c"})
+
+
+async def main(args: list[str]) -> dict[str, object]:
+    model, seed = Model.load(), int(args[0])
+    dialect = Dialect(model.tokenizer)
+    pieces = random.Random(seed).choices([*Marker, " ä", "x"], k=3)
+    biases = {t: 9.0 if seed else 0.0 for piece in pieces for t in model.tokenizer.encode(piece)}
+    sampler = DeviceSampler(temperature=1.0 if seed else 0.0, seed=seed, logit_bias=biases)
+    monitor = Monitor(dialect, model.stop_tokens, reserved=TAKEN)
+    grammar = block_grammar(dialect, Syntax.PYTHON, [Signature("fetch_weather", {"city": {}})])
+    ctx = Context(model)
+    ctx.system("Calls: asynchronous.\nfetch_weather(city) 0.40s")
+    ctx.user("fetch weather with city Paris.").cue()
+    start, blocks = len(ctx), []
+    stream = TokenStream(ctx, monitor, grammar, sampler)
+    for _ in range(80):
+        tokens = await stream.next(trap=True)
+        if tokens[0] in monitor.stop_tokens:
+            break
+        for token in tokens:
+            blocks += monitor.feed(token)
+    if not monitor.critical:
+        blocks += monitor.end_turn()
+    return {
+        "written": model.tokenizer.decode(ctx.tokens[start:]),
+        "identifiers": [block.identifier for block in blocks if isinstance(block, CallBlock)],
+        "text": "".join(block.text for block in blocks if isinstance(block, TextPart)),
+    }
