@@ -291,6 +291,8 @@ class ServerConfig(BaseSettings):
     store: StoreConfig = StoreConfig()
     max_instances: PositiveInt = 1000  # alive at once
     max_program_bytes: PositiveInt = 256 << 20
+    # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
+    tensor_parallel_size: PositiveInt = 1
     worker_threads: PositiveInt | None = None  # torch threads of the worker; by cores unless told
     worker_module: str = "pie_inference"  # run as the worker's process
     trace: TraceConfig | None = None

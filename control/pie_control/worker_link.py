@@ -147,6 +147,7 @@ class WorkerLink:
                         {
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
+                            "tensor_parallel_size": self._config.tensor_parallel_size,
                             "trace": self._trace(),
                         }
                     ),

@@ -1,25 +1,34 @@
-"""Starts a worker: `python -m pie_inference --connect ENDPOINT --config JSON`."""
+"""Starts a worker: `python -m pie_inference --connect ENDPOINT --config JSON`.
+
+With `--follow FOLDER --rank N` it is a further rank of a worker, which that one starts.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from pydantic import ValidationError
 
-from pie_inference.worker import WorkerConfig, run
+from pie_inference.worker import WorkerConfig, follow, run
 
 
 def main() -> int:
     """Reads the command line and runs the worker."""
     parser = argparse.ArgumentParser(prog="pie_inference", description="A pie_py inference worker.")
-    parser.add_argument("--connect", required=True, help="ZeroMQ endpoint of the control process")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--connect", help="ZeroMQ endpoint of the control process")
+    where.add_argument("--follow", type=Path, help="folder of the worker whose rank this is")
+    parser.add_argument("--rank", type=int, default=0, help="of a further rank")
     parser.add_argument("--config", required=True, help="models and threads, as JSON")
     options = parser.parse_args()
     try:
         config = WorkerConfig.model_validate_json(options.config)
     except ValidationError as error:
         parser.error(f"--config: {error}")
+    if options.follow is not None:
+        return follow(options.follow, options.rank, config)
     return run(options.connect, config)
 
 

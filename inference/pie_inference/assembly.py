@@ -35,7 +35,11 @@ from pie_inference.loader import (
     stop_tokens,
 )
 from pie_inference.models.base import Model
-from pie_inference.models.registry import architecture_of
+from pie_inference.models.decoder import Decoder
+from pie_inference.models.registry import Architecture, architecture_of
+from pie_inference.models.spec import DecoderSpec
+from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.parallel.shard import part_of, sharded
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
 from pie_inference.sizing import (
@@ -63,6 +67,9 @@ TRAITS = [
     "introspect",
 ]
 
+# What ranks that compute a model together do not do: no one has all of a layer.
+SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspect")]
+
 # What a config.json says of the whole model, even if the language model is a part of it.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
 
@@ -80,9 +87,10 @@ class _Loaded:
     adapters: AdapterTable
     stored: torch.dtype  # of keys and values
     flashinfer: ModuleType | None  # if it computes attention
+    ranks: Ranks
 
 
-def load_models(configs: Sequence[ModelConfig]) -> list[ServedModel]:
+def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[ServedModel]:
     """Loads checkpoints and makes their pools, each its own; those of one device share its memory.
 
     Raises:
@@ -91,12 +99,12 @@ def load_models(configs: Sequence[ModelConfig]) -> list[ServedModel]:
     loaded = []
     for config in configs:
         with _named(config):
-            loaded.append(_load(config))
+            loaded.append(_load(config, ranks))
     for device in {model.device for model in loaded if model.flashinfer is not None}:
         compile_kernels((_wanted(m) for m in loaded if m.flashinfer and m.device == device), device)
     cpu = torch.device("cpu")
     on_cpu = sum(model.device == cpu for model in loaded)
-    memories = {cpu: cpu_memory(on_cpu or len(loaded))}
+    memories = {cpu: cpu_memory((on_cpu or len(loaded)) * ranks.size)}
     for device in {model.device for model in loaded} - {cpu}:
         memories[device] = _gpu_memory(device, [m for m in loaded if m.device == device])
     served = []
@@ -123,21 +131,27 @@ def _named(config: ModelConfig) -> Iterator[None]:
         raise LoadError(f"model {name}: not enough memory: {error}") from error
 
 
-def _load(config: ModelConfig) -> _Loaded:
-    device = choose_device(config.device)
+def _load(config: ModelConfig, ranks: Ranks) -> _Loaded:
+    device = choose_device(config.device, ranks)
     folder = checkpoint_folder(config.source)
     checkpoint = read_config(folder)
     architecture = architecture_of(checkpoint)
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
     expected = architecture.tensors(checkpoint)
+    divided = None if ranks.size == 1 else _divided(architecture, checkpoint, config, ranks.size)
+    part = (lambda name, tensor: tensor) if divided is None else part_of(divided, ranks)
     if config.load_format == "dummy":
-        tensors = random_tensors(expected, dtype, device)
+        tensors = random_tensors(expected, dtype, device, part)
     else:
         rename = architecture.rename(checkpoint)
-        tensors = load_tensors(folder, expected, dtype, device, rename)
+        tensors = load_tensors(folder, expected, dtype, device, rename, part)
     with torch.inference_mode():
-        network = architecture.build(checkpoint, tensors, dtype, device, folder)
+        network: Model
+        if divided is None:
+            network = architecture.build(checkpoint, tensors, dtype, device, folder)
+        else:
+            network = Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
     adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
     for slot, source in enumerate(config.adapters.values()):
         adapters.load(slot, source.expanduser())
@@ -146,7 +160,24 @@ def _load(config: ModelConfig) -> _Loaded:
     if library is not None:
         with torch.inference_mode():
             network.use(flashinfer_kernels(config.flashinfer, library))
-    return _Loaded(config, facts, folder, network, dtype, device, adapters, stored, library)
+    return _Loaded(config, facts, folder, network, dtype, device, adapters, stored, library, ranks)
+
+
+def _divided(
+    architecture: Architecture, checkpoint: dict[str, Any], config: ModelConfig, size: int
+) -> DecoderSpec:
+    """The whole of what is divided among ranks.
+
+    Raises:
+        LoadError: if the model cannot be.
+    """
+    if architecture.decoder is None:
+        raise LoadError("tensor_parallel_size: models that read images run on one device")
+    if config.adapters:
+        raise LoadError("tensor_parallel_size: models with adapters run on one device")
+    spec = architecture.decoder(checkpoint)
+    sharded(spec, size)  # may refuse, before the weights are read
+    return spec
 
 
 def _wanted(loaded: _Loaded) -> Wanted:
@@ -180,6 +211,10 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
     config, shape = loaded.config, loaded.network.shape
     sizes = pool_sizes(config, shape, loaded.dtype, loaded.stored, memory)
     hosts = host_pages(config, shape, loaded.stored, sizes.kv_pages, host_memory)
+    pages, embeds, hosts = loaded.ranks.smallest(
+        [sizes.kv_pages, sizes.embeds, hosts], loaded.device
+    )
+    sizes = PoolSizes(pages, embeds)
     most = max(1, min(config.graph_batch, config.max_batch_commands))
     served = _assembled(loaded, sizes, hosts, ladder(most))
     log.info(
@@ -219,7 +254,7 @@ def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[in
             if config.cuda_graphs and loaded.network.graphable:
                 graphs = record(loaded.network, embeds, attention, steps)
     bos = loaded.facts.get("bos_token_id")
-    images = loaded.network.images
+    images, alone = loaded.network.images, loaded.ranks.size == 1
     description = ModelDescription(
         name=config.name or Path(config.source).name,
         architecture=shape.architecture,
@@ -235,13 +270,13 @@ def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[in
         stop_tokens=stop_tokens(loaded.folder, loaded.facts),
         bos_token=bos if isinstance(bos, int) else None,
         dtype=str(dtype).removeprefix("torch."),
-        traits=[*TRAITS, "input-image"] if images else TRAITS,
+        traits=[*TRAITS, "input-image"] if images else TRAITS if alone else SHARED_TRAITS,
         image_rule=asdict(images.rule) if images else None,
         samplers=samplers.size,
         count_rows=samplers.count_rows,
         host_pages=host.pages,
         layers=shape.layers,
-        heads=shape.heads,
+        heads=shape.heads * loaded.ranks.size,
         adapters=list(config.adapters),
     )
     return ServedModel(
@@ -255,15 +290,20 @@ def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[in
         host,
         loaded.adapters,
         graphs,
+        loaded.ranks,
     )
 
 
-def choose_device(wanted: str) -> torch.device:
-    """The device of a configuration's `device`.
+def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
+    """The device of a configuration's `device`, of a rank its own.
 
     Raises:
         LoadError: if there is no such device.
     """
+    if ranks.size > 1 and wanted != "cpu" and torch.cuda.is_available():
+        if wanted not in ("auto", "cuda"):
+            raise LoadError(f"device {wanted!r}: with tensor_parallel_size it is cuda, cpu or auto")
+        wanted = f"cuda:{ranks.rank}"
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

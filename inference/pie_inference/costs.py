@@ -101,7 +101,8 @@ def _series(
     """Times of steps of growing size, until the time is up; the first is always there."""
     found: list[tuple[list[int], float]] = []
     for lengths in trials:
-        if found and time.perf_counter() + 4 * found[-1][1] > end:
+        late = bool(found) and time.perf_counter() + 4 * found[-1][1] > end
+        if model.ranks.agree(late, model.device):
             break
         run_trial(model, lengths)  # memory of this size is mapped the first time
         found.append((lengths, _fastest(model, lambda: run_trial(model, lengths), end)))  # noqa: B023
@@ -117,6 +118,6 @@ def _fastest(model: ServedModel, run: Callable[[], None], end: float = float("in
         if model.device.type == "cuda":
             torch.cuda.synchronize(model.device)
         times.append(time.perf_counter() - start)
-        if time.perf_counter() > end:
+        if model.ranks.agree(time.perf_counter() > end, model.device):
             break
     return min(times)

@@ -15,6 +15,7 @@ from pie_inference.costs import measure
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.flight import LONG_KINDS, Flight, has_values
 from pie_inference.later import Later, now
+from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
 from pie_inference.trial import run_trial
 from pie_py.config import ModelConfig
@@ -53,8 +54,8 @@ LONG_NS = 2_000_000
 class Engine:
     """The models of one worker."""
 
-    def __init__(self, configs: Sequence[ModelConfig]) -> None:
-        """Loads every model and sizes its pools.
+    def __init__(self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> None:
+        """Loads every model, or this rank's part of it, and sizes its pools.
 
         Raises:
             LoadError: if one of them cannot be served.
@@ -63,7 +64,7 @@ class Engine:
         self._long_ns = dict.fromkeys(LONG_KINDS, 0)  # what each of them took last
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
-        for model in load_models(configs):
+        for model in load_models(configs, ranks):
             name = model.description.name
             if name in self._models:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
@@ -86,6 +87,9 @@ class Engine:
         model = self._models.get(order.model)
         if model is None:
             return AdapterDone(order.model, order.slot, f"this worker has no model {order.model!r}")
+        if model.ranks.size > 1:
+            text = "adapters need a worker with tensor_parallel_size 1"
+            return AdapterDone(order.model, order.slot, text)
         try:
             model.adapters.load(order.slot, Path(order.folder))
         except LoadError as error:
@@ -170,6 +174,8 @@ def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
     except BadBatch as error:
         result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
+        if model.ranks.size > 1:  # unless the others have gone on without this rank
+            raise
         log.exception("a batch failed", kind=batch.kind)
         result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
     _clear_after(model, batch)

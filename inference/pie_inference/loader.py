@@ -122,6 +122,7 @@ def load_tensors(
     dtype: torch.dtype,
     device: torch.device,
     rename: Callable[[str], str | None] = str,
+    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes.
 
@@ -131,6 +132,7 @@ def load_tensors(
         dtype: of the result.
         device: of the result.
         rename: from a name in the checkpoint to an expected one, or None for what is not wanted.
+        part: what is wanted of an expected tensor.
 
     Raises:
         LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
@@ -157,7 +159,7 @@ def load_tensors(
                         tensor = opened.get_tensor(stored)
                         if not tensor.is_floating_point():
                             wrong.append(f"{name} holds {tensor.dtype}, not floating-point numbers")
-                        tensors[name] = tensor.to(device=device, dtype=dtype)
+                        tensors[name] = part(name, tensor).to(device=device, dtype=dtype)
         except (SafetensorError, OSError) as error:
             raise LoadError(f"{file} cannot be read, download it again: {error}") from None
     if wrong:
@@ -173,7 +175,10 @@ def load_tensors(
 
 
 def random_tensors(
-    expected: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
+    expected: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    device: torch.device,
+    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, torch.Tensor]:
     """Random tensors of the expected names and shapes, always the same: norms near 1, all else small."""
     generator = torch.Generator(device).manual_seed(0)
@@ -181,7 +186,7 @@ def random_tensors(
     for name, shape in expected.items():
         tensor = torch.empty(shape, dtype=dtype, device=device)
         mean = 1.0 if name.endswith("norm.weight") else 0.0
-        tensors[name] = tensor.normal_(mean, RANDOM_DEVIATION, generator=generator)
+        tensors[name] = part(name, tensor.normal_(mean, RANDOM_DEVIATION, generator=generator))
     return tensors
 
 

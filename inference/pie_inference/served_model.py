@@ -15,6 +15,7 @@ from pie_inference.embeds import EmbedPool
 from pie_inference.host_pool import HostPool
 from pie_inference.kv_cache import KvCache
 from pie_inference.models.base import Model
+from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.upload import upload_index
 from pie_py.wire.plan import ModelDescription
@@ -34,6 +35,7 @@ class ServedModel:
     host: HostPool
     adapters: AdapterTable
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
+    ranks: Ranks = ALONE  # that compute it together
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:
         """An index array as an int64 tensor on the model's device."""

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from pathlib import Path
 
 import structlog
 import torch
@@ -17,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
 from pie_inference.flight import Flight
+from pie_inference.parallel.ranks import ALONE
+from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.tracing import tracing
 from pie_py.config import ModelConfig, TraceConfig
 from pie_py.wire.plan import (
@@ -37,6 +40,8 @@ log = structlog.get_logger("pie.worker")
 SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs more than looking
 PARENT_SECONDS = 0.5  # how often to look whether the parent lives
 LINGER_MS = 5000  # for the last message
+GRACE_SECONDS = 10
+MOST_FLIGHTS = 3  # plans that a rank hands over before it waits for the first of them
 # On a CPU the control process and its clients want the same cores for a moment at a time, and everybody
 # waits for them; the worker's threads want them all the time.
 CPU_NICENESS = 5
@@ -49,7 +54,13 @@ class WorkerConfig(BaseModel):
 
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; one a core unless told
+    tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
     trace: TraceConfig | None = None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether ranks compute on the CPU."""
+        return not torch.cuda.is_available() or all(m.device == "cpu" for m in self.models)
 
 
 def run(endpoint: str, config: WorkerConfig) -> int:
@@ -58,20 +69,21 @@ def run(endpoint: str, config: WorkerConfig) -> int:
     Returns:
         The process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
-    _exit_with_parent()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    if not torch.cuda.is_available():
-        os.nice(CPU_NICENESS)  # before torch starts its threads, which inherit it
+    _settle(config)
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.connect(endpoint)
+    team: Team | None = None
     try:
         try:
-            engine = Engine(config.models)
+            ranks = ALONE
+            if (size := config.tensor_parallel_size) > 1:
+                check_devices(size, config.on_cpu)
+                team = Team(context, size, config.model_dump_json())
+                ranks = join(0, size, team.meeting, config.on_cpu)
+            engine = Engine(config.models, ranks)
         except LoadError as error:
             _send(socket, Failed(str(error)))
             return 1
@@ -82,23 +94,76 @@ def run(endpoint: str, config: WorkerConfig) -> int:
         _send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
         with tracing(config.trace):
             if engine.flies:
-                _serve_flying(socket, engine)
+                _serve_flying(socket, engine, team)
             else:
-                _serve(socket, engine)
+                _serve(socket, engine, team)
         return 0
+    finally:
+        if team is not None:
+            team.close()
+        socket.close()
+        context.term()
+
+
+def follow(folder: Path, rank: int, config: WorkerConfig) -> int:
+    """Computes as a rank other than the first, until told to stop."""
+    _settle(config)
+    context = zmq.Context()
+    socket = context.socket(zmq.PULL)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.connect(ear(folder, rank))
+    try:
+        ranks = join(rank, config.tensor_parallel_size, meeting(folder), config.on_cpu)
+        try:
+            engine = Engine(config.models, ranks)
+        except LoadError as error:
+            log.error("a rank cannot serve its part", rank=rank, reason=str(error))
+            time.sleep(GRACE_SECONDS)  # the first rank finds the same, mostly, and tells it
+            return 1
+        flights: deque[Flight] = deque()
+        while True:
+            match decode(socket.recv_multipart()):
+                case Plan() as plan:
+                    started = engine.start(plan)
+                    if isinstance(started, Flight):
+                        flights.append(started)
+                        while len(flights) > MOST_FLIGHTS:
+                            flights.popleft().take(wait=True)
+                case Stop():
+                    return 0
+                case _:  # what the first rank answers for all
+                    pass
     finally:
         socket.close()
         context.term()
 
 
-def _serve(socket: zmq.Socket[bytes], engine: Engine) -> None:
+def _settle(config: WorkerConfig) -> None:
+    """What every process of a worker does first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
+    _exit_with_parent()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if not torch.cuda.is_available():
+        os.nice(CPU_NICENESS)  # before torch starts its threads, which inherit it
+
+
+def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
+    """The next message, which the other ranks get, too."""
+    frames = _receive(socket)
+    if team is not None:
+        team.pass_on(frames)
+    return decode(frames)
+
+
+def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
     """Answers plans until `Stop`. A plan that has come while another ran is taken without sleeping."""
 
     def tell(part: PlanResult) -> None:
         _send(socket, part)
 
     while True:
-        match decode(_receive(socket)):
+        match _next(socket, team):
             case Plan() as plan:
                 _send(socket, engine.run(plan, tell))
             case LoadAdapter() as order:
@@ -111,7 +176,7 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine) -> None:
                 log.error("a message that is not for workers", message=type(other).__name__)
 
 
-def _serve_flying(socket: zmq.Socket[bytes], engine: Engine) -> None:
+def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
     """As `_serve`, for plans that a GPU computes: meanwhile the next one is prepared and handed over."""
     flights: deque[Flight] = deque()
 
@@ -125,7 +190,7 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine) -> None:
         land()
         if flights and not socket.poll(0):
             continue
-        match decode(_receive(socket)):
+        match _next(socket, team):
             case Plan() as plan:
                 started = engine.start(plan)
                 if isinstance(started, PlanResult):

@@ -10,7 +10,14 @@ import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_MODEL_FIELDS = ("page_size", "kv_pages", "dtype", "device")
+_MODEL_FIELDS = (
+    "page_size",
+    "kv_pages",
+    "dtype",
+    "device",
+    "kv_dtype",
+    "gpu_memory_utilization",
+)
 
 
 def model_options(function: Function) -> Function:
@@ -25,6 +32,23 @@ def model_options(function: Function) -> Function:
         ),
         click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless told."),
         click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
+        click.option(
+            "--kv-dtype",
+            type=click.Choice(["auto", "fp8"]),
+            help="Of keys and values in the pool; the model's unless told.",
+        ),
+        click.option(
+            "--gpu-memory-utilization",
+            type=click.FloatRange(0, 1, min_open=True),
+            metavar="SHARE",
+            help="Of a GPU's memory, for weights, pools and computing.  [default: 0.9]",
+        ),
+        click.option(
+            "--tensor-parallel-size",
+            type=click.IntRange(1),
+            metavar="N",
+            help="GPUs that compute each model together.  [default: 1]",
+        ),
         click.option(
             "--kv-pages", type=int, help="Pages of the KV pool; by free memory unless told."
         ),
@@ -87,6 +111,7 @@ def server_config(
     policy: str | None,
     threads: int | None,
     max_instances: int | None,
+    tensor_parallel_size: int | None = None,
     http_hosts: tuple[str, ...] = (),
     http_networks: tuple[str, ...] = (),
     mcp_servers: tuple[str, ...] = (),
@@ -128,6 +153,7 @@ def server_config(
             ("endpoint", endpoint),
             ("worker_threads", threads),
             ("max_instances", max_instances),
+            ("tensor_parallel_size", tensor_parallel_size),
             ("scheduler", None if policy is None else {"policy": policy}),
             ("http", _http_fields(http_hosts, http_networks)),
             ("mcp", {"servers": dict(map(_mcp_server, mcp_servers))} if mcp_servers else None),

@@ -260,6 +260,9 @@ class GraphCapture:
         current.wait_stream(self.stream)
         torch.cuda.synchronize(self.stream.device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        # Other threads may ask the device for things meanwhile: that of NCCL does.
+        with torch.cuda.graph(
+            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+        ):
             run()
         return graph.replay

@@ -16,6 +16,9 @@ from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.models.base import Model
 from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+from pie_inference.parallel.layers import SummedFeedForward, SummedLinear
+from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.parallel.shard import divides_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,14 @@ class Decoder(Model):
         weights: MutableMapping[str, torch.Tensor],
         dtype: torch.dtype,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
-        """Builds the model, taking its tensors out of `weights` so that no second copy stays."""
+        """Builds the model, taking its tensors out of `weights` so that no second copy stays.
+
+        With other ranks, spec and weights are those of this one's part (see `parallel/shard.py`).
+        """
         self.shape = spec.shape
+        self._ranks = ranks
         self.activation = spec.activation
         self._spec = spec
         self._weights = weights
@@ -52,9 +60,11 @@ class Decoder(Model):
         self._layers = [self._take_layer(i) for i in range(spec.shape.layers)]
         self._norm = self._take_norm(f"{spec.prefix}norm")
         self._embedding = weights.pop(f"{spec.prefix}embed_tokens.weight")
-        self._head = linear(
-            self._embedding if spec.tied else weights.pop(f"{spec.head}.weight"),
-        )
+        head = self._embedding if spec.tied else weights.pop(f"{spec.head}.weight")
+        self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
+        if self._divided and spec.tied:
+            head = head.chunk(ranks.size, 0)[ranks.rank]
+        self._head = linear(head)
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
         self.sites = self._sites
@@ -75,14 +85,20 @@ class Decoder(Model):
             query_norm=self._take_norm(f"{attention}q_norm") if normed else None,
             key_norm=self._take_norm(f"{attention}k_norm") if normed else None,
             rope=spec.layer_rope[number],
-            attention_output=self._take_linear(f"{attention}o_proj"),
+            attention_output=self._summed(self._take_linear(f"{attention}o_proj")),
             attention_outer_norm=self._take_norm(after) if after else None,
             mlp_norm=self._take_norm(f"{prefix}{before}"),
-            mlp=self._take_feed_forward(prefix, spec.feed_forward[number]),
+            mlp=self._summed_block(self._take_feed_forward(prefix, spec.feed_forward[number])),
             mlp_outer_norm=(
                 self._take_norm(f"{prefix}post_feedforward_layernorm") if spec.outer_norms else None
             ),
         )
+
+    def _summed(self, part: Linear) -> Linear:
+        return part if self._ranks.size == 1 else SummedLinear(part, self._ranks)
+
+    def _summed_block(self, part: FeedForward) -> FeedForward:
+        return part if self._ranks.size == 1 else SummedFeedForward(part, self._ranks)
 
     def _take_feed_forward(self, prefix: str, block: MlpSpec | ExpertsSpec) -> FeedForward:
         if isinstance(block, ExpertsSpec):
@@ -120,7 +136,7 @@ class Decoder(Model):
     @property
     def graphable(self) -> bool:
         """See `Model.graphable`: which experts there are rows for, the host has to know."""
-        return not any(isinstance(layer.mlp, Experts) for layer in self._layers)
+        return not any(isinstance(block, ExpertsSpec) for block in self._spec.feed_forward)
 
     def use(self, kernels: Kernels) -> None:
         """See `Model.use`."""
@@ -202,10 +218,12 @@ class Decoder(Model):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits `[n, vocab_size]`, in the model's dtype, or in float32 if they are capped."""
-        cap = self._spec.logit_softcap
+        cap, found = self._spec.logit_softcap, self._head(hidden)
+        if self._divided:
+            found = self._ranks.joined(found)
         if cap is None:
-            return self._head(hidden)
-        return self._head(hidden).float().div_(cap).tanh_().mul_(cap)
+            return found
+        return found.float().div_(cap).tanh_().mul_(cap)
 
 
 def _add_attended(

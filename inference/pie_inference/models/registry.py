@@ -40,6 +40,8 @@ class Architecture:
     build: Callable[
         [Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device, Path], Model
     ]
+    # How it is read if it is a decoder and nothing else: such models can be divided among ranks.
+    decoder: Callable[[Config], DecoderSpec] | None = None
     # A stored tensor's name to the one above, or None for one that is not used.
     rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str
     # The configuration of the language model, if it is a part of the whole.
@@ -53,6 +55,7 @@ def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
         build=lambda config, weights, dtype, device, _: Decoder(
             read(config), weights, dtype, device
         ),
+        decoder=read,
     )
 
 
@@ -76,6 +79,7 @@ ARCHITECTURES = {
         build=lambda config, weights, dtype, device, _: Decoder(
             gemma3_within(config), weights, dtype, device
         ),
+        decoder=gemma3_within,
         rename=lambda _: gemma3_rename,
         text=gemma3_text,
     ),

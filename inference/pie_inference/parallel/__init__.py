@@ -1,0 +1,1 @@
+"""Models on several devices: tensor parallelism (Shoeybi et al. 2019)."""

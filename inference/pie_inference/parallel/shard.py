@@ -1,0 +1,77 @@
+"""A rank's part of a decoder: some heads, a part of the inner size, some of the vocabulary's logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from pie_inference.errors import LoadError
+from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+from pie_inference.parallel.ranks import Ranks
+
+
+def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
+    """What each of so many ranks has of a decoder.
+
+    Raises:
+        LoadError: if heads or inner sizes do not divide among them.
+    """
+    shape = spec.shape
+    for count, what in (
+        (shape.heads, "attention heads"),
+        (shape.kv_heads, "kv heads"),
+        *((block.inner, "numbers of a feed-forward block") for block in spec.feed_forward),
+    ):
+        if count % size:
+            raise LoadError(
+                f"tensor_parallel_size: {count} {what} do not divide among {size} ranks; take a divisor"
+            )
+    return replace(
+        spec,
+        shape=replace(shape, heads=shape.heads // size, kv_heads=shape.kv_heads // size),
+        feed_forward=tuple(replace(b, inner=b.inner // size) for b in spec.feed_forward),
+    )
+
+
+def part_of(spec: DecoderSpec, ranks: Ranks) -> Callable[[str, torch.Tensor], torch.Tensor]:
+    """What a rank takes of a tensor of a whole decoder, by its name.
+
+    Products whose results are divided take rows, those whose inputs are take columns: their results are
+    summed. The bias of a sum is the first rank's.
+    """
+    rows: set[str] = set()
+    columns: set[str] = set()
+    for i, block in enumerate(spec.feed_forward):
+        prefix = f"{spec.prefix}layers.{i}."
+        rows |= {f"{prefix}self_attn.{name}_proj" for name in "qkv"}
+        columns.add(f"{prefix}self_attn.o_proj")
+        for mlp in _blocks(block):
+            rows |= {f"{prefix}{mlp.gate}", f"{prefix}{mlp.up}"}
+            columns.add(f"{prefix}{mlp.down}")
+    if divides_head(spec, ranks.size):
+        rows.add(spec.head)
+
+    def take(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        module, _, kind = name.rpartition(".")
+        if module in rows:
+            return tensor.chunk(ranks.size, 0)[ranks.rank].clone()
+        if module in columns and kind == "weight":
+            return tensor.chunk(ranks.size, 1)[ranks.rank].clone()
+        if module in columns and ranks.rank:
+            return torch.zeros_like(tensor)
+        return tensor
+
+    return take
+
+
+def divides_head(spec: DecoderSpec, size: int) -> bool:
+    """Whether each rank computes a part of the logits; else each computes all."""
+    return spec.shape.vocab_size % size == 0
+
+
+def _blocks(block: MlpSpec | ExpertsSpec) -> list[MlpSpec]:
+    if isinstance(block, MlpSpec):
+        return [block]
+    return [block.expert(number) for number in range(block.experts)]
