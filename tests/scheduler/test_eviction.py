@@ -443,10 +443,9 @@ def test_pages_move_ahead_of_need_within_the_budget() -> None:
     machine = Machine({"low_water": 0.9, "swap_share": 0.004}, kv_pages=16, host_pages=32)
     old = machine.start(holder(96))
     machine.settle()
-    assert machine.service.pages.free == 4
     old.futures.get(machine.outside[0].handle).outside.since -= 100  # type: ignore[union-attr]
     machine.start(holder(28))
-    moved = 0
+    moved = machine.counts["pages_evicted"]
     costs = machine.service.evictor._costs  # type: ignore[union-attr]
     assert costs is not None
     budget = costs.swap_budget(costs.step_time(1), 0.004) // PAGE
@@ -474,3 +473,33 @@ def test_preserve_leaves_it_to_first_come_first_served() -> None:
     assert first.ended is None
     assert second.ended is not None
     assert "out-of-resources" in second.ended.text
+
+
+def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
+    machine = Machine(kv_pages=5, host_pages=8)
+
+    def sharer(guest: Guest) -> Program:
+        text = Text(guest)
+        for _ in range(6):
+            yield from text.grow([1, 2, 3, 4])
+        done = guest.sync()
+        yield from call(runtime.wait, guest.instance, [done])
+        if guest.instance.id == "i2":
+            allocate.export_kvpage(guest.instance, guest.queue, text.spans()[:2], "x", False)
+        for _ in range(2):
+            yield from text.grow([5, 6, 7, 8])
+        return "done"
+
+    old = machine.start(holder(8, 24))
+    machine.settle()
+    young = machine.start(sharer)
+    for _ in range(12):
+        machine.turn()
+        machine.step()
+    machine.outside[0].resolve()
+    machine.settle()
+    for instance in (old, young):
+        assert instance.ended is not None
+        assert instance.ended.state is State.FINISHED, instance.ended
+    machine.service.exports.release("ann", "x")
+    machine.check_empty()

@@ -232,50 +232,66 @@ class Evictor:
     def _will_come(self, instance: Instance, count: int) -> bool:
         """Whether pages will come to one who waits: others make way, pause or end by themselves.
 
-        Not if that takes more than the host pool can hold, and ending younger instances would do.
+        Not if the host pool is too full for that, and ending younger instances would do.
         """
         service = self._service
         if not service.host_pages.size:
             return False
-        free, room, younger = service.pages.free, service.host_pages.free, service.pages.free
+        free = movable_free = younger = service.pages.free
+        room = service.host_pages.free
         others_run = False
         for other, space in service.spaces.items():
-            free += (
-                space.pages_held - space.pages.resident
-            )  # given up, and named by commands not sent
+            leaving = space.pages_held - space.pages.resident  # named by commands that are not sent
+            free += leaving
+            movable_free += leaving
             if other is instance:
                 continue
             paused = self._is_paused(other)
             if paused or other.number > instance.number:
                 everything, filled = movable(space)
                 free += everything - max(0, filled - room)
+                movable_free += everything
                 room = max(0, room - filled)
             if other.number > instance.number:
                 younger += space.pages_held
             if space.pages_held and not paused and not self._is_stuck(other):
                 others_run = True
-        return free >= count or (others_run and younger < count)
+        if free >= count:
+            return True
+        # Only the host pool's size is in the way: then whoever came first is served first.
+        return others_run and not (movable_free >= count and younger >= count)
 
     def _is_stuck(self, instance: Instance) -> bool:
         """Whether an instance waits for pages and has nothing under way."""
         return instance in self._waiters and self._has_sent(instance)
 
     def _hold_for(self, instance: Instance, count: int) -> None:
-        """Holds younger instances that run, the youngest first, until those held can lend enough."""
-        free = self._service.pages.free
-        room = self._service.host_pages.free
-        for other in self._younger(instance):
+        """Holds younger instances that run, the youngest first, until those held can lend enough.
+
+        If they can't, nobody is held: it is they who have to go on, and end.
+        """
+        free, room = self._service.pages.free, self._service.host_pages.free
+        lenders = [other for other in self._service.spaces if self._is_paused(other)]
+        chosen: list[Instance] = []
+        for other in [*lenders, *self._younger(instance)]:
+            if free >= count:
+                break
             everything, filled = movable(self._service.spaces[other])
             free += everything - max(0, filled - room)
             room = max(0, room - filled)
-            if other not in self._held and other not in self._waiters and everything:
+            if other not in self._waiters and not self._is_paused(other) and everything:
+                chosen.append(other)
+        if free < count:
+            chosen = []
+        for other in [held for held in self._held if held not in chosen]:
+            self._release(other)
+        for other in chosen:
+            if other not in self._held:
                 self._held[other] = None
                 other.blockers.add(self)
                 if other.awaited is None:  # its turn goes on or its place in the next one is lost
                     self._woken.add(other)
                 self._counts["held"] += 1
-            if free >= count:
-                return
 
     def _release(self, instance: Instance) -> None:
         """Lets an instance run again."""
