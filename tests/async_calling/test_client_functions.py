@@ -1,0 +1,74 @@
+"""What the client tells of its functions, and files as arguments of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+from scripts import script, simulated
+from servers import Server
+
+from pie_py.cli import main
+from pie_py.cli.arguments import with_files
+from pie_py.client import Function
+
+
+async def find_trains(
+    start: str, end: str, kind: Literal["fast", "slow"] = "fast", stops: list[int] | None = None
+) -> list[str]:
+    """Trains between two towns."""
+    return [start, end, kind, str(stops)]
+
+
+def test_a_function_s_specification() -> None:
+    found = Function(find_trains, seconds=0.4, timeout=2.0).specification()
+    assert (found["seconds"], found["timeout"]) == (0.4, 2.0)
+    function = found["function"]
+    assert (function["name"], function["description"]) == (
+        "find_trains",
+        "Trains between two towns.",
+    )
+    parameters = function["parameters"]
+    assert list(parameters["properties"]) == ["start", "end", "kind", "stops"]
+    assert parameters["properties"]["start"] == {"type": "string"}
+    assert parameters["properties"]["kind"]["enum"] == ["fast", "slow"]
+    assert parameters["required"] == ["start", "end"]
+
+    def takes_anything(*words: str) -> None:
+        pass
+
+    with pytest.raises(TypeError, match=r"takes \*words"):
+        Function(takes_anything).specification()
+
+
+def test_files_among_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "ä.json"
+    file.write_text("[ä]", encoding="utf-8")
+    other = ["--tools", "a@b", "@@home", "@nothing", "@", "@\0", "@" + "x" * 9999, ""]
+    assert with_files([f"@{file}", *other]) == [
+        *("[ä]", "--tools", "a@b", "@home", "@nothing", "@", "@\0", "@" + "x" * 9999, ""),
+    ]
+    file.write_bytes(b"\xff")
+    with pytest.raises(click.UsageError, match="is not a text in UTF-8"):
+        with_files([f"@{file}"])
+
+
+def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([simulated("look", 0.01, "found")]))
+    given = ["run", "async_function_calling", "--endpoint", calling_server.endpoint]
+    options = ["--tools", f"@{tools}", "--script", script("a: look()"), "--declared-times"]
+    shown = CliRunner().invoke(main, [*given, *options])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert lines[0].endswith("-> a: look()")
+    assert lines[1].endswith('<- a: "found"')
+    assert lines[-1] == "Done."
+    for entry in ("async_naive", "sync", "sync_parallel"):
+        shown = CliRunner().invoke(main, [*given, "--entry", entry, *options])
+        assert shown.exit_code == 0, shown.output
+        assert shown.output.endswith("Done.\n")
