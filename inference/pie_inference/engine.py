@@ -199,9 +199,10 @@ def _handle(model: ServedModel, batch: Batch) -> Later[BatchResult]:
         case CopyEmbed():
             handlers.copy_embed(model, batch)
         case Forward():
-            attention = handlers.forward(model, batch)
+            attention, without = handlers.forward_within_memory(model, batch)
             if attention is not None:
-                return attention.then(lambda found: BatchResult(attention=found))
+                return attention.then(lambda seen: BatchResult(attention=seen, refused=without))
+            return now(BatchResult(refused=without or None))
         case CopyKv():
             handlers.copy_kv(model, batch)
         case MaskKv():

@@ -30,7 +30,7 @@ TAPS = (
     Tap("batches: Python", "pie_inference.engine.Engine", "start"),  # on a GPU
     Tap("embed", _HANDLERS, "embed_text"),
     Tap("embed", _HANDLERS, "embed_sampled"),
-    Tap("forward: tables", _HANDLERS, "forward"),
+    Tap("forward: tables", _HANDLERS, "forward_within_memory"),
     Tap("forward: layers", "pie_inference.models.decoder.Decoder", "forward"),
     Tap("output", _HANDLERS, "next_dist"),
     Tap("output", _HANDLERS, "sample"),

@@ -20,6 +20,7 @@ _REFUSED: dict[str, Code] = {
     "sample": "invalid-argument",
     "embed_sampled": "failed-dependency",
     "embed_image": "invalid-argument",
+    "forward": "out-of-resources",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pie_inference.handlers.clear import clear, written_by
 from pie_inference.handlers.copy_embed import copy_embed
 from pie_inference.handlers.copy_kv import copy_kv
+from pie_inference.handlers.divided import forward_within_memory
 from pie_inference.handlers.embed_image import embed_image
 from pie_inference.handlers.embed_sampled import embed_sampled
 from pie_inference.handlers.embed_text import embed_text
@@ -24,6 +25,7 @@ __all__ = [
     "embed_text",
     "feed_sampler",
     "forward",
+    "forward_within_memory",
     "mask_kv",
     "next_dist",
     "sample",

@@ -1,0 +1,102 @@
+"""A forward for which there is no memory is that command's error alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import make_llama
+from model_rig import Rig, Step, ints, offsets, tokens_of
+
+from pie_inference import handlers
+from pie_inference.handlers.divided import TOO_LARGE
+from pie_py.wire.plan import EmbedText, Forward
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("model") / "llama")
+
+
+class Small:
+    """A network that has memory for some inputs only: the device's limit, without the device."""
+
+    def __init__(self, network: Any, most: int) -> None:
+        self._network = network
+        self._most = most
+
+    def __call__(self, hidden: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        if hidden.shape[0] > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        found: torch.Tensor = self._network(hidden, *arguments)
+        return found
+
+
+def batch(lengths: list[int], observed: list[int]) -> tuple[EmbedText, Forward]:
+    """Sequences on pages of their own, four each."""
+    count, each = sum(lengths), len(lengths)
+    slots = [64 * i + k for i, n in enumerate(lengths) for k in range(n)]
+    positions = [k for n in lengths for k in range(n)]
+    return (
+        EmbedText(ints(tokens_of(count)), ints(positions), ints(range(count))),
+        Forward(
+            input_starts=offsets(lengths),
+            inputs=ints(range(count)),
+            page_starts=ints([0] * (each + 1)),
+            pages=ints([]),
+            page_used=ints([]),
+            has_masked=ints([0] * each),
+            output_slots=ints(slots),
+            output_starts=ints(range(each + 1)),
+            outputs=ints(range(1000, 1000 + each)),
+            mask_starts=ints([0] * (each + 1)),
+            mask=ints([]),
+            observed=ints(observed),
+            detail=ints([2] * each if observed else []),
+        ),
+    )
+
+
+@pytest.mark.parametrize("observed", [[], [2, 0, 1, 0, 3]])
+def test_others_of_its_batch_are_carried_out(
+    folder: Path, observed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed, forward = batch([9, 3, 40, 1, 6], observed)
+    wanted, found = Rig(folder), Rig(folder)
+    with torch.inference_mode():
+        handlers.embed_text(wanted.model, embed)
+        seen = handlers.forward(wanted.model, forward)
+        handlers.embed_text(found.model, embed)
+        network = found.model.network
+        monkeypatch.setattr(network, "forward", Small(network.forward, 15))
+        some, refused = handlers.forward_within_memory(found.model, forward)
+    assert refused == {2: TOO_LARGE}
+    hidden = [rig.model.embeds.hidden[1000:1005] for rig in (wanted, found)]
+    others = [0, 1, 3, 4]
+    torch.testing.assert_close(hidden[1][others], hidden[0][others], atol=1e-5, rtol=0)
+    # Nothing of whoever had the pages and embeds before shows.
+    assert not hidden[1][2].any()
+    assert not found.model.cache.data[:, 128:168].any()
+    if seen is None or some is None:
+        assert seen is some
+        return
+    whole, parts = seen.get(), some.get()
+    for i in others:
+        rows = [a.values[slice(*a.starts[i : i + 2])] for a in (whole, parts)]
+        np.testing.assert_allclose(rows[1], rows[0], atol=1e-5)
+    assert parts.starts[2] == parts.starts[3]
+
+
+def test_afterwards_all_is_as_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(folder)
+    stream = rig.sequence(40)
+    whole = rig.model.network.forward
+    with torch.inference_mode(), monkeypatch.context() as patch:
+        patch.setattr(rig.model.network, "forward", Small(whole, 4))
+        _, refused = handlers.forward_within_memory(rig.model, batch([9], [])[1])
+        assert list(refused) == [0]
+    (logits,) = rig.forward(Step(stream, tokens_of(9)))
+    assert logits.isfinite().all()
