@@ -424,6 +424,226 @@ def test_a_limit_on_pages_holds_for_those_that_are_found() -> None:
     assert found(small, TOKENS[:9]) == 8
 
 
+class Deceit:
+    """Things done between a text's first six tokens and its next six; the pages that may be found after."""
+
+    def masked_and_shown_again(self, text: Text) -> int:
+        text.guest.mask(pair(text.pages[0]), 1)
+        text.guest.mask(pair(text.pages[0]), 0)
+        return 0
+
+    def positions_with_a_gap(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(2)
+        embed_txt(guest.instance, guest.queue, [1, 2], [start, 1, start + 5, 1], embeds)
+        text.keep(embeds, 2)
+        text.tokens += [1, 2]
+        return 1
+
+    def positions_from_elsewhere(self, text: Text) -> int:
+        guest = text.guest
+        embeds = guest.embeds(2)
+        guest.embed([1, 2], 1, embeds)
+        text.keep(embeds, 2)
+        text.tokens += [1, 2]
+        return 1
+
+    def other_embeds_than_the_newest(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        old, new = guest.embeds(2), guest.embeds(2)
+        guest.embed([1, 2], start, old)
+        guest.embed([3, 4], start, new)
+        text.keep(old, 2)
+        text.tokens += [3, 4]
+        return 1
+
+    def an_embed_written_twice(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(2)
+        guest.embed([1, 2], start, embeds)
+        guest.embed([3], start, [embeds[0], 1])
+        text.keep(embeds, 2)
+        text.tokens += [1, 2]
+        return 1
+
+    def an_embed_that_is_a_copy(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(2)
+        guest.embed([1, 2], start, embeds)
+        guest.copy_embeds([embeds[0], 1], [embeds[0] + 1, 1], [start + 1, 1])
+        text.keep(embeds, 2)
+        text.tokens += [1, 2]
+        return 1
+
+    def a_hidden_state_for_a_token(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(1)
+        guest.embed([1], start, embeds)
+        guest.forward([], embeds, [], embeds)
+        text.keep(embeds, 1)
+        text.tokens.append(1)
+        return 1
+
+    def an_embed_that_failed(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        guest.server.drain()
+        embeds = guest.embeds(2)
+        guest.embed([9, 9], start, embeds)
+        guest.server.drain()
+        guest.server.worker.fail_kinds = {"embed_text"}
+        guest.embed([1, 2], start, embeds)
+        settle(guest)
+        guest.server.worker.fail_kinds = set()
+        text.keep(embeds, 2)
+        text.tokens += [1, 2]
+        return 0
+
+    def a_forward_that_failed(self, text: Text) -> int:
+        guest = text.guest
+        guest.server.drain()
+        guest.server.worker.fail_kinds = {"forward"}
+        text.run([1, 2], insert=False)
+        settle(guest)
+        guest.server.worker.fail_kinds = set()
+        return 0
+
+    def a_mask(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(1)
+        guest.embed([1], start, embeds)
+        guest.forward(text.spans, embeds, text.spans, [], [2, 1, start])
+        text.tokens.append(1)
+        return 1
+
+    def a_page_left_out(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(2)
+        guest.embed([1, 2], start, embeds)
+        guest.forward(pair(text.pages[1]), embeds, text.spans)
+        text.tokens += [1, 2]
+        return 1
+
+    def a_page_seen_twice(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        embeds = guest.embeds(2)
+        guest.embed([1, 2], start, embeds)
+        guest.forward([*pair(text.pages[0]), *text.spans], embeds, text.spans)
+        text.tokens += [1, 2]
+        return 1
+
+    def into_pages_that_hold_something(self, text: Text) -> int:
+        guest, start = text.guest, len(text.tokens)
+        other = guest.filled(2)
+        embeds = guest.embeds(4)
+        guest.embed([1, 2, 3, 4], start, embeds)
+        guest.forward(text.spans, embeds, [*pair(text.pages[1]), *other])
+        text.pages += addresses(other)
+        text.tokens += [1, 2, 3, 4]
+        return 1
+
+    def through_an_adapter(self, text: Text) -> int:
+        text.adapter = "x"
+        text.run([1, 2], insert=False)
+        text.adapter = ""
+        return 1
+
+    def cut_and_written_anew_where_a_fork_reads(self, text: Text) -> int:
+        guest = text.guest
+        fork = Text(guest)
+        fork.tokens, fork.pages = text.tokens[:4], text.pages[:1]
+        fork.run([1, 2, 3, 4], insert=False)
+        guest.truncate(pair(text.pages[0]), 0)
+        text.tokens, text.pages = [], text.pages[:1]
+        text.run([7, 7, 7, 7], insert=False)
+        guest.server.drain()
+        assert fork.insert() == 0
+        return 2
+
+    def an_embed_that_failed_before_anything_else(self, text: Text) -> int:
+        text.guest = guest = Guest(text.guest.server, text.guest.instance)  # another queue
+        guest.server.drain()
+        text.tokens, text.pages = [], addresses(guest.pages(1))
+        embeds = guest.embeds(2)
+        guest.embed([9, 9], 0, embeds)
+        guest.server.drain()
+        guest.server.worker.fail_kinds = {"embed_text"}
+        guest.embed([1, 2], 0, embeds)
+        settle(guest)
+        guest.server.worker.fail_kinds = set()
+        text.keep(embeds, 2)
+        text.tokens += [1, 2]
+        return 0
+
+    def another_page_for_the_first(self, text: Text) -> int:
+        text.run([1, 2], insert=False)
+        text.pages[:1] = addresses(text.guest.filled(4))
+        text.tokens[:4] = [0, 1, 2, 3]
+        return 1
+
+    def a_copy_of_what_has_changed(self, text: Text) -> int:
+        guest = text.guest
+        guest.mask(pair(text.pages[1]), 1)
+        guest.mask(pair(text.pages[1]), 0)
+        copy = guest.pages(1)
+        guest.copy(text.pages[1], 0, copy[0], 0, 2)
+        text.pages[1:] = addresses(copy)
+        return 1
+
+    def cut_after_it_has_changed(self, text: Text) -> int:
+        guest = text.guest
+        guest.mask(pair(text.pages[1]), 1)
+        guest.mask(pair(text.pages[1]), 0)
+        guest.truncate(pair(text.pages[1]), 1)
+        del text.tokens[5:]
+        return 1
+
+    def copied_into_the_middle(self, text: Text) -> int:
+        text.guest.copy(text.pages[1], 0, text.pages[0], 1, 2)
+        return 0
+
+
+DECEITS = [name for name in vars(Deceit) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", DECEITS)
+def test_what_is_no_text_is_not_found(name: str) -> None:
+    server = Server(**FACTS)
+    text = Text(Guest(server))
+    text.match([])
+    text.run(TOKENS[:4], insert=False)
+    text.run(TOKENS[4:6], insert=False)
+    findable = getattr(Deceit(), name)(text)
+    with suppress(ApiError):  # pages that it has not
+        text.run(TOKENS[6:12], insert=False)
+    assert text.insert() == findable
+    for _ in range(9):
+        server.send()
+        check_tree(server)
+        if server.results:
+            server.deliver()
+        check_tree(server)
+    assert text.insert() == findable
+    check_tree(server)
+    assert found(text.guest, text.tokens) == findable * PAGE
+
+
+def test_an_old_mark_says_nothing_of_what_is_written_anew() -> None:
+    server = Server(**FACTS)
+    guest = Guest(server)
+    text = Text(guest)
+    text.match([])
+    text.run(TOKENS[:8], insert=False)
+    server.send()  # and its mark with it
+    guest.truncate([*pair(text.pages[0]), *pair(text.pages[1])], 2, 0)
+    text.tokens = text.tokens[:2]
+    text.run([1, 2, 3, 4, 5, 6])
+    server.deliver()
+    check_tree(server)
+    server.drain()
+    check_tree(server)
+    assert found(guest, text.tokens) == 8
+
+
 class Deceivers(RuleBasedStateMachine):
     """Programs of two users that do what they like to pages, on a small pool, while plans fail."""
 

@@ -187,9 +187,8 @@ class Trails:
         numbers = pages.tolist()
         for count in range(len(numbers), 0, -1):
             trail = self._of.get(numbers[count - 1])
-            if trail is not None:
-                whole = trail.raw.startswith(pages[:count].tobytes())
-                return (trail, count) if whole else None
+            if trail is not None and trail.raw.startswith(pages[:count].tobytes()):
+                return trail, count
         return None
 
     def follow(self, pages: Int32, tokens: bytes, adapter: int) -> None:
