@@ -115,7 +115,7 @@ async def tell(contexts, ops, ahead):
 
 async def main(args):
     ops, lanes, ahead = json.loads(args[0]), int(args[1]), args[2] == "ahead"
-    contexts = [Context(model).fill("abcdefghijkl"[:3 + 4 * i]) for i in range(lanes)]
+    contexts = [Context(model, prefix_cache=False).fill("abcdefghijkl"[:3 + 4 * i]) for i in range(lanes)]
     mine = [[op for op in ops if op[0] == i] for i in range(lanes)]
     told = await asyncio.gather(*(tell(contexts, own, ahead) for own in mine))
     last = []

@@ -3,9 +3,12 @@
 //!
 //! `tests/end_to_end/guests/sample.py` and `grammar.py` do the same in Python.
 
+use std::time::Duration;
+
 use inferlet::json::{parse, quote, Value};
-use inferlet::{allocate, forward, grammar, join_all, runtime, sample, text, Random, Sampler};
+use inferlet::{allocate, forward, grammar, join_all, runtime, sample, text, timeout};
 use inferlet::{Context, DeviceSampler, Distribution, Error, Grammar, Matcher, Model, Result};
+use inferlet::{Random, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -17,6 +20,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         "grammars" => grammars(&given).await,
         "own" => own_choice(&given).await,
         "draws" => draws(&given),
+        "run-ahead" => run_ahead(&given).await,
         _ => Err(Error::usage(format!("no guest is called {mode}"))),
     }
 }
@@ -208,4 +212,75 @@ fn draws(given: &Value) -> Result<String> {
         counts[sampler.choose(&distribution, &mut random) as usize] += 1;
     }
     Ok(format!("{counts:?}"))
+}
+
+/// Generations one after the other on one context: what each gave, and what the context then is.
+async fn run_ahead(given: &Value) -> Result<String> {
+    let wanted = field(given, "ahead")?.as_bool().unwrap_or(true);
+    let mut context = Context::new(&Model::load()?)?.prefix_cache(false);
+    context.append(&tokens(given)?)?;
+    let mut told = Vec::new();
+    for step in field(given, "steps")?.as_list().unwrap_or_default() {
+        let out = read(&mut context, step, wanted).await?;
+        let stats = parse(&allocate::pool_stats(context.queue())?)?;
+        let pages = number(&stats, "kv_pages_mine")?;
+        let all = [context.tokens(), context.buffer()].concat();
+        told.push(format!("[{out}, {all:?}, {}, {pages}]", context.seq_len()));
+        if field(step, "fork")?.as_bool().unwrap_or_default() {
+            context = context.fork()?;
+        }
+        let then = numbers(step, "then")?;
+        context.append(&then.iter().map(|token| *token as u32).collect::<Vec<_>>())?;
+    }
+    let last = context.generate(Sampler::greedy()).max_tokens(4).stop_tokens([]).run_ahead(false);
+    Ok(format!("[[{}], {:?}]", told.join(", "), last.collect_tokens().await?))
+}
+
+/// One generation, read in the way it says.
+async fn read(context: &mut Context, given: &Value, ahead: bool) -> Result<String> {
+    let temperature = field(given, "temperature")?.as_f64().unwrap_or_default() as f32;
+    let penalty = field(given, "penalty")?.as_f64().unwrap_or_default() as f32;
+    let (seed, after) = (number(given, "seed")?, number(given, "after")?);
+    let stops: Vec<u32> = numbers(given, "stop_tokens")?.iter().map(|t| *t as u32).collect();
+    let strings = field(given, "stop_strings")?.as_list().unwrap_or_default();
+    let strings: Vec<String> =
+        strings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let length = context.len();
+    let mut generation = context
+        .generate(Sampler::top_p(temperature, 0.9).seeded(seed.into()))
+        .max_tokens(number(given, "most")? as usize)
+        .stop_tokens(stops)
+        .stop_strings(strings)
+        .run_ahead(ahead);
+    if penalty != 0.0 {
+        let counting = DeviceSampler {
+            temperature,
+            presence_penalty: penalty,
+            seed: Some(seed.into()),
+            ..DeviceSampler::default()
+        };
+        generation = generation.on_device(&counting);
+    }
+    let mut out = Vec::new();
+    match field(given, "how")?.as_str() {
+        Some("tokens") => out = generation.collect_tokens().await?,
+        Some("text") => return Ok(quote(&generation.collect_text().await?)),
+        Some("break") => {
+            while let Some(token) = generation.next_token().await? {
+                out.push(token);
+                if out.len() == after as usize {
+                    break;
+                }
+            }
+        }
+        // Given up while a token is on its way.
+        _ => {
+            for _ in 0..after {
+                let _ = timeout(Duration::from_millis(2), generation.next_token()).await?;
+            }
+            drop(generation);
+            context.truncate(length)?;
+        }
+    }
+    Ok(format!("{out:?}"))
 }

@@ -10,6 +10,10 @@ use crate::sampler::Sampler;
 use crate::text::Distribution;
 use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
 
+mod ahead;
+
+pub(crate) use ahead::Step;
+
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 
@@ -28,6 +32,8 @@ pub struct Context {
     pub(crate) queue: u32,
     /// Span of the embed that decoding uses, for the token and for the hidden state after it.
     embed: Option<[u32; 2]>,
+    /// Span of the embed that steps queued ahead use in turn with the other.
+    spare: Option<[u32; 2]>,
     /// Addresses of the pages. A page that another context holds as well has a count above one.
     pub(crate) pages: Vec<Rc<u32>>,
     /// Tokens in the pages.
@@ -46,6 +52,8 @@ pub struct Context {
     has_hidden: bool,
     /// Commands are queued that nobody has seen the end of.
     in_flight: bool,
+    /// A step that was undone may still run, and write.
+    unseen: bool,
     /// Spans of the filled pages, and how many pages these are.
     input_spans: (usize, Vec<u32>),
     /// Tokens that the generation under way may reach.
@@ -61,6 +69,7 @@ impl Context {
             adapter: None,
             queue: runtime::create_queue(model.name())?,
             embed: None,
+            spare: None,
             pages: Vec::new(),
             tokens: Vec::new(),
             pending: Vec::new(),
@@ -70,6 +79,7 @@ impl Context {
             pins: Vec::new(),
             has_hidden: false,
             in_flight: false,
+            unseen: false,
             input_spans: (0, Vec::new()),
             limit: 0,
             chat: Conversation::default(),
@@ -263,6 +273,7 @@ impl Context {
                 "only what is in the pages can be saved: fill something and flush first",
             ));
         }
+        self.in_flight |= self.unseen; // what is written can't be saved
         self.settle()?;
         let used = self.tokens.len().div_ceil(self.page_size());
         allocate::export_kvpage(self.queue, &spans(&self.pages[..used]), name, shared)?;
@@ -421,10 +432,7 @@ impl Context {
             self.own_last_page()?;
         }
         self.grow(end.div_ceil(size))?;
-        let filled = start.div_ceil(size);
-        if self.input_spans.0 != filled {
-            self.input_spans = (filled, spans(&self.pages[..filled]));
-        }
+        self.note_inputs(start.div_ceil(size));
         let count = tokens.len() as u32;
         let decode = self.decode_embed()?;
         let embeds = match (given, count) {
@@ -451,21 +459,8 @@ impl Context {
             Some(_) => Ok(()),
             None => text::embed_txt(queue, tokens, &[start as u32, count], &embeds),
         };
-        let queued = embedded.and_then(|()| {
-            let inputs = &self.input_spans.1;
-            match self.adapter() {
-                None => forward::forward(queue, inputs, &embeds, output_pages, output_embeds, &[]),
-                Some(name) => adapter::forward_with_adapter(
-                    queue,
-                    name,
-                    inputs,
-                    &embeds,
-                    output_pages,
-                    output_embeds,
-                    &[],
-                ),
-            }
-        });
+        let queued =
+            embedded.and_then(|()| self.queue_forward(&embeds, output_pages, output_embeds));
         if count > 1 && given.is_none() {
             allocate::dealloc_emb(queue, &embeds)?;
         }
@@ -473,6 +468,23 @@ impl Context {
         self.tokens.extend(tokens);
         self.has_hidden = output;
         Ok(())
+    }
+
+    /// Notes the spans of the first pages, as a forward's inputs.
+    fn note_inputs(&mut self, filled: usize) {
+        if self.input_spans.0 != filled {
+            self.input_spans = (filled, spans(&self.pages[..filled]));
+        }
+    }
+
+    fn queue_forward(&self, embeds: &[u32], pages: &[u32], outputs: &[u32]) -> Result {
+        let (queue, inputs) = (self.queue, &self.input_spans.1);
+        match self.adapter() {
+            None => forward::forward(queue, inputs, embeds, pages, outputs, &[]),
+            Some(name) => {
+                adapter::forward_with_adapter(queue, name, inputs, embeds, pages, outputs, &[])
+            }
+        }
     }
 
     fn decode_embed(&mut self) -> Result<[u32; 2]> {
@@ -579,6 +591,7 @@ impl Context {
         let future = runtime::synchronize(self.queue).into_handle()?;
         runtime::wait(&[future])?;
         runtime::take(future)?;
+        self.unseen = false;
         self.completed()
     }
 
@@ -651,7 +664,7 @@ impl Drop for Context {
         let _ = self.offer_prefix();
         let pages = self.pages.drain(..).chain(self.pins.drain(..)).collect();
         let _ = self.release(pages);
-        if let Some(embed) = self.embed {
+        for embed in [self.embed, self.spare].into_iter().flatten() {
             let _ = allocate::dealloc_emb(self.queue, &embed);
         }
         let _ = runtime::destroy_queue(self.queue);

@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use crate::context::Context;
+use crate::context::{Context, Step};
 use crate::error::{Error, ErrorCode, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
+use crate::runtime;
 use crate::sample::{self, Sampled};
+use crate::sampler::Sampler;
+use crate::HostFuture;
 
 /// How the server chooses a token, among the whole vocabulary.
 ///
@@ -108,6 +111,8 @@ pub(crate) struct Device {
     pub forced: bool,
     pub last: Option<Sampled>,
     run: Option<Run>,
+    /// The newest step that was queued before its token was known.
+    ahead: Option<Step>,
 }
 
 impl Device {
@@ -120,11 +125,27 @@ impl Device {
             forced: true,
             last: None,
             run: None,
+            ahead: None,
         }
     }
 
-    /// The next token, or `None` at the grammar's end.
-    pub async fn choose(&mut self, context: &mut Context) -> Result<Option<u32>> {
+    /// The choice of a plain sampler.
+    pub fn plain(sampler: &Sampler) -> Device {
+        Device {
+            parameters: sampler.open_json(),
+            counts: false,
+            seed: sampler.seed(),
+            grammar: None,
+            forced: false,
+            last: None,
+            run: None,
+            ahead: None,
+        }
+    }
+
+    /// The next token, or `None` at the grammar's end. With `ahead` the server is given the step after
+    /// it, too; not within a grammar.
+    pub async fn choose(&mut self, context: &mut Context, ahead: bool) -> Result<Option<u32>> {
         self.last = None;
         self.prepare(context).await?;
         let Some(run) = &mut self.run else { return Ok(None) };
@@ -146,16 +167,72 @@ impl Device {
                 return Ok(None);
             }
         }
-        let embed = context.output_embed().await?;
-        let future = match &run.matcher {
-            None => sample::sample(run.queue, embed, run.sampler),
-            Some(matcher) => sample_constrained(run.queue, embed, run.sampler, matcher.handle()),
+        let queued = self.confirm(context)?;
+        let Some(run) = &self.run else { return Ok(None) };
+        let future = match queued {
+            Some(future) => future,
+            None => {
+                let embed = context.output_embed().await?;
+                match &run.matcher {
+                    None => sample::sample(run.queue, embed, run.sampler),
+                    Some(matcher) => {
+                        sample_constrained(run.queue, embed, run.sampler, matcher.handle())
+                    }
+                }
+            }
         };
-        let sampled = future.await?;
+        if ahead {
+            self.ahead = context.look_ahead(run.sampler)?;
+        }
+        let sampled = match future.await {
+            Ok(sampled) => sampled,
+            Err(error) => return Err(self.give_up(context, error).await),
+        };
         context.completed()?;
         let token = sampled.token;
+        if let Some(step) = &mut self.ahead {
+            context.arrived(step, token);
+        }
         self.last = Some(sampled);
         Ok(Some(token))
+    }
+
+    /// The future of the next token, if the step that was queued ahead leads to it.
+    fn confirm(&mut self, context: &mut Context) -> Result<Option<HostFuture<Sampled>>> {
+        let Some(step) = self.ahead.take() else { return Ok(None) };
+        let future = context.confirm(step)?;
+        if let (None, true, Some(run)) = (&future, self.counts, &mut self.run) {
+            // A choice that nobody has seen must not count for penalties.
+            self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
+            sample::destroy_sampler(run.queue, run.sampler)?;
+            let parameters = close(self.parameters.clone(), self.seed);
+            run.sampler = sample::create_sampler(run.queue, &parameters)?;
+            let known = context.known_tokens();
+            let (given, generated) = known.split_at(run.given.min(known.len()));
+            sample::feed_sampler(run.queue, run.sampler, given, false)?;
+            sample::feed_sampler(run.queue, run.sampler, generated, true)?;
+        }
+        Ok(future)
+    }
+
+    /// Undoes the step ahead of a choice that has failed.
+    async fn give_up(&mut self, context: &mut Context, error: Error) -> Error {
+        if self.ahead.is_some() {
+            let _ = self.retract(context);
+            if error.code != ErrorCode::FailedDependency {
+                // There was no token to embed, so the queue has failed, which without the step it had not.
+                let _ = runtime::synchronize(context.queue()).await;
+            }
+        }
+        error
+    }
+
+    /// Undoes the step ahead, if there is one: the context goes on otherwise, or not at all.
+    pub fn retract(&mut self, context: &mut Context) -> Result {
+        match self.ahead.take() {
+            Some(step) => context.retract(step),
+            None => Ok(()),
+        }
     }
 
     /// Takes in a token of the program's own choice.
@@ -185,9 +262,11 @@ impl Device {
         let queue = context.queue();
         let parameters = close(self.parameters.clone(), self.seed);
         let sampler = sample::create_sampler(queue, &parameters)?;
-        self.run = Some(Run { queue, sampler, matcher, waiting: VecDeque::new() });
+        let known = if self.counts { context.known_tokens() } else { Vec::new() };
+        let given = known.len();
+        self.run = Some(Run { queue, sampler, matcher, waiting: VecDeque::new(), given });
         match self.counts {
-            true => sample::feed_sampler(queue, sampler, &context.known_tokens(), false),
+            true => sample::feed_sampler(queue, sampler, &known, false),
             false => Ok(()),
         }
     }
@@ -208,6 +287,8 @@ struct Run {
     matcher: Option<Matcher>,
     /// Forced tokens that the matcher has consumed.
     waiting: VecDeque<u32>,
+    /// Tokens before the first choice, if the sampler counts.
+    given: usize,
 }
 
 impl Drop for Run {

@@ -101,6 +101,11 @@ impl Error {
         Error::new(ErrorCode::Usage, message)
     }
 
+    /// Whether there was not enough of something.
+    pub(crate) fn is_scarcity(&self) -> bool {
+        matches!(self.code, ErrorCode::OutOfResources | ErrorCode::LimitExceeded)
+    }
+
     /// From the `CODE: message` that the host gives.
     pub(crate) fn from_host(text: String) -> Error {
         let parsed = text

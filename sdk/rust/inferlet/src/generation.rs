@@ -21,6 +21,10 @@ use crate::text::Distribution;
 ///
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
 /// a stop string is left out of the text, its tokens stay in the context.
+///
+/// The server chooses the tokens, if the model has the trait `sample`, and is given each step before
+/// the token of the one before has arrived; see [`run_ahead`](Generator::run_ahead). A program that
+/// looks at distributions and accepts tokens of its own has each token first.
 pub struct Generator<'a> {
     context: &'a mut Context,
     sampler: Sampler,
@@ -29,11 +33,14 @@ pub struct Generator<'a> {
     /// The server chooses; else the inferlet does, from what the server sends.
     device: Option<Device>,
     max_tokens: Option<usize>,
+    run_ahead: bool,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
     count: usize,
     started: bool,
+    /// Whether the server or the inferlet chooses for a plain sampler.
+    decided: bool,
     done: bool,
 }
 
@@ -47,11 +54,13 @@ impl<'a> Generator<'a> {
             seed: None,
             device: None,
             max_tokens: None,
+            run_ahead: true,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
             count: 0,
             started: false,
+            decided: false,
             done: false,
         }
     }
@@ -59,6 +68,14 @@ impl<'a> Generator<'a> {
     /// Sets the most tokens to generate; up to the model's longest context unless set.
     pub fn max_tokens(mut self, count: usize) -> Generator<'a> {
         self.max_tokens = Some(count);
+        self
+    }
+
+    /// Sets whether the server is given each step before the token of the one before has arrived, so that
+    /// the model does not wait for the inferlet; it is unless told. The output is the same; at a stop one
+    /// step was in vain, of which nothing stays. Within a grammar each token is needed first.
+    pub fn run_ahead(mut self, wanted: bool) -> Generator<'a> {
+        self.run_ahead = wanted;
         self
     }
 
@@ -206,6 +223,7 @@ impl<'a> Generator<'a> {
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
         self.start()?;
+        self.retract()?;
         self.context.next_distribution(k).await
     }
 
@@ -248,9 +266,21 @@ impl<'a> Generator<'a> {
         if self.done {
             return Ok(None);
         }
+        if !self.decided {
+            self.decide().await?;
+        }
+        // The last tokens so far with which the step after the next is still wanted.
+        let ahead = self.run_ahead && self.max_tokens.is_some_and(|most| self.count + 2 <= most);
         if let Some(device) = &mut self.device {
-            return Ok(match device.choose(self.context).await? {
-                Some(token) => self.take(token).then_some(token),
+            let ahead = ahead && device.grammar.is_none();
+            return Ok(match device.choose(self.context, ahead).await? {
+                Some(token) => {
+                    let taken = self.take(token);
+                    if self.done {
+                        self.retract()?;
+                    }
+                    taken.then_some(token)
+                }
                 None => {
                     self.done = true;
                     None
@@ -268,6 +298,33 @@ impl<'a> Generator<'a> {
             self.sampler.choose(&distribution, random)
         };
         Ok(self.take(token).then_some(token))
+    }
+
+    /// Lets the server choose in the place of a plain sampler, if it can.
+    async fn decide(&mut self) -> Result {
+        self.decided = true;
+        // One token is cheaper to ask for than to make a sampler for.
+        let one = self.max_tokens == Some(self.count + 1) && self.sampler.is_greedy();
+        if self.device.is_some() || one || !self.context.model().samples()? {
+            return Ok(());
+        }
+        let mut device = Device::plain(&self.sampler);
+        device.seed = self.seed.or(device.seed);
+        match device.prepare(self.context).await {
+            Ok(()) => self.device = Some(device),
+            // All samplers are in use, and this one can do without.
+            Err(error) if error.is_scarcity() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Undoes the step ahead, if there is one.
+    fn retract(&mut self) -> Result {
+        match &mut self.device {
+            Some(device) => device.retract(self.context),
+            None => Ok(()),
+        }
     }
 
     /// Appends a token to the context, unless it ends the generation.
@@ -292,6 +349,7 @@ impl<'a> Generator<'a> {
         if found {
             self.done = true;
             self.decoder = None;
+            self.retract()?;
         }
         Ok(text)
     }
@@ -304,5 +362,11 @@ impl<'a> Generator<'a> {
             text.push_str(&self.stop_strings.finish());
         }
         Ok(text)
+    }
+}
+
+impl Drop for Generator<'_> {
+    fn drop(&mut self) {
+        let _ = self.retract(); // it can only fail where there is nothing left to undo
     }
 }

@@ -95,6 +95,21 @@ impl Sampler {
         }
     }
 
+    /// The same choice as the contract wants it, without the seed and the closing brace. No float is
+    /// formatted: a number is told in units of 1e-12.
+    pub(crate) fn open_json(&self) -> String {
+        if self.is_greedy() {
+            return String::from("{\"temperature\":0");
+        }
+        let units = |number: f32| (f64::from(number) * 1e12) as u64;
+        let top_k = if self.k < DISTRIBUTION_SIZE { self.k } else { 0 };
+        let (temperature, p, minimum) =
+            (units(self.temperature), units(self.p), units(self.minimum));
+        format!(
+            "{{\"top_k\":{top_k},\"temperature\":{temperature}e-12,\"top_p\":{p}e-12,\"min_p\":{minimum}e-12"
+        )
+    }
+
     /// The seed, if there is one.
     pub fn seed(&self) -> Option<u64> {
         self.seed

@@ -1,0 +1,107 @@
+//! Steps of a generation that the server is given before their tokens are known.
+//!
+//! A step is the forward of one token and the choice of the next. While its token is on its way, nothing
+//! of the context shows it: the context keeps the state that it would have without it, and takes the step
+//! over (`confirm`) or undoes it (`retract`). Two embeds take turns, so that an undone step has left the
+//! hidden state before it.
+
+use super::Context;
+use crate::error::Result;
+use crate::sample::{self, Sampled};
+use crate::{allocate, HostFuture};
+
+/// One step that the server has been given, after all that its context knows of.
+pub(crate) struct Step {
+    /// Span of the embed with the hidden state after the step's token.
+    embed: [u32; 2],
+    /// Of the token after that.
+    future: HostFuture<Sampled>,
+    /// Pages that the context had before.
+    pages: usize,
+    /// The step's token, once it is known.
+    token: Option<u32>,
+}
+
+impl Context {
+    /// Queues the step of the token that a sampler has been asked for; `None` if there is no room for it.
+    /// Nothing is pending.
+    pub(crate) fn look_ahead(&mut self, sampler: u32) -> Result<Option<Step>> {
+        if self.borrowed {
+            return Ok(None);
+        }
+        let pages = self.pages.len();
+        match self.queue_step(sampler) {
+            Ok((embed, future)) => {
+                self.in_flight = true;
+                Ok(Some(Step { embed, future, pages, token: None }))
+            }
+            Err(error) => {
+                self.undo(pages)?;
+                // A program that does not run ahead might never have asked for it.
+                if error.is_scarcity() {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    fn queue_step(&mut self, sampler: u32) -> Result<([u32; 2], HostFuture<Sampled>)> {
+        let (queue, start, size) = (self.queue, self.tokens.len(), self.page_size());
+        let embed = match self.spare {
+            Some(span) => span,
+            None => *self.spare.insert([allocate::alloc_emb(queue, 1)?, 1]),
+        };
+        self.grow(start / size + 1)?;
+        self.note_inputs(start.div_ceil(size));
+        sample::embed_sampled(queue, sampler, start as u32, embed[0])?;
+        self.queue_forward(&embed, &[*self.pages[start / size], 1], &embed)?;
+        let future = sample::sample(queue, embed[0], sampler).into_handle()?;
+        Ok((embed, HostFuture::new(Ok(future), sample::take_sample)))
+    }
+
+    /// Notes a step's token. All that was queued before the step has taken effect.
+    pub(crate) fn arrived(&mut self, step: &mut Step, token: u32) {
+        step.token = Some(token);
+        self.in_flight = true;
+    }
+
+    /// Makes a step part of the context, and gives the future of the token after it. `None` if the step is
+    /// undone, because the program goes on otherwise than with the step's token.
+    pub(crate) fn confirm(&mut self, step: Step) -> Result<Option<HostFuture<Sampled>>> {
+        match step.token {
+            Some(token) if self.pending[..] == [token] => {
+                self.tokens.push(token);
+                self.pending.clear();
+                self.spare = self.embed.replace(step.embed);
+                self.has_hidden = true;
+                Ok(Some(step.future))
+            }
+            _ => {
+                self.retract(step)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Undoes a step. It may still run, unseen.
+    pub(crate) fn retract(&mut self, step: Step) -> Result {
+        if step.token.is_some() {
+            self.in_flight = false; // but for this step
+        }
+        self.unseen = true;
+        self.undo(step.pages)
+    }
+
+    /// Empties the slots after the context's tokens, and gives pages back that it did not have.
+    fn undo(&mut self, pages: usize) -> Result {
+        let (first, used) =
+            (self.tokens.len() / self.page_size(), self.tokens.len() % self.page_size());
+        if first < pages {
+            allocate::truncate_kvpage(self.queue, &[*self.pages[first], 1], &[used as u32])?;
+        }
+        let more = self.pages.split_off(pages.min(self.pages.len()));
+        self.release(more)
+    }
+}

@@ -1,0 +1,106 @@
+"""Generations that run ahead, in both languages at a real server: all is as without."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+from rust_components import rust_component
+from servers import Server
+
+pytestmark = pytest.mark.slow
+
+PROGRAMS = 16
+HOWS = ("tokens", "tokens", "text", "break", "cancel")
+
+
+def program(seed: int) -> dict[str, Any]:
+    """A prompt and a few generations after it."""
+    chance = random.Random(seed)
+    tokens = chance.choices(range(3, 300), k=chance.choice([1, 5, 14, 15, 16, 17, 40]))
+    steps = []
+    for _ in range(chance.randint(1, 5)):
+        temperature = chance.choice([0, 0, 0.9])
+        steps.append(
+            {
+                "how": chance.choice(HOWS),
+                "most": chance.choice([0, 1, 2, 7, 20]),
+                "after": chance.randint(1, 5),
+                "stop_tokens": chance.sample(range(3, 300), chance.choice([0, 0, 20, 60])),
+                "stop_strings": chance.choice([[], [], ["e"], ["qu", "ab", "1"]]),
+                "temperature": temperature,
+                "penalty": chance.choice([0, 0, 0.5]) if temperature else 0,
+                "seed": chance.randrange(2**31),
+                "fork": chance.random() < 0.3,
+                "then": chance.choices(range(3, 300), k=chance.choice([0, 0, 1, 3])),
+            }
+        )
+    return {"tokens": tokens, "steps": steps}
+
+
+def run_all(server: Server, guests: Path, jobs: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """What each program tells, in both languages, ahead and not: all of them at once."""
+    with server.client() as client:
+        python = client.upload(guests / "run_ahead.py")
+        rust = client.upload(rust_component("sample_guests"))
+        instances = {
+            "python ahead": [client.launch(python, [json.dumps(j), "ahead"]) for j in jobs],
+            "python": [client.launch(python, [json.dumps(j), "behind"]) for j in jobs],
+            "rust ahead": [
+                client.launch(rust, ["run-ahead", json.dumps({**j, "ahead": True})]) for j in jobs
+            ],
+            "rust": [
+                client.launch(rust, ["run-ahead", json.dumps({**j, "ahead": False})]) for j in jobs
+            ],
+        }
+        return {
+            name: [json.loads(instance.result()) for instance in of_one]
+            for name, of_one in instances.items()
+        }
+
+
+def texts(told: list[Any]) -> list[Any]:
+    """What generations gave, and the tokens of the context after each."""
+    steps, last = told
+    return [*([out, tokens] for out, tokens, _, _ in steps), last]
+
+
+def certain(job: dict[str, Any], told: list[Any]) -> list[Any]:
+    """What does not depend on when a generation was given up: that decides what was in the pages."""
+    steps, last = told
+    hows = [step["how"] for step in job["steps"]]
+    given_up = hows.index("cancel") if "cancel" in hows else len(hows)
+    return [*texts([steps, last]), steps[:given_up]]
+
+
+def test_programs_on_and_off_in_both_languages(
+    server: Server, checkpoint: Path, guests: Path
+) -> None:
+    jobs = [program(seed) for seed in range(PROGRAMS)]
+    told = run_all(server, guests, jobs)
+    for language in ("python", "rust"):
+        pairs = zip(jobs, told[f"{language} ahead"], told[language], strict=True)
+        for job, ahead, behind in pairs:
+            assert certain(job, ahead) == certain(job, behind)
+    for python, rust in zip(told["python"], told["rust"], strict=True):
+        assert texts(python) == texts(rust)
+    for job, (steps, last) in list(zip(jobs, told["python"], strict=True))[:8]:
+        tokens = steps[-1][1] + job["steps"][-1]["then"]
+        assert last == reference.greedy(checkpoint, tokens, 4)
+
+
+def test_the_worker_is_given_plans_ahead(server: Server, guests: Path) -> None:
+    with server.client() as client:
+        before = client.stats()["test"]
+        step = {**program(1)["steps"][0], "how": "tokens", "most": 40, "stop_tokens": []}
+        step |= {"stop_strings": [], "temperature": 0, "penalty": 0, "fork": False, "then": []}
+        job = json.dumps({"tokens": [5, 6, 7], "steps": [step]})
+        client.launch(client.upload(guests / "run_ahead.py"), [job, "ahead"]).result()
+        after = client.stats()["test"]
+    assert after["plans_ahead"] - before["plans_ahead"] > 20
+    assert after["plans_followed"] > before["plans_followed"]
+    assert after["worker_idle_ns"] >= before["worker_idle_ns"]
