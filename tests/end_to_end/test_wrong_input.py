@@ -30,7 +30,7 @@ def strict(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
-        # First come, first served: without a host pool nobody lends pages.
+        # Here it is first come, first served: nobody lends pages.
         settings = {"policy": "preserve"}
         with Server(Path(folder), models=models, limits=LIMITS, interception=settings) as server:
             yield server

@@ -1,0 +1,192 @@
+"""The policies: least waste, within the budget, and what they are told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from pie_control.interception import waste
+from pie_control.interception.costs import Costs, Transfer
+from pie_control.interception.history import KEPT, MOST_KINDS, Durations
+from pie_control.interception.policy import POLICIES, UnknownPolicy, load_policy
+from pie_control.interception.waste import Choice, Load, Paused
+
+FACTS = {
+    "page_bytes": 1 << 20,
+    "page_size": 16,
+    "swap_out": {"seconds": 1e-4, "bytes_per_second": 1e10},
+    "swap_in": {"seconds": 1e-4, "bytes_per_second": 2e10},
+    "prefill": {
+        "tokens": [16, 64, 256, 1024],
+        "seconds": [0.01, 0.011, 0.02, 0.07],
+        "fit": [0.008, 6e-5, 1e-9],
+    },
+    "decode": {"sequences": [1, 8, 32], "seconds": [0.01, 0.012, 0.024]},
+}
+COSTS = Costs.measured(FACTS)
+
+times = st.floats(0, 1e3)
+transfers = st.builds(Transfer, st.floats(0, 1e-2), st.floats(1, 1e6))
+costs = st.builds(
+    Costs,
+    st.sampled_from([8, 16, 32]),
+    st.floats(0, 0.1),
+    st.floats(1e-7, 1e-2),
+    st.floats(0, 1e-7),
+    st.integers(1, 4096),
+    st.just(((1, 0.01), (64, 0.05))),
+    st.none() | transfers,
+    st.none() | transfers,
+)
+waiting = st.builds(Paused, st.integers(1, 99), st.integers(1, 1 << 15), times, st.booleans())
+loads = st.builds(
+    Load,
+    st.integers(0, 64),
+    st.integers(0, 1 << 16),
+    st.integers(0, 1 << 14),
+    st.integers(0, 1 << 16),
+)
+
+
+def waste_of(choice: Choice, one: Paused, load: Load, model: Costs) -> float:
+    if choice is Choice.PRESERVE:
+        return waste.preserve(one)
+    if choice is Choice.DISCARD:
+        return waste.discard(one, load, model)
+    return waste.swap(one, model)
+
+
+@given(st.lists(waiting, max_size=8), loads, costs)
+def test_min_waste_takes_nothing_that_wastes_more(
+    paused: list[Paused], load: Load, model: Costs
+) -> None:
+    choices = POLICIES["min-waste"](paused, load, model)
+    assert len(choices) == len(paused)
+    for one, choice in zip(paused, choices, strict=True):
+        chosen = waste_of(choice, one, load, model)
+        assert chosen <= waste.preserve(one)
+        assert chosen <= waste.discard(one, load, model)
+        assert not math.isinf(chosen)
+        assert choice is not Choice.DISCARD or one.can_discard
+
+
+@given(st.lists(waiting, max_size=8), loads, costs)
+def test_min_waste_keeps_to_the_budget(paused: list[Paused], load: Load, model: Costs) -> None:
+    choices = POLICIES["min-waste"](paused, load, model)
+    swapped = [one for one, c in zip(paused, choices, strict=True) if c is Choice.SWAP]
+    most = min(load.swap_budget, load.host_room)
+    # All but the last one fit; the last one goes in parts.
+    assert not swapped or sum(one.tokens for one in swapped) - max(o.tokens for o in swapped) < most
+    if most == 0 or model.swap_out is None or model.swap_in is None:
+        assert not swapped
+
+
+@given(st.lists(waiting, min_size=2, max_size=8), loads)
+def test_min_waste_swaps_those_first_that_would_waste_most(
+    paused: list[Paused], load: Load
+) -> None:
+    choices = POLICIES["min-waste"](paused, load, COSTS)
+
+    def least(one: Paused) -> float:
+        return min(waste.preserve(one), waste.discard(one, load, COSTS))
+
+    for one, choice in zip(paused, choices, strict=True):
+        if choice is Choice.SWAP:
+            continue
+        for other, chosen in zip(paused, choices, strict=True):
+            if chosen is Choice.SWAP:
+                assert least(other) >= least(one) or waste.swap(one, COSTS) >= least(one)
+
+
+@given(st.lists(waiting, max_size=8), loads, costs)
+def test_the_simple_policies(paused: list[Paused], load: Load, model: Costs) -> None:
+    assert set(POLICIES["preserve"](paused, load, model)) <= {Choice.PRESERVE}
+    for one, choice in zip(paused, POLICIES["discard"](paused, load, model), strict=True):
+        assert choice is (Choice.DISCARD if one.can_discard else Choice.PRESERVE)
+    choices = POLICIES["swap"](paused, load, model)
+    if load.host_room and model.swap_out is not None and paused:
+        oldest = min(range(len(paused)), key=lambda i: paused[i].arrival)
+        assert choices[oldest] is Choice.SWAP
+
+
+@given(waiting, loads)
+def test_wastes_grow_with_what_is_wasted(one: Paused, load: Load) -> None:
+    longer = replace(one, remaining=one.remaining + 1)
+    larger = replace(one, tokens=one.tokens + 100)
+    busier = replace(load, running_tokens=load.running_tokens + 1000)
+    assert waste.preserve(longer) > waste.preserve(one)
+    assert waste.discard(longer, load, COSTS) == waste.discard(one, load, COSTS)
+    assert waste.discard(larger, load, COSTS) >= waste.discard(one, load, COSTS)
+    assert waste.discard(one, busier, COSTS) >= waste.discard(one, load, COSTS)
+    assert waste.swap(larger, COSTS) > waste.swap(one, COSTS)
+    assert waste.stalled_swap(one, load, COSTS) >= waste.swap(one, COSTS)
+
+
+def test_a_short_call_is_preserved_and_a_long_one_is_not() -> None:
+    load = Load(sequences=8, running_tokens=8000, swap_budget=0, host_room=1 << 20)
+    decide = POLICIES["min-waste"]
+    short, long = Paused(1, 1000, 1e-3), Paused(2, 1000, 30.0)
+    assert decide([short, long], load, COSTS) == [Choice.PRESERVE, Choice.DISCARD]
+    assert decide([short, long], replace(load, swap_budget=2000), COSTS)[1] is Choice.SWAP
+
+
+def test_costs_from_what_was_measured() -> None:
+    assert COSTS.saturation == 256  # 12 800 tokens a second, of 14 600 at best
+    assert COSTS.chunk(56) == 200
+    assert COSTS.chunk(9999) == 1
+    assert COSTS.step_time(0) == 0
+    assert COSTS.step_time(1) == 0.01
+    assert COSTS.step_time(20) == pytest.approx(0.018)
+    assert COSTS.step_time(64) == pytest.approx(0.04)  # beyond: as the last piece
+    assert COSTS.swap_time(16) == pytest.approx(2e-4 + 1.5 * (1 << 20) / 1e10)
+    pages = COSTS.swap_budget(0.01, 0.5) // 16
+    assert COSTS.swap_out is not None
+    assert COSTS.swap_out.time(pages) <= 0.005 < COSTS.swap_out.time(pages + 1)
+    without = Costs.measured({**FACTS, "swap_out": None, "swap_in": None})
+    assert without.swap_budget(1.0, 1.0) == 0
+    assert math.isinf(without.swap_time(1))
+
+
+@given(st.lists(st.floats(0, 100), max_size=KEPT), st.floats(0, 100))
+def test_a_wait_is_expected_to_last_as_earlier_ones_did(
+    seconds: list[float], elapsed: float
+) -> None:
+    durations = Durations()
+    for each in seconds:
+        durations.add("ann", "tool", each)
+    longer = [each for each in seconds if each > elapsed]
+    found = durations.remaining("ann", "tool", elapsed)
+    if longer:
+        assert found == pytest.approx(sum(longer) / len(longer) - elapsed, abs=1e-6)
+    else:
+        assert found == elapsed
+    assert durations.remaining("ben", "tool", elapsed) == elapsed
+
+
+def test_history_is_bounded() -> None:
+    durations = Durations()
+    for number in range(MOST_KINDS + 10):
+        durations.add("ann", str(number), 1.0)
+    assert len(durations) == MOST_KINDS
+    for _ in range(KEPT):
+        durations.add("ann", "x", 1.0)
+    for _ in range(KEPT):
+        durations.add("ann", "x", 3.0)
+    assert durations.remaining("ann", "x", 0.0) == 3.0
+
+
+def keep_the_young(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """An operator's own policy."""
+    return [Choice.SWAP if one.arrival < 3 else Choice.PRESERVE for one in paused]
+
+
+def test_policies_by_name_and_by_path() -> None:
+    assert load_policy("swap") is POLICIES["swap"]
+    assert load_policy(f"{__name__}:keep_the_young") is keep_the_young
+    for wrong in ("none", "no.such.module:x", f"{__name__}:nothing", "math:pi"):
+        with pytest.raises(UnknownPolicy, match=wrong.split(":")[0]):
+            load_policy(wrong)
