@@ -7,7 +7,7 @@ import json
 import click
 
 from pie_py.cli.connect import json_option, with_client
-from pie_py.cli.console import table
+from pie_py.cli.console import say, table
 from pie_py.client import sync
 
 COLUMNS = {
@@ -30,11 +30,13 @@ COLUMNS = {
 def command(client: sync.Client, model: str | None, traits: bool, as_json: bool) -> None:
     """List the models being served, the default one first, or only MODEL."""
     served = client.models()
+    if not served:
+        say("no model is served at the moment: the worker is starting, or starting again")
     if model is not None:
         names = ", ".join(facts["name"] for facts in served)
         served = [facts for facts in served if facts["name"] == model]
         if not served:
-            raise click.UsageError(f"no model is called {model!r}; served: {names}")
+            raise click.UsageError(f"no model is called {model!r}; served: {names or 'none'}")
     if not traits:
         table(served, COLUMNS, as_json)
     elif served:

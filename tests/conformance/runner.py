@@ -102,7 +102,11 @@ class Run:
         if step.function == "client.send":
             actor.instance.send(*values)
             return
-        got = plain(actor.receive())
+        if step.function == "client.log":
+            lines = actor.instance.logs()["lines"]
+            got = [[line["level"], line["text"]] for line in lines]
+        else:
+            got = plain(actor.receive())
         if step.name:
             self._names[step.name] = got
         self._compare(step, got)

@@ -31,7 +31,7 @@ def test_a_function_is_held_by_a_success_and_an_error(name: str) -> None:
 
 def test_cases_call_only_what_there_is() -> None:
     called = {step.function for case in CASES for step in case.steps if step.function}
-    assert called - set(FUNCTIONS) == {"client.send", "client.receive"}
+    assert called - set(FUNCTIONS) == {"client.send", "client.receive", "client.log"}
 
 
 def test_cases_have_names_of_their_own_and_rules() -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 from rust_components import rust_component
 from servers import Server
 
+from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
 
@@ -151,6 +153,8 @@ def test_the_worker_is_killed(strict: Server, client: Client, guests: Path) -> N
     worker.kill()
     with pytest.raises(InferletFailed, match="worker-lost"):
         busy.result()
+    told = CliRunner().invoke(main, ["models", "--endpoint", strict.endpoint])
+    assert "no model is served at the moment" in told.output
     idle.result()  # it holds nothing of the worker
     # The next launch waits for the new worker.
     assert client.launch(program, [json.dumps(PROMPT), "8"]).result()
