@@ -9,7 +9,7 @@ import anyio
 
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Report
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client, Instance
 from pie_py.config import ModelConfig
 
@@ -51,7 +51,7 @@ def calls(
 ) -> Report:
     """Measures calls against a server of its own."""
     programs = bench_programs(languages)
-    with bench_server(model) as server:
+    with bench_server(with_room(model, 8, 64)) as server:
         progress("the server runs")
         rows = anyio.run(_measure, server.endpoint, programs, live_counts, count, progress)
     return Report(

@@ -22,7 +22,7 @@ from pie_py.bench import peers
 from pie_py.bench.decoding import WARM_TOKENS, complete_all, decode_together
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config import ModelConfig
 
@@ -54,7 +54,7 @@ class Figures:
         return statistics.median(self.tokens_a_second)
 
 
-Side = Callable[[int, int], tuple[float, float]]  # batch, seed -> ms a token, tokens a second
+Side = Callable[[int], tuple[float, float]]  # batch -> ms a token, tokens a second
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,9 @@ class Work:
     prompt: int
     tokens: int
 
-    def prompts(self, batch: int, seed: int, vocabulary: int) -> list[list[int]]:
-        """Random prompts, away from the special tokens at the vocabulary's start."""
-        source = random.Random(seed)
-        return [source.choices(range(16, vocabulary), k=self.prompt) for _ in range(batch)]
+    def prompts(self, batch: int, vocabulary: int) -> list[list[int]]:
+        """Random prompts, away from the special tokens at the vocabulary's start; new ones every time."""
+        return [random.choices(range(16, vocabulary), k=self.prompt) for _ in range(batch)]
 
 
 @contextmanager
@@ -83,7 +82,7 @@ def _sides(
     sides: dict[str, Side] = {}
     with ExitStack() as stack:
         server = stack.enter_context(bench_server(model))
-        folder, vocabulary = _checkpoint(server.endpoint)
+        folder, vocabulary = checkpoint_facts(server.endpoint)
         started = []
         if IDEAL in wanted:
             started.append(peers.ideal(folder, work.prompt + work.tokens))
@@ -103,8 +102,8 @@ def _sides(
 
 
 def _peer_side(peer: peers.Peer, work: Work, vocabulary: int) -> Side:
-    def measure(batch: int, seed: int) -> tuple[float, float]:
-        prompts = work.prompts(batch, seed, vocabulary)
+    def measure(batch: int) -> tuple[float, float]:
+        prompts = work.prompts(batch, vocabulary)
         measured = peer.measure(prompts, work.tokens)
         assert measured.ms_a_token is not None
         return measured.ms_a_token, batch * work.tokens / measured.seconds
@@ -113,20 +112,20 @@ def _peer_side(peer: peers.Peer, work: Work, vocabulary: int) -> Side:
 
 
 def _our_side(endpoint: str, program: bytes, work: Work, vocabulary: int) -> Side:
-    async def run(batch: int, seed: int) -> tuple[float, float]:
+    async def run(batch: int) -> tuple[float, float]:
         async with Client(endpoint) as client:
             digest = await client.upload(program, name="bench")
             decoded = await decode_together(
                 client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
             )
-            prompts = [json.dumps(p) for p in work.prompts(batch, seed, vocabulary)]
+            prompts = [json.dumps(p) for p in work.prompts(batch, vocabulary)]
             seconds = await complete_all(client, digest, prompts, work.tokens)
             return decoded.ms_a_token, batch * work.tokens / seconds
 
-    return lambda batch, seed: anyio.run(run, batch, seed)
+    return lambda batch: anyio.run(run, batch)
 
 
-def _checkpoint(endpoint: str) -> tuple[str, int]:
+def checkpoint_facts(endpoint: str) -> tuple[str, int]:
     """Where the served checkpoint lies, and how many tokens it knows."""
 
     async def ask() -> tuple[str, int]:
@@ -158,13 +157,14 @@ def compare(
     )
     for model in models:
         figures: dict[int, dict[str, Figures]] = {}
-        with _sides(model, programs, wanted, work, vllm_python, versions) as sides:
+        roomy = with_room(model, max(at_once), prompt + tokens)
+        with _sides(roomy, programs, wanted, work, vllm_python, versions) as sides:
             progress("all sides are loaded")
             for turn in range(-1, rounds):  # the first one warms everybody up
                 for batch in at_once:
                     row = figures.setdefault(batch, {})
                     for name, side in sides.items():
-                        ms, rate = side(batch, turn)
+                        ms, rate = side(batch)
                         if turn >= 0:
                             row.setdefault(name, Figures()).ms_a_token.append(ms)
                             row[name].tokens_a_second.append(rate)

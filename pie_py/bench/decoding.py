@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -14,6 +15,7 @@ from pie_py.bench.programs import random_prompt
 from pie_py.client import Client, Instance
 
 WARM_TOKENS = 4  # the first ones, while the others begin
+STEP_BY_STEP = "step-by-step"  # option of `decode` and `complete`: do not run ahead
 TELL_NS = 1_000_000  # an instance, until all know when they begin
 TELL_AT_LEAST = 50  # instances' time
 
@@ -91,7 +93,7 @@ async def decode_together(
     instances: list[Instance] = []
     times: list[list[int]] = []
 
-    async def launch(seed: int) -> None:
+    async def launch(seed: float) -> None:
         text = random_prompt(prompt, vocabulary, seed)
         instance = await client.launch(program, ["decode", text, str(tokens), *options])
         instances.append(instance)
@@ -104,8 +106,8 @@ async def decode_together(
         times.append(json.loads(await instance.result()))
 
     async with anyio.create_task_group() as tasks:
-        for seed in range(count):
-            tasks.start_soon(launch, seed)
+        for _ in range(count):  # other prompts every time, which no cache knows
+            tasks.start_soon(launch, random.random())
     before_go()
     start = time.monotonic_ns() + TELL_NS * (len(instances) + TELL_AT_LEAST)
     async with anyio.create_task_group() as tasks:

@@ -17,7 +17,7 @@ import anyio
 from pie_py.bench.decoding import Decoded, decode_together
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Report, percentile
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config import ModelConfig
 
@@ -77,7 +77,8 @@ def fairness(
         notes=[f"Long prompts have {long} tokens; one arrives when the one before it is done."],
     )
     for limit in batch_tokens:
-        limited = model.model_copy(update={"max_batch_tokens": limit})
+        limited = with_room(model, count, prompt + tokens + 2 * long)
+        limited = limited.model_copy(update={"max_batch_tokens": limit})
         with bench_server(limited) as server:
             for length in (0, long):
                 run = anyio.run(_decode, server.endpoint, program, count, prompt, tokens, length)

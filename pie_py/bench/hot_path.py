@@ -18,7 +18,7 @@ import anyio
 from pie_py.bench.decoding import Decoded, decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.config import EMBEDDED_MODEL, ModelConfig, TraceConfig
 
 KEPT = Path(__file__).parent / "hot_path.json"  # calls a token, by case; of the embedded model
@@ -74,9 +74,10 @@ def hot_path(
     """
     programs = bench_programs(languages)
     runs: dict[tuple[str, int], Decoded] = {}
+    roomy = with_room(model, max(at_once), prompt + tokens)
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         trace = TraceConfig(folder=Path(folder), kind="calls")
-        with bench_server(model, trace=trace) as server:
+        with bench_server(roomy, trace=trace) as server:
             progress("the server runs")
             for language, program in programs.items():
                 for count in at_once:

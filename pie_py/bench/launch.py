@@ -15,7 +15,7 @@ import anyio
 
 from pie_py.bench.programs import bench_programs, fresh_copy, random_prompt
 from pie_py.bench.report import Report, percentile
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config import ModelConfig
 
@@ -103,6 +103,7 @@ def launch(
 ) -> Report:
     """Measures launch latency against a server of its own."""
     programs = bench_programs(languages)
+    model = with_room(model, 2 * max(counts), 16 + tokens)
     with bench_server(model) as server:
         progress("the server runs")
         rows = anyio.run(_measure, server.endpoint, programs, counts, rounds, tokens, progress)

@@ -13,7 +13,7 @@ import anyio
 from pie_py.bench.decoding import decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.config import ModelConfig, SchedulerConfig
 
 # How far ahead the adaptive policy should be, of each at its best (Pie's own figures).
@@ -33,6 +33,7 @@ def policies(
 ) -> Report:
     """Measures each policy against a server of its own, in turns."""
     program = bench_programs([language])[language]
+    model = with_room(model, count, prompt + tokens)
     cases = [
         ("adaptive", "", SchedulerConfig()),
         ("eager", "", SchedulerConfig(policy="eager")),

@@ -39,6 +39,6 @@ def fresh_copy(program: bytes, language: str) -> bytes:
     return program + bytes([0, len(name) + 1, len(name)]) + name
 
 
-def random_prompt(length: int, vocabulary: int, seed: int) -> str:
+def random_prompt(length: int, vocabulary: int, seed: float) -> str:
     """Token ids as JSON, away from the special tokens at the vocabulary's start."""
     return json.dumps(random.Random(seed).choices(range(16, vocabulary), k=length))

@@ -19,6 +19,17 @@ class BenchServer(NamedTuple):
     pid: int  # of the control process
 
 
+def with_room(model: ModelConfig, instances: int, tokens: int) -> ModelConfig:
+    """The model with a KV pool for so many instances of so many tokens, unless its size is given.
+
+    A server takes most of the memory by itself; those of a benchmark share it, and start sooner so.
+    """
+    if model.kv_pages is not None or model.kv_memory is not None:
+        return model
+    pages = instances * (-(-tokens // model.page_size) + 2)  # one that is part full, one run ahead
+    return model.model_copy(update={"kv_pages": pages, "host_pages": 0})
+
+
 @contextmanager
 def bench_server(model: ModelConfig, **settings: Any) -> Iterator[BenchServer]:
     """Runs a server on a local socket; settings are fields of `ServerConfig`.

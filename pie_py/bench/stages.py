@@ -22,7 +22,7 @@ import anyio
 from pie_py.bench.decoding import Decoded, decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, with_room
 from pie_py.config import ModelConfig, TraceConfig
 
 IDLE = "idle"
@@ -136,9 +136,7 @@ def stages(
 ) -> Report:
     """Measures the stages of a token's way against servers of its own."""
     programs = bench_programs(languages)
-    if model.kv_pages is None and model.kv_memory is None:  # two servers share the memory
-        pages = -(-(prompt + tokens + 2) // model.page_size) + 1
-        model = model.model_copy(update={"kv_pages": max(at_once) * pages})
+    model = with_room(model, max(at_once), prompt + tokens)
     cases = [(language, count) for language in programs for count in at_once]
     plain: list[Decoded] = []
     traced: list[Decoded] = []

@@ -3,23 +3,23 @@
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from inferlet import Context, Model, Sampler, raw, runtime, session
 
 
 async def main(args: list[str]) -> str:
     """Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls COUNT`,
-    or `idle SECONDS`.
+    or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead.
     """
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
             session.send("launched")
             await complete(prompt, int(tokens))
-        case ["complete", prompt, tokens]:
-            return json.dumps(await complete(prompt, int(tokens)))
-        case ["decode", prompt, tokens]:
-            return json.dumps(await decode(prompt, int(tokens)))
+        case ["complete", prompt, tokens, *options]:
+            return json.dumps(await complete(prompt, int(tokens), *options))
+        case ["decode", prompt, tokens, *options]:
+            return json.dumps(await decode(prompt, int(tokens), *options))
         case ["prefill", length]:
             return json.dumps(await prefill(int(length)))
         case ["calls", count]:
@@ -29,18 +29,22 @@ async def main(args: list[str]) -> str:
     return ""
 
 
-async def complete(prompt: str, tokens: int) -> list[int]:
-    """Continues token ids greedily, whatever the model's stop tokens; when each token came, ns."""
+def continued(prompt: str, tokens: int, *options: str) -> AsyncIterator[int]:
+    """Continues token ids greedily, whatever the model's stop tokens."""
     context = Context(Model.load()).append(json.loads(prompt))
-    generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[])
-    return [raw.monotonic_now() async for _ in generator.stream_tokens()]
+    ahead = "step-by-step" not in options
+    generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[], run_ahead=ahead)
+    return generator.stream_tokens()
 
 
-async def decode(prompt: str, tokens: int) -> list[int]:
+async def complete(prompt: str, tokens: int, *options: str) -> list[int]:
+    """When each token came, ns."""
+    return [raw.monotonic_now() async for _ in continued(prompt, tokens, *options)]
+
+
+async def decode(prompt: str, tokens: int, *options: str) -> list[int]:
     """As `complete`, but goes on after the first token at the time that the client then tells."""
-    context = Context(Model.load()).append(json.loads(prompt))
-    generator = context.generate(Sampler.argmax(), max_tokens=tokens + 1, stop=[])
-    stream = generator.stream_tokens()
+    stream = continued(prompt, tokens + 1, *options)
     await anext(stream)
     session.send("ready")
     start = int(await session.receive())

@@ -1,13 +1,16 @@
 //! The inferlet that the benchmarks launch as a component; `bench.py` does the same from source.
 //!
 //! Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls COUNT`,
-//! or `idle SECONDS`. A prompt is a JSON list of token ids.
+//! or `idle SECONDS`. A prompt is a JSON list of token ids. With `step-by-step` behind, generations
+//! do not run ahead.
 
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use inferlet::{allocate, runtime, session, Context, Error, Model, Result, Sampler};
+use inferlet::{allocate, runtime, session, Context, Error, Generator, Model, Result, Sampler};
+
+const STEP_BY_STEP: &str = "step-by-step";
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -16,13 +19,15 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         // The paper's: acknowledge, then complete (section 7).
         ["launch", prompt, tokens] => {
             session::send("launched")?;
-            complete(prompt, number(tokens)?).await?;
+            complete(prompt, number(tokens)?, true).await?;
         }
-        ["complete", prompt, tokens] => {
-            return Ok(format!("{:?}", complete(prompt, number(tokens)?).await?));
+        ["complete", prompt, tokens, ref options @ ..] => {
+            let ahead = !options.contains(&STEP_BY_STEP);
+            return Ok(format!("{:?}", complete(prompt, number(tokens)?, ahead).await?));
         }
-        ["decode", prompt, tokens] => {
-            return Ok(format!("{:?}", decode(prompt, number(tokens)?).await?));
+        ["decode", prompt, tokens, ref options @ ..] => {
+            let ahead = !options.contains(&STEP_BY_STEP);
+            return Ok(format!("{:?}", decode(prompt, number(tokens)?, ahead).await?));
         }
         ["prefill", length] => return Ok(prefill(number(length)?).await?.to_string()),
         ["calls", count] => return calls(number(count)?),
@@ -33,9 +38,9 @@ async fn main(arguments: Vec<String>) -> Result<String> {
 }
 
 /// Continues token ids greedily, whatever the model's stop tokens; when each token came, ns.
-async fn complete(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
+async fn complete(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> {
     let mut context = prompted(prompt)?;
-    let mut generator = context.generate(Sampler::greedy()).max_tokens(tokens).stop_tokens([]);
+    let mut generator = continued(&mut context, tokens, ahead);
     let mut times = Vec::with_capacity(tokens);
     while generator.next_token().await?.is_some() {
         times.push(runtime::monotonic_now());
@@ -44,9 +49,9 @@ async fn complete(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
 }
 
 /// As `complete`, but goes on after the first token at the time that the client then tells.
-async fn decode(prompt: &str, tokens: usize) -> Result<Vec<u64>> {
+async fn decode(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> {
     let mut context = prompted(prompt)?;
-    let mut generator = context.generate(Sampler::greedy()).max_tokens(tokens + 1).stop_tokens([]);
+    let mut generator = continued(&mut context, tokens + 1, ahead);
     generator.next_token().await?;
     session::send("ready")?;
     let start: u64 = number(&session::receive().await?)?;
@@ -67,6 +72,12 @@ async fn prefill(length: u32) -> Result<f64> {
     context.append(&bytes.iter().map(|byte| u32::from(*byte) + 16).collect::<Vec<u32>>())?;
     context.flush().await?;
     Ok((runtime::monotonic_now() - start) as f64 / 1e6)
+}
+
+/// Continues a context greedily, whatever the model's stop tokens.
+fn continued(context: &mut Context, tokens: usize, ahead: bool) -> Generator<'_> {
+    let generator = context.generate(Sampler::greedy()).max_tokens(tokens);
+    generator.stop_tokens([]).run_ahead(ahead)
 }
 
 /// A context that holds a prompt.
