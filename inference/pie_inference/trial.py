@@ -12,8 +12,9 @@ from pie_py.wire.plan import EmbedText, Forward, NextDist
 def run_trial(model: ServedModel, lengths: list[int]) -> None:
     """Runs sequences of these lengths and asks for what follows the last input of each.
 
-    They write to scratch slots, and to embeds that no one owns yet; all together they are at most
-    `max_batch_tokens` inputs, and as many as there are embeds.
+    They write to scratch slots, or, one input each, to a page each, as decoding does; and to embeds that
+    no one owns yet. All together they are at most `max_batch_tokens` inputs, and as many as there are
+    embeds.
     """
     count = sum(lengths)
     ids = np.arange(count, dtype=np.int32)
@@ -21,6 +22,9 @@ def run_trial(model: ServedModel, lengths: list[int]) -> None:
     lasts = starts[1:] - 1
     none = np.zeros(0, np.int32)
     nowhere = np.zeros(len(lengths) + 1, np.int32)
+    slots = np.full(count, -1, np.int32)
+    if model.graphs is not None and count == len(lengths) <= model.cache.pages:
+        slots = ids * np.int32(model.cache.page_size)
     positions = (ids - np.repeat(starts[:-1], lengths)).astype(np.int32)
     handlers.embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
     handlers.forward(
@@ -32,7 +36,7 @@ def run_trial(model: ServedModel, lengths: list[int]) -> None:
             pages=none,
             page_used=none,
             has_masked=np.zeros(len(lengths), np.int32),
-            output_slots=np.full(count, -1, np.int32),
+            output_slots=slots,
             output_starts=np.arange(len(lengths) + 1, dtype=np.int32),
             outputs=lasts,
             mask_starts=nowhere,

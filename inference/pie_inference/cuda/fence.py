@@ -15,6 +15,7 @@ class Fence:
 
     def __init__(self, device: torch.device) -> None:
         """Makes a fence that has been passed."""
+        self._device = device
         self._event: torch.cuda.Event | None = None
         if device.type == "cuda":
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -22,7 +23,7 @@ class Fence:
     def record(self) -> None:
         """Puts the fence behind all that the current stream has been given."""
         if self._event is not None:
-            self._event.record()
+            self._event.record(torch.cuda.current_stream(self._device))
 
     def wait(self) -> None:
         """Waits until the device has passed it."""

@@ -65,16 +65,12 @@ def _answer(
 def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
     """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
     pool, samplers = model.samplers, batch.samplers[rows]
-    logits = model.network.logits(model.embeds.read(batch.embeds[rows])).float()
-    if logits.device.type == "cuda":  # asking whether it is needed would take longer
-        logits.nan_to_num_(nan=-torch.inf, posinf=torch.finfo(torch.float32).max, neginf=-torch.inf)
-    whole = logits.logsumexp(1)
-    if logits.device.type == "cpu" and not bool(whole.isfinite().all()):
-        logits = logits.nan_to_num(nan=-torch.inf, posinf=torch.finfo(torch.float32).max)
-        whole = logits.logsumexp(1)
+    raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
+    adjusted = pool.adjusts(samplers)
+    logits, whole = _normalized(raw) if model.device.type == "cpu" else _on_gpu(raw, adjusted)
     wanted = logits
     masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
-    if masked.size or pool.adjusts(samplers):
+    if masked.size or adjusted:
         wanted = logits.clone()
         pool.adjust(wanted, samplers)
         if masked.size:
@@ -82,19 +78,48 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
             index = model.index(masked)
             wanted[index] = wanted[index].masked_fill_(~allowed, -torch.inf)
     tokens = choose(wanted, pool.parameters(samplers, batch.steps[rows]))
-    logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1) - whole
+    logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
+    if whole is not None:
+        logprobs = logprobs - whole
     pool.note(samplers, tokens)
     return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
 
 
-def _top(wanted: Int32, logits: torch.Tensor, whole: torch.Tensor) -> list[torch.Tensor]:
+def _normalized(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Logits in float32 and, of each row, what its log-probabilities are below them.
+
+    What is no number counts as minus infinity.
+    """
+    logits = raw.float()
+    whole = logits.logsumexp(1)
+    if not bool(whole.isfinite().all()):
+        logits = logits.nan_to_num(nan=-torch.inf, posinf=torch.finfo(torch.float32).max)
+        whole = logits.logsumexp(1)
+    return logits, whole
+
+
+def _on_gpu(raw: torch.Tensor, adjusted: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """As `_normalized`, without asking the device, and in one kernel where only differences matter.
+
+    Then the log-probabilities are the logits. A row with what is no number has nothing else in it.
+    """
+    if not adjusted:
+        return torch.log_softmax(raw, 1, torch.float32), None
+    logits = raw.float().nan_to_num_(
+        nan=-torch.inf, posinf=torch.finfo(torch.float32).max, neginf=-torch.inf
+    )
+    return logits, logits.logsumexp(1)
+
+
+def _top(wanted: Int32, logits: torch.Tensor, whole: torch.Tensor | None) -> list[torch.Tensor]:
     """The most likely tokens of those rows that want them, and log-probabilities, all as many."""
     asking = np.flatnonzero(wanted)
     if not asking.size:
         return []
     some = upload(asking, logits.device)
     tokens = top_tokens(logits[some], int(wanted.max()))
-    return [tokens, logits[some].gather(1, tokens) - whole[some, None]]
+    logprobs = logits[some].gather(1, tokens)
+    return [tokens, logprobs if whole is None else logprobs - whole[some, None]]
 
 
 def _allowed(words: NDArray[np.uint32], model: ServedModel) -> torch.Tensor:

@@ -72,7 +72,7 @@ def choose(logits: torch.Tensor, parameters: Parameters) -> torch.Tensor:
                 values = _rows(logits, rows) - _rows(best, rows)
                 values /= _column(some.temperature, values)
                 _put(chosen, rows, draw(values, some))
-    return torch.where(best == -torch.inf, NOTHING, chosen).squeeze(1)
+    return torch.where(best > -torch.inf, chosen, NOTHING).squeeze(1)  # nor is what is no number
 
 
 def _plain(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
