@@ -18,6 +18,8 @@ import zmq
 from checkpoints import make_llama
 from model_rig import expected_logits, ints
 
+from pie_inference.engine import Engine
+from pie_py.config import ModelConfig
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
@@ -195,6 +197,49 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder:
     stranger = control.run(Plan(8, "stranger", list(good)))
     assert all("no model 'stranger'" in (r.error or "") for r in stranger)
     assert control.run(prompt_plan(9))[2].error is None
+
+
+def test_a_second_plan_waits_at_the_worker(control: Control, folder: Path) -> None:
+    control.start(folder)
+    for number in (1, 2, 3):
+        control.send(prompt_plan(number))
+    answers = [control.receive() for _ in range(3)]
+    assert all(isinstance(answer, PlanResult) for answer in answers)
+    assert [(a.id, a.first, a.last) for a in answers] == [(n, 0, True) for n in (1, 2, 3)]  # type: ignore[union-attr]
+    idle = [a.idle_ns for a in answers]  # type: ignore[union-attr]
+    assert idle[0] == 0
+    assert min(idle[1:]) > 0
+
+
+def test_results_do_not_wait_for_a_long_batch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine([ModelConfig(source=str(folder), kv_pages=64, embeds=256)])
+    first, again = prompt_plan(1), prompt_plan(2)
+    parts: list[PlanResult] = []
+    whole = engine.run(Plan(1, "worker", first.batches + again.batches), parts.append)
+    assert (parts, len(whole.results), whole.last) == ([], 6, True)  # short forwards
+    monkeypatch.setattr("pie_inference.engine.LONG_NS", 0)
+    rest = engine.run(
+        Plan(2, "worker", first.batches + again.batches + first.batches), parts.append
+    )
+    # What comes before the first forward has no values; nothing is sent for its sake.
+    assert [(p.id, p.first, len(p.results), p.last) for p in parts] == [
+        (2, 0, 4, False),
+        (2, 4, 3, False),
+    ]
+    assert (rest.first, len(rest.results), rest.last) == (7, 2, True)
+    answers = [r for p in (*parts, rest) for r in p.results if r.distributions is not None]
+    assert len(answers) == 3
+    for answer in answers:
+        assert answer.distributions is not None
+        assert whole.results[2].distributions is not None
+        np.testing.assert_array_equal(
+            answer.distributions.tokens, whole.results[2].distributions.tokens
+        )
+    sent = decode([bytes(frame) for frame in encode(parts[1])])
+    assert isinstance(sent, PlanResult)
+    assert (sent.first, sent.last, len(sent.results)) == (4, False, 3)
 
 
 @pytest.mark.parametrize(
