@@ -65,10 +65,13 @@ class Server:
         policy: str = "adaptive",
         k: int = 3,
         prefix_cache: PrefixCacheConfig | None = None,
+        prompt_tokens: int | None = None,
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
-        config = SchedulerConfig.model_validate({"policy": policy, "k": k})
+        config = SchedulerConfig.model_validate(
+            {"policy": policy, "k": k, "prompt_tokens": prompt_tokens}
+        )
         self.service = ModelService(self.facts, config, prefix_cache=prefix_cache)
         self.scheduler = self.service.scheduler
         self.worker = SymbolicWorker(self.facts)

@@ -48,8 +48,8 @@ class Slot:
 
 
 def attend(value: Value, position: int, seen: list[tuple[Value, int]]) -> Value:
-    """What an input becomes that sees these keys and values, with their positions."""
-    return hash(("h", value, position, tuple(seen)))
+    """What an input becomes that sees these keys and values, with their positions, in any order."""
+    return hash(("h", value, position, tuple(sorted(seen))))
 
 
 def rows_of(mask: list[int]) -> list[list[bool]]:

@@ -149,8 +149,8 @@ class NumericPrograms(Programs):
     engine: Engine  # both set by the test
     values: Numbers
 
-    def make_server(self, policy: str, **facts: int) -> Server:
-        facts["max_batch_tokens"] = min(facts["max_batch_tokens"], 64)
+    def make_server(self, policy: str, **facts: int | None) -> Server:
+        facts["max_batch_tokens"] = min(facts["max_batch_tokens"] or 64, 64)
         (description,) = self.engine.descriptions
         server = Server(policy, **{**_as_facts(description), **facts})
         server.worker = RealWorker(self.engine)  # type: ignore[assignment]

@@ -131,7 +131,7 @@ class Symbols:
 class Programs(RuleBasedStateMachine):
     values: Any = Symbols()
 
-    def make_server(self, policy: str, **facts: int) -> Server:
+    def make_server(self, policy: str, **facts: int | None) -> Server:
         """A server whose worker has the values."""
         return Server(policy, **facts)
 
@@ -139,9 +139,12 @@ class Programs(RuleBasedStateMachine):
         policy=st.sampled_from(["adaptive", "adaptive", "eager", "k-only", "t-only"]),
         tokens=st.sampled_from([6, 24, 1000]),
         commands=st.sampled_from([1, 3, 100]),
+        prompt=st.sampled_from([None, 2, 2, 5]),
     )
-    def start(self, policy: str, tokens: int, commands: int) -> None:
-        self.server = self.make_server(policy, max_batch_tokens=tokens, max_batch_commands=commands)
+    def start(self, policy: str, tokens: int, commands: int, prompt: int | None) -> None:
+        self.server = self.make_server(
+            policy, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
+        )
         self.lanes: list[Lane] = []
         self.freed: set[Instance] = set()  # instances that have freed something since all ran
         self.exports: dict[tuple[str, str], list[Page]] = {}

@@ -198,8 +198,10 @@ def copy_emb(
     if count == 0:
         return
     target.check_room()
-    for row in copies:
+    old = [pool.places[row] for row in originals]
+    for row, place, before in zip(copies, places, old, strict=True):
         pool.written[row] = True
+        pool.places[row] = before if place < 0 else place
     target.enqueue(CopyEmbedCommand(originals, places, copies))
     if target.space.trails is not None:
         target.space.trails.embedded(None)

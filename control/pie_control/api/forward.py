@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from operator import gt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,14 +112,25 @@ def enqueue_forward(
     observation = observe(count, columns) if observe is not None else None
 
     masked = pool.masked > 0 and bool(pool.masks[pages].any())
+    places = space.embed_pool.places
+    divisible = (
+        count > target.service.scheduler.step_tokens
+        and room is not None
+        and rows is None
+        and observation is None
+        and _is_divisible(pool, [places[row] for row in inputs], pages, room.pages)
+    )
     slots: list[int] | None = None
     changed: list[int] = []
     if room is not None:
         slots, changed = room.slots, room.pages
         for page, filled in zip(room.pages, room.filled, strict=True):
             pool.used[page] = filled
-    for output in outputs:
-        space.embed_pool.written[output] = True
+    if outputs:
+        last = [places[row] for row in inputs[-len(outputs) :]]
+        for output, place in zip(outputs, last, strict=True):
+            space.embed_pool.written[output] = True
+            places[output] = place
     if np.count_nonzero(used) != len(used):  # the worker need not see empty pages
         pages, used = pages[used > 0], used[used > 0]
     command = ForwardCommand(
@@ -132,6 +145,7 @@ def enqueue_forward(
         adapter,
         observation,
         count * columns,
+        divisible,
     )
     target.enqueue(command)
     if space.trails is not None:
@@ -234,6 +248,23 @@ def _room(pool: PagePool, pages: list[int], count: int) -> _Room:
         "page-full",
         f"{count} inputs, and the output pages have {count - left} empty slots; allocate more",
     )
+
+
+def _is_divisible(pool: PagePool, places: list[int], pages: Int32, outputs: list[int]) -> bool:
+    """Whether the later of a forward's inputs may find the earlier ones in the pages instead.
+
+    Args:
+        pool: the pages as they are before the forward.
+        places: [n] positions of the inputs.
+        pages: [p] input pages.
+        outputs: [q] pages that receive something.
+    """
+    if any(map(gt, places, islice(places, 1, None))):
+        return False
+    if any(pool.used.item(page) for page in islice(outputs, 1, None)):
+        return False
+    first = outputs[0]
+    return not pool.used.item(first) or np.count_nonzero(pages == first) == 1
 
 
 def _check_mask(mask: list[int], count: int, columns: int) -> None:

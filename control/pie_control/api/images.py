@@ -49,8 +49,9 @@ def embed_img(
     target.check_room()
     _check_bytes(target, len(image), instance.limits)
 
-    for row in rows:
+    for row, place in zip(rows, places, strict=True):
         pool.written[row] = True
+        pool.places[row] = place
     target.enqueue(EmbedImageCommand(size, image, places, rows))
     if target.space.trails is not None:
         target.space.trails.embedded(None)

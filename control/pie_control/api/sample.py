@@ -140,6 +140,7 @@ def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, e
         )
     target.check_room()
     space.embed_pool.written[row] = True
+    space.embed_pool.places[row] = position
     command = EmbedSampledCommand(found, position, row)
     target.enqueue(command)
     if space.trails is not None:

@@ -36,9 +36,10 @@ def embed_txt(
     most = facts.max_batch_tokens
     target.check_room(-(-count // most))
 
-    written = pool.written
-    for row in rows:
+    written, position_of = pool.written, pool.places
+    for row, place in zip(rows, places, strict=True):
         written[row] = True
+        position_of[row] = place
     if count <= most:
         command = EmbedTextCommand(tokens, places, rows)
         target.enqueue(command)

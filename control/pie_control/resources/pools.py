@@ -132,6 +132,7 @@ class EmbedPool:
         self._free = FreeList(size)
         # An embed that nothing was written to holds what its last owner left, so it must not be read.
         self.written: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.places = [0] * size  # positions, as if every queued command had run
 
     @property
     def free(self) -> int:

@@ -67,6 +67,7 @@ class BatchLimits:
 
     tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers are told of
     commands: int
+    prompt_tokens: int | None = None  # inputs of prompts beside others' steps; None for no bound
 
 
 class Dispatched:

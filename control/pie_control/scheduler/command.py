@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -26,6 +26,7 @@ class _Queued:
     after: int = field(
         init=False, default=0
     )  # other queues must have sent theirs up to this number
+    counts: ClassVar[int] = 1  # how much it adds to its owner's queued commands
 
 
 # What a decode step has one or two of is in lists of Python numbers: NumPy's price is by the call, and
@@ -136,6 +137,8 @@ class ForwardCommand(_Queued):
     adapter: int = NO_ADAPTER  # slot
     observation: Observation | None = None
     cells: int = 0  # inputs times columns, of a mask or of observed attention
+    divisible: bool = False  # may run in parts
+    sent: Sequence[int] = ()  # slots of parts that have been sent
 
     @property
     def rows(self) -> int:
@@ -149,6 +152,13 @@ class ForwardCommand(_Queued):
     def written(self) -> Touched:
         """Pages that receive keys and values, and outputs."""
         return self.output_pages, self.outputs
+
+
+@dataclass(slots=True, eq=False)
+class ForwardPart(ForwardCommand):
+    """The first inputs of a forward whose others are still in its queue."""
+
+    counts: ClassVar[int] = 0
 
 
 @dataclass(slots=True, eq=False)

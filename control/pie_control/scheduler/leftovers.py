@@ -41,7 +41,7 @@ class Leftovers:
         """Notes a command that is dropped."""
         match command:
             case ForwardCommand():
-                self._slots.update(command.output_slots or ())
+                self._slots.update(command.output_slots or (), command.sent)
                 self._embeds.update(command.outputs)
             case EmbedTextCommand() | EmbedImageCommand() | CopyEmbedCommand():
                 self._embeds.update(command.embeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,10 +17,12 @@ from pie_control.scheduler.command import (
     ONCE_A_PLAN,
     Command,
     ForwardCommand,
+    ForwardPart,
     Mark,
     NextDistCommand,
     Sync,
 )
+from pie_control.scheduler.division import share, step_tokens
 from pie_control.scheduler.leftovers import Leftovers
 from pie_control.scheduler.order import CallOrder
 from pie_control.scheduler.policy import Policy
@@ -62,10 +65,17 @@ class Scheduler:
         model: ModelDescription,
         policy: Policy,
         clock: Callable[[], int] = time.monotonic_ns,
+        prompt_tokens: int | None = None,
     ) -> None:
+        """Takes the model, when to send, and the inputs of prompts beside steps of others."""
         self._model = model.name
+        if not policy.whole_plans:
+            prompt_tokens = None
+        # Forwards of more inputs may be cut.
+        self.step_tokens = sys.maxsize if prompt_tokens is None else step_tokens(prompt_tokens)
+        self._page_size = model.page_size
         commands = model.max_batch_commands if policy.batches else 1
-        self._limits = BatchLimits(model.max_batch_tokens, commands)
+        self._limits = BatchLimits(model.max_batch_tokens, commands, prompt_tokens)
         self._policy = policy
         self._clock = clock
         self._accounts: dict[Owner, Account] = {}
@@ -83,6 +93,7 @@ class Scheduler:
         self._sent = dict.fromkeys(KINDS, 0)  # commands
         self._batches = dict.fromkeys(KINDS, 0)
         self._plans = 0
+        self._parts = 0  # of forwards that were cut, without the last of each
         self._plans_ahead = 0  # sent while another one was at the worker
         self._rows = 0
         self._worker_ns = 0
@@ -206,7 +217,8 @@ class Scheduler:
             self._add_light(batches, dispatched)
             commands = gather(self._heads["forward"], self._limits)
             if commands:
-                self._send(commands, batches, dispatched)
+                chosen = share(commands, self._limits, self._page_size)
+                self._send(chosen, batches, dispatched)
                 self._add_light(batches, dispatched)
         else:
             self._add_ready(batches, dispatched, now_ns)
@@ -267,7 +279,7 @@ class Scheduler:
             for kind in self._oldest_first(self._light_kinds(batches)):
                 commands = gather(self._heads[kind], self._limits)
                 if commands:
-                    self._send(commands, batches, dispatched)
+                    self._send(cut(commands, self._limits), batches, dispatched)
                     break
             else:
                 return
@@ -285,7 +297,7 @@ class Scheduler:
             if commands:
                 oldest = min(commands, key=_number)
                 if self._policy.ready(len(commands), oldest.queued_ns, now_ns):
-                    self._send(commands, batches, dispatched)
+                    self._send(cut(commands, self._limits), batches, dispatched)
                     return
 
     def _oldest_first(self, kinds: Sequence[str]) -> list[str]:
@@ -298,8 +310,7 @@ class Scheduler:
     def _send(
         self, commands: list[Command], batches: list[Batch], dispatched: list[Dispatched]
     ) -> None:
-        """Cuts the commands to a batch, takes them out of their queues and adds it to the plan."""
-        commands = cut(commands, self._limits)
+        """Takes the commands of a batch out of their queues and adds it to the plan."""
         kind = commands[0].kind
         record = Dispatched(commands)
         heads = self._heads[kind]
@@ -312,7 +323,10 @@ class Scheduler:
                 command.queue.ahead = False
         for command in commands:
             queue = command.queue
-            queue.pending.popleft()
+            if type(command) is ForwardPart:
+                self._parts += 1
+            else:
+                queue.pending.popleft()
             queue.last = record
             queues[queue] = None
             self._rows += command.rows
@@ -394,7 +408,7 @@ class Scheduler:
             refused = answer.refused or {}
             for i, command in enumerate(batch.commands):
                 queue = command.queue
-                queue.owner.queued_commands -= 1
+                queue.owner.queued_commands -= command.counts
                 if queue.failure is not None:
                     fail_dependant(command)
                 elif answer.error is not None:
@@ -426,7 +440,7 @@ class Scheduler:
             for batch in sent.batches:
                 batch.done = True
                 for command in batch.commands:
-                    command.queue.owner.queued_commands -= 1
+                    command.queue.owner.queued_commands -= command.counts
                     fail(command, error)
                 for queue, sync in batch.syncs:
                     queue.settle(sync)
@@ -508,6 +522,7 @@ class Scheduler:
         return {
             "plans": self._plans,
             "plans_ahead": self._plans_ahead,
+            "parts": self._parts,
             "batches": dict(self._batches),
             "commands": dict(self._sent),
             "rows": self._rows,

@@ -57,6 +57,7 @@ class ModelService:
         self.scheduler = Scheduler(
             description,
             make_policy(config),
+            prompt_tokens=config.prompt_tokens,
         )
         self.prefixes = PrefixCache(
             self.pages,

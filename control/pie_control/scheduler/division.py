@@ -1,0 +1,129 @@
+"""Long prompts beside the steps of others: which forwards a plan has, and in what parts.
+
+A plan takes as long as its forward batch, and everybody who decodes waits for it. So where steps are to
+be run, prompts get a share of tokens beside them, and what is longer is cut: its first part goes now, the
+rest stays first in its queue. Nobody sees that but the worker: the rest attends to the slots that the
+part has filled, as it would have to the inputs.
+
+Cut are forwards that keep what they compute, without a mask, not observed, whose inputs' positions do
+not decrease, and whose slots are all new but for the end of one page among its inputs. Others run whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pie_control.scheduler.batch import MAX_CELLS, MAX_CONTEXT_PAGES, BatchLimits, cut
+from pie_control.scheduler.command import Command, ForwardCommand, ForwardPart
+
+if TYPE_CHECKING:
+    from pie_control.scheduler.queue import CommandQueue
+
+STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
+LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
+
+
+def step_tokens(prompt_tokens: int) -> int:
+    """Inputs of the longest forward that counts as a step: one token, or a few that are tried."""
+    return max(1, prompt_tokens // STEPS)
+
+
+def share(commands: list[Command], limits: BatchLimits, page_size: int) -> list[Command]:
+    """The forwards of one batch, in parts where they are too long. Always at least one.
+
+    Args:
+        commands: what may go, as `gather` has it: by priority, then age.
+        limits: of the batch.
+        page_size: slots of a page.
+
+    Returns:
+        Commands, and parts of commands that stay in their queues.
+    """
+    if limits.prompt_tokens is None or len(commands) == 1:
+        return cut(commands, limits)
+    forwards = cast(list[ForwardCommand], commands)
+    short = step_tokens(limits.prompt_tokens)
+    steps = [len(command.inputs) for command in forwards if len(command.inputs) <= short]
+    if len(steps) in (0, len(forwards)) or _must_be_whole(forwards[0], short):
+        return cut(commands, limits)
+    least = max(1, limits.prompt_tokens // LEAST)
+    return _fill(forwards, limits, short, max(limits.prompt_tokens - sum(steps), least), page_size)
+
+
+def _must_be_whole(command: ForwardCommand, short: int) -> bool:
+    """Whether a command can't be cut. It goes as soon as it is the oldest, whatever it takes."""
+    return len(command.inputs) > short and not command.divisible
+
+
+def _fill(
+    forwards: list[ForwardCommand], limits: BatchLimits, short: int, budget: int, page_size: int
+) -> list[Command]:
+    """Steps first, then prompts within their budget; those of higher priority before all others."""
+    chosen: list[Command] = []
+    tokens = cells = pages = 0
+    stopped: set[CommandQueue] = set()  # what comes after in these has to wait
+    for is_long, command in _in_order(forwards, short):
+        if command.queue in stopped:
+            continue
+        count = len(command.inputs)
+        room = min(limits.tokens - tokens, budget) if is_long else limits.tokens - tokens
+        cells += command.cells
+        pages += len(command.pages)
+        if len(chosen) == limits.commands or cells > MAX_CELLS or pages > MAX_CONTEXT_PAGES:
+            break
+        if count > room:
+            stopped.add(command.queue)
+            count = min(room, count - max(1, len(command.outputs)))  # outputs are all in the last
+            if not command.divisible or count < short:
+                continue
+            command = split(command, count, page_size)
+        chosen.append(command)
+        tokens += count
+        if is_long:
+            budget -= count
+    return chosen or cut(cast(list[Command], forwards), limits)
+
+
+def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, ForwardCommand]]:
+    """By priority, steps before others, then age; no command overtakes one of its own queue."""
+    behind: set[CommandQueue] = set()
+    ranked: list[tuple[bool, ForwardCommand]] = []
+    for command in forwards:
+        is_long = len(command.inputs) > short or command.queue in behind
+        if is_long:
+            behind.add(command.queue)
+        ranked.append((is_long, command))
+    ranked.sort(key=lambda pair: (-pair[1].queue.priority, pair[0], pair[1].number))
+    return ranked
+
+
+def split(command: ForwardCommand, count: int, page_size: int) -> ForwardPart:
+    """Takes a divisible command's first inputs out, as a command that is to run before what is left."""
+    assert command.output_slots is not None
+    slots, rest = command.output_slots[:count], command.output_slots[count:]
+    filled = {slot // page_size: slot % page_size + 1 for slot in slots}  # the last slot counts
+    part = ForwardPart(
+        command.inputs[:count],
+        command.pages,
+        command.page_used,
+        command.has_masked,
+        slots,
+        list(filled),
+        [],
+        None,
+        command.adapter,
+    )
+    part.queue, part.number, part.queued_ns = command.queue, command.number, command.queued_ns
+    used = command.page_used.copy()
+    if slots[0] % page_size:
+        first = next(iter(filled))
+        used[np.flatnonzero(command.pages == first)] = filled.pop(first)
+    command.pages = np.concatenate([command.pages, np.array(list(filled), np.int32)])
+    command.page_used = np.concatenate([used, np.array(list(filled.values()), np.int32)])
+    command.inputs = command.inputs[count:]
+    command.output_slots = rest
+    command.output_pages = list(dict.fromkeys(slot // page_size for slot in rest))
+    command.sent = [*command.sent, *slots]
+    return part
