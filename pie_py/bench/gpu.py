@@ -31,6 +31,7 @@ MANY = 256  # inferlets at once
 TOKENS = 96  # that each inferlet decodes
 PROMPT = 64
 LONG = 8192  # tokens of the long prompt
+TOY = "toy"  # a shape to try the benchmark itself with, on the CPU, too
 ROOT = Path(__file__).parents[2]
 
 Figures = dict[str, Any]
@@ -80,6 +81,9 @@ def measure(
 
     Returns:
         The table.
+
+    Raises:
+        RuntimeError: if there is no GPU.
     """
     run = Run(out)
     end = time.monotonic() + seconds
@@ -97,6 +101,8 @@ def measure(
         except Exception as error:  # the others may still go well
             found = {"error": f"{type(error).__name__}: {error}"}
         run.add(phase.name, {**found, "took_s": round(time.monotonic() - start, 1)})
+        if found.get("device") == "cpu" and shapes != (TOY,):
+            raise RuntimeError("PyTorch sees no NVIDIA GPU, and these models are for one")
         tell(f"{phase.name}: {json.dumps(found)[:400]}")
     return table(run.figures)
 
