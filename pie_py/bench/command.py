@@ -379,7 +379,11 @@ def gpu_command(
     from pie_py.bench.gpu import measure
 
     place = None if program is None else Path(program)
-    click.echo(measure(Path(out), seconds, shapes, only, place, lambda t: click.echo(t, err=True)))
+    try:
+        table = measure(Path(out), seconds, shapes, only, place, lambda t: click.echo(t, err=True))
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(table)
 
 
 @command.command("run-ahead")
