@@ -104,6 +104,14 @@ class Server:
     def deliver(self) -> None:
         self.scheduler.complete(self.results.pop(0))
 
+    def deliver_part(self, count: int) -> None:
+        """The first results of the oldest plan, if it has more."""
+        whole = self.results[0]
+        if count < len(whole.results):
+            self.scheduler.complete(replace(whole, results=whole.results[:count], last=False))
+            rest, first = whole.results[count:], whole.first + count
+            self.results[0] = replace(whole, results=rest, first=first)
+
     def step(self) -> bool:
         sent = self.send()
         while self.results:

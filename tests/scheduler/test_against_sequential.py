@@ -658,6 +658,12 @@ class Programs(RuleBasedStateMachine):
     def deliver(self) -> None:
         self.server.deliver()
 
+    @precondition(lambda self: self.server.results)
+    @rule(count=st.integers(0, 5))
+    def deliver_part(self, count: int) -> None:
+        """The worker tells what is ready before the rest."""
+        self.server.deliver_part(count)
+
     @rule()
     def settle(self) -> None:
         """Runs all there is, and looks at everything."""

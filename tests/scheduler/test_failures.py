@@ -61,6 +61,8 @@ def test_every_future_is_answered(
                 server.send()
         elif what == 9 and server.results:
             server.deliver()
+        elif what == 11 and server.results:
+            server.deliver_part(1 + who)
         elif what == 10 and futures:
             guest, future = futures.pop(who % len(futures))
             runtime.cancel(guest.instance, future)
