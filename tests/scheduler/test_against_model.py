@@ -138,7 +138,10 @@ class RealWorker:
     def run(self, plan: Plan) -> PlanResult:
         sent = decode([bytes(frame) for frame in encode(plan)])
         assert isinstance(sent, Plan)
-        result = self.engine.run(sent)
+        parts: list[PlanResult] = []
+        last = self.engine.run(sent, parts.append)
+        results = [batch for part in (*parts, last) for batch in part.results]
+        result = PlanResult(last.id, last.model, results)
         assert [batch.error for batch in result.results] == [None] * len(plan.batches)
         answer = decode([bytes(frame) for frame in encode(result)])
         assert isinstance(answer, PlanResult)
