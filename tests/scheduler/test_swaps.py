@@ -250,7 +250,14 @@ def test_many_pages_move_in_several_commands() -> None:
 def test_costs_that_were_not_measured() -> None:
     with refused("unsupported"):
         offload.kv_costs(Guest(Server()).instance, "symbolic")
-    costs = {"page_bytes": 1}
+    costs = {
+        "page_bytes": 1,
+        "page_size": PAGE,
+        "swap_out": None,
+        "swap_in": None,
+        "prefill": {"tokens": [16], "seconds": [0.1], "fit": [0.0, 0.006, 0.0]},
+        "decode": {"sequences": [1], "seconds": [0.1]},
+    }
     guest = Guest(Server(kv_costs=costs))
     assert json.loads(offload.kv_costs(guest.instance, "symbolic")) == costs
     with refused("unknown-model"):

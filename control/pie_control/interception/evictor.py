@@ -106,8 +106,7 @@ class Evictor:
         Returns:
             What `take` returned, or `SUSPENDED`: the executor then answers.
         """
-        first = min((w.instance.number for w in self._waiters.values()), default=instance.number)
-        if first >= instance.number:
+        if not any(waiting.number < instance.number for waiting in self._waiters):
             try:
                 return self._try(instance, take)
             except _PagesComing as coming:
