@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -43,7 +45,11 @@ def rates(context: click.Context, parameter: click.Parameter, value: str) -> tup
 
 @contextmanager
 def progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error; each call of what it gives tells what has just been done."""
+    """A bar on standard error; each call of what it gives tells what has just been done.
+
+    Within it, SIGTERM ends this process as an exception does, so that no server or peer stays behind.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:

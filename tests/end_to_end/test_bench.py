@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from rust_components import use_toolchain
@@ -160,6 +161,46 @@ def test_fairness(checkpoint: Path) -> None:
     )
     assert [row[1] for row in report["rows"]] == ["none", "arrive"]
     assert all(0 < row[2] <= row[3] <= row[4] for row in report["rows"])
+
+
+@pytest.mark.slow
+def test_run_ahead(checkpoint: Path) -> None:
+    report = bench(
+        *("run-ahead", "--at-once", "2", "--rounds", "1", "--prompt", "8", "--tokens", "16"),
+        *("--model", str(checkpoint)),
+    )
+    assert [row[:2] for row in report["rows"]] == [["rust", 2], ["python", 2]]
+    assert all(figure > 0 for row in report["rows"] for figure in row[2:])
+
+
+@pytest.mark.slow
+def test_prefix(checkpoint: Path) -> None:
+    report = bench(
+        *("prefix", "--requests", "3", "--shared", "48", "--own", "4", "--tokens", "8"),
+        *("--rounds", "1", "--source", "rust", "--model", str(checkpoint)),
+    )
+    assert [row[:2] for row in report["rows"]] == [["rust", "on"], ["rust", "off"]]
+    assert all(row[2] > 0 and row[3] > 0 for row in report["rows"])
+
+
+@pytest.mark.slow
+def test_a_peer_ends_with_the_benchmark_that_is_terminated(checkpoint: Path) -> None:
+    command = ["compare", "--peer", "ideal", "--at-once", "1", "--model", str(checkpoint)]
+    use_toolchain()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", "bench", *command, "--source", "python"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stderr is not None
+    assert run.stderr.readline().strip() == "all sides are loaded"
+    children = psutil.Process(run.pid).children(recursive=True)
+    assert any("ideal_loop" in " ".join(child.cmdline()) for child in children)
+    run.terminate()
+    run.communicate(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
 
 
 def test_checkpoint_of_the_benchmarks_is_one_of_transformers(tmp_path: Path) -> None:
