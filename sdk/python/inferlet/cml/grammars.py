@@ -1,7 +1,8 @@
 """The grammar of a block, from after `[CALL]` to `[END]`, for the server's constrained decoding.
 
 Three degrees: only the markers in order, a call that can be read, or a call of a known function with
-its parameters' names and, where the specification says, their types.
+its arguments by name, in order, none twice, those that are required there, and their types where the
+specification has them.
 """
 
 from __future__ import annotations
@@ -56,12 +57,19 @@ def block_grammar(
         f"IDENTIFIER: /[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_IDENTIFIER - 1}}}/",
     ]
     if strictness is Strictness.MARKERS:
-        rules.append(f"call: ANYTHING\nANYTHING: /(?s:.+)/{_no_marker(dialect)}")
+        rules[0] = f"start: IDENTIFIER {head} ANYTHING {'' if dialect.is_text else end}"
+        rules.append(rf"ANYTHING: {_UP_TO_END if dialect.is_text else '/(?s:.+)/'}")
     elif syntax is Syntax.JSON:
         rules += _json_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
     else:
         rules += _python_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
     return Grammar.lark("\n".join(rules))
+
+
+# A terminal takes all it can: where the marker is text, it has to be part of it to be its end.
+_UP_TO_END = (
+    r"/(?s:.+)\[END\]/ & ~/(?s:.*)\[END\](?s:.+)/ & ~/(?s:.*)\[(CALL|HEAD|INTR|TRAP)\](?s:.*)/"
+)
 
 
 def _marker(dialect: Dialect, marker: Marker) -> str:
@@ -98,17 +106,28 @@ def _python_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> l
     calls = []
     for number, signature in enumerate(signatures):
         name = json.dumps(signature.name, ensure_ascii=False)
-        if not signature.parameters:
-            calls.append(f'{name} "()"')
-            continue
-        given = f'argument{number} ("," " "? argument{number})*'
-        calls.append(f'{name} "(" {given if signature.required else f"({given})?"} ")"')
-        choices = (
-            f"{json.dumps(f'{key}=', ensure_ascii=False)} {_python_type(schema)}"
-            for key, schema in signature.parameters.items()
-        )
-        rules.append(f"argument{number}: " + " | ".join(choices))
+        calls.append(f'{name} "(" first{number}x0 ")"')
+        rules += _argument_rules(number, signature)
     return ["call: " + " | ".join(calls), *rules]
+
+
+def _argument_rules(number: int, signature: Signature) -> list[str]:
+    """Rules of a function's arguments, in the order of its parameters; those that are required are there.
+
+    `first0x2` are function 0's arguments from its third parameter on, `more0x2` those that follow others.
+    """
+    rules = []
+    parameters = list(signature.parameters.items())
+    for place, (key, schema) in enumerate(parameters):
+        rest = f"{number}x{place + 1}"
+        argument = f"{json.dumps(f'{key}=', ensure_ascii=False)} {_python_type(schema)} more{rest}"
+        optional = key not in signature.required
+        rules += [
+            f"first{number}x{place}: {argument}" + (f" | first{rest}" if optional else ""),
+            f'more{number}x{place}: "," " "? {argument}' + (f" | more{rest}" if optional else ""),
+        ]
+    end = f"{number}x{len(parameters)}"
+    return [*rules, f'first{end}: ""', f'more{end}: ""']
 
 
 def _python_type(schema: Mapping[str, Any]) -> str:
