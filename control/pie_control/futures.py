@@ -126,6 +126,10 @@ class FutureTable:
         self._next += 1
         return future
 
+    def find(self, handle: int) -> Future | None:
+        """An open future, if it is one."""
+        return self._open.get(handle)
+
     def get(self, handle: int) -> Future:
         """Finds an open future.
 

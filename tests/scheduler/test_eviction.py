@@ -22,6 +22,8 @@ from pie_control.errors import ApiError
 from pie_control.executor import Executor
 from pie_control.futures import Future, FutureKind
 from pie_control.instance import Instance, State
+from pie_control.interception.costs import Costs
+from pie_control.interception.waste import Choice, Load, Paused
 from pie_control.scheduler.service import ModelService
 from pie_control.wasm import SUSPENDED, Status
 from pie_py.config import InterceptionConfig, SchedulerConfig
@@ -502,4 +504,37 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
         assert instance.ended is not None
         assert instance.ended.state is State.FINISHED, instance.ended
     machine.service.exports.release("ann", "x")
+    machine.check_empty()
+
+
+def careless(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """An operator's policy with a mistake."""
+    raise KeyError("oh")
+
+
+def test_a_policy_that_fails_harms_nobody() -> None:
+    policy = f"{__name__}:careless"
+    machine = Machine({"policy": policy, "low_water": 1.0}, kv_pages=4, host_pages=8)
+    instances = [machine.start(holder(24)) for _ in range(3)]
+    machine.settle()
+    while machine.outside:
+        machine.outside.pop().resolve()
+        machine.settle()
+    for instance in instances:
+        assert instance.ended is not None
+        assert instance.ended.state is State.FINISHED
+    machine.check_empty()
+
+
+def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
+    machine = Machine(kv_pages=4, host_pages=8)
+    first = machine.start(holder(24))
+    machine.settle()
+    runtime.cancel(first, machine.outside.pop().handle)  # as a bug of a guest might
+    second = machine.start(holder(24))
+    machine.settle()
+    assert second.ended is None
+    machine.lifecycle.kill(first, "test")
+    machine.outside[-1].resolve()
+    machine.settle()
     machine.check_empty()

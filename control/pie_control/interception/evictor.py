@@ -6,10 +6,12 @@ The mechanism; who lends first is the policy's choice. One evictor serves one mo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from pie_control.errors import ApiError
 from pie_control.interception.history import Durations
@@ -19,12 +21,17 @@ from pie_control.resources.eviction import Absence, movable
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
+    from pie_control.futures import Outside
     from pie_control.instance import Instance
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
     from pie_control.scheduler.service import ModelService
     from pie_py.config import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
+
+log = structlog.get_logger("pie.interception")
+
+SPARE_PAGES = 32  # moved beyond what a call needs, so that not every call has to look for pages
 
 
 class _PagesComing(Exception):
@@ -307,13 +314,21 @@ class Evictor:
 
     def _evict_for(self, instance: Instance, count: int) -> bool:
         """Moves out pages until `count` are free, or nothing if that can't be reached."""
-        pool = self._service.pages
+        pool, spaces = self._service.pages, self._service.spaces
         if pool.free >= count:
             return True
-        lenders = [*self._paused_first(instance), *self._waiting_younger(instance)]
+        paused = [i for i in spaces if i is not instance and self._is_paused(i)]
+        younger = self._waiting_younger(instance)
+        most = sum(spaces[i].pages.resident for i in (*paused, *younger))
+        if (
+            pool.free + most < count
+        ):  # the usual case where many wait: found without a look at pages
+            return False
+        willing, others = self._in_order(paused)
+        lenders = [*willing, *others, *younger]
         free, room = pool.free, self._service.host_pages.free
         for lender in lenders:
-            everything, filled = movable(self._service.spaces[lender])
+            everything, filled = movable(spaces[lender])
             free += everything - max(0, filled - room)
             room = max(0, room - filled)
             if free >= count:
@@ -325,6 +340,12 @@ class Evictor:
             if pool.free >= count:
                 break
             self._evict(lender, count - pool.free)
+        # A few more of those that the policy would swap anyway: the next call finds them free.
+        spare = count + min(self._low, SPARE_PAGES)
+        for lender in willing:
+            if pool.free >= spare:
+                break
+            self._evict(lender, spare - pool.free)
         return True
 
     def _evict(self, instance: Instance, most: int) -> int:
@@ -343,25 +364,21 @@ class Evictor:
                 self._waiters[instance] = _Waiter(instance, 0, None, self._deadline())
         return moved
 
-    def _paused_first(self, instance: Instance) -> Iterator[Instance]:
-        """Paused instances but this one: first those that the policy would swap, most waste first."""
-        paused = [i for i in self._service.spaces if i is not instance and self._is_paused(i)]
-        if not paused:
-            return
+    def _in_order(self, paused: list[Instance]) -> tuple[list[Instance], list[Instance]]:
+        """Paused instances that the policy would swap, and the others; those first that waste most."""
         facts = [self._facts(i) for i in paused]
         choices = self._choose(facts, self._service.host_pages.free * self._page_size)
-        order = sorted(
-            range(len(paused)),
-            key=lambda n: (choices[n] is Choice.PRESERVE, -facts[n].remaining * facts[n].tokens),
-        )
-        for n in order:
-            yield paused[n]
+        order = sorted(range(len(paused)), key=lambda n: -facts[n].remaining * facts[n].tokens)
+        willing = [paused[n] for n in order if choices[n] is Choice.SWAP]
+        return willing, [paused[n] for n in order if choices[n] is not Choice.SWAP]
 
-    def _waiting_younger(self, instance: Instance) -> Iterator[Instance]:
+    def _waiting_younger(self, instance: Instance) -> list[Instance]:
         """Those that wait for pages or are held, and have sent all they had queued; youngest first."""
-        for other in self._younger(instance):
-            if (other in self._waiters or other in self._held) and self._has_sent(other):
-                yield other
+        return [
+            other
+            for other in self._younger(instance)
+            if (other in self._waiters or other in self._held) and self._has_sent(other)
+        ]
 
     def _younger(self, instance: Instance) -> list[Instance]:
         spaces = self._service.spaces
@@ -396,23 +413,27 @@ class Evictor:
     def _remaining(self, instance: Instance) -> float:
         """Seconds until the first of the futures that an instance waits for, as far as is known."""
         now = self._clock()
-        waits = (instance.futures.get(handle).outside for handle in instance.awaited or ())
-        return min(
-            (
-                wait.due - now
-                if wait.due is not None
-                else self._durations.remaining(instance.user, wait.kind, now - wait.since)
-                for wait in waits
-                if wait is not None
-            ),
-            default=0.0,
-        )
+        found = (instance.futures.find(handle) for handle in instance.awaited or ())
+        waits = [future.outside for future in found if future is not None and future.outside]
+        return min((self._left(instance, wait, now) for wait in waits), default=0.0)
+
+    def _left(self, instance: Instance, wait: Outside, now: float) -> float:
+        if wait.due is not None:
+            return max(0.0, wait.due - now)
+        return self._durations.remaining(instance.user, wait.kind, now - wait.since)
 
     def _choose(self, facts: list[Paused], budget: int) -> list[Choice]:
         """The policy's choices for those who are paused, with tokens that may be swapped."""
-        if self._costs is None:
+        if self._costs is None or not facts:
             return [Choice.PRESERVE] * len(facts)
-        return self._policy(facts, self.load(budget), self._costs)
+        try:
+            choices = self._policy(facts, self.load(budget), self._costs)
+            if len(choices) != len(facts):
+                raise ValueError(f"{len(choices)} choices for {len(facts)} who wait")
+        except Exception:  # an operator's own: the server goes on without it
+            log.exception("an interception policy failed")
+            return [Choice.PRESERVE] * len(facts)
+        return choices
 
     def load(self, budget: int) -> Load:
         """What goes on at the moment."""
