@@ -6,6 +6,7 @@ the real ones.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -438,6 +439,44 @@ def test_empty_pages_are_lent_without_room_on_the_host() -> None:
     machine.settle()
     assert first.ended is not None
     assert first.ended.text == "0"
+    machine.check_empty()
+
+
+def test_pages_come_back_within_the_budget_while_others_run() -> None:
+    slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step, however long that takes
+    costs = {**COSTS, "swap_in": slow}
+    machine = Machine({"low_water": 0}, kv_pages=8, host_pages=8, kv_costs=costs)
+    lender = machine.start(holder(24))
+    machine.settle()
+    other = machine.start(holder(56))
+    machine.settle()
+    machine.outside[1].resolve()
+    machine.settle()
+    assert other.ended is not None
+    assert machine.counts["pages_evicted"] == 3
+
+    def runner(guest: Guest) -> Program:
+        text = Text(guest)
+        for _ in range(30):
+            yield from text.grow([1])
+        return "done"
+
+    machine.start(runner)
+    machine.turn()
+    machine.send()
+    machine.outside[0].resolve()
+    restored = [0]
+    while lender in machine.service.evictor._absences:  # type: ignore[union-attr]
+        machine.turn()
+        while machine.results:
+            machine.deliver()
+        machine.turn()
+        restored.append(machine.counts["pages_restored"])
+        machine.send()
+        assert len(restored) < 20
+    assert restored[-1] == 3
+    assert max(b - a for a, b in itertools.pairwise(restored)) == 1
+    machine.settle()
     machine.check_empty()
 
 

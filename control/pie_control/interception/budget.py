@@ -10,12 +10,15 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """Pages that may still be swapped out in the present step, whoever swaps them."""
+    """Pages that may still be moved one way in the present step, whoever moves them."""
 
-    def __init__(self, service: ModelService, costs: Costs | None, share: float) -> None:
-        """Takes the costs, and the share of a step's time that transfers may take."""
+    def __init__(
+        self, service: ModelService, costs: Costs | None, share: float, *, inward: bool = False
+    ) -> None:
+        """Takes the costs, the share of a step's time that transfers may take, and the way."""
         self._service = service
         self._costs = costs
+        self._inward = inward
         self._share = share
         self._plan = -1
         self._left = 0
@@ -29,7 +32,10 @@ class Budget:
         if plan != self._plan:
             self._plan = plan
             step = self._costs.step_time(max(1, self._service.running))
-            self._left = self._costs.swap_budget(step, self._share) // self._costs.page_size
+            transfer = self._costs.swap_in if self._inward else self._costs.swap_out
+            self._left = 0 if transfer is None else transfer.pages_within(self._share * step)
+            if self._inward:  # who is to come back does, however slow that is
+                self._left = max(1, self._left)
         return self._left
 
     def spend(self, pages: int) -> None:

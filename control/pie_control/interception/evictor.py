@@ -78,15 +78,20 @@ class Evictor:
         costs: Costs | None,
         durations: Durations,
         budget: Budget,
+        inward: Budget,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the model's service, and what the policy wants to know; without costs it is not asked."""
+        """Takes the model's service, what the policy wants to know, and what may move in a step.
+
+        Without costs the policy is not asked.
+        """
         self._service = service
         self._config = config
         self._policy = policy
         self._costs = costs
         self._durations = durations
         self._budget = budget
+        self._inward = inward
         self._clock = clock
         self._low = int(config.low_water * service.pages.size)
         self._absences: dict[Instance, Absence] = {}
@@ -207,8 +212,15 @@ class Evictor:
                 self._refuse(waiter, need)
                 return True
         if absence is not None:
-            self._counts["pages_restored"] += absence.pages
-            absence.end(partial(self._send, instance))
+            # Beside others the pages come back as they went: with every step as many as hide behind it.
+            beside = self._costs is not None and self._service.running > 0
+            most = self._inward.left if beside else absence.pages
+            if most > 0:
+                moved = absence.end(partial(self._send, instance), most)
+                self._inward.spend(moved)
+                self._counts["pages_restored"] += moved
+            if absence.pages:
+                return False
             del self._absences[instance]
         if waiter.take is not None:
             try:

@@ -65,11 +65,12 @@ class Absence:
         self.addresses = np.concatenate([self.addresses, addresses])
         return len(pages)
 
-    def end(self, send: Send) -> None:
-        """Brings all pages back; the pool has room for them."""
+    def end(self, send: Send, most: int) -> int:
+        """Brings up to `most` pages back, for which the pool has room; returns how many."""
         space = self._space
         pool, host = space.page_pool, space.host
-        entries = space.pages.entries_at(self.addresses)
+        addresses = self.addresses[:most]
+        entries = space.pages.entries_at(addresses)
         pages = pool.allocate(len(entries))
         full = is_on_host(entries)
         sources, targets = host_page(entries[full]), pages[full]
@@ -78,9 +79,10 @@ class Absence:
         pool.immutable[targets] = host.pool.immutable[sources]
         for part in _parts(len(sources)):
             send(SwapIn(sources[part], targets[part]))
-        space.pages.set_entries(self.addresses, pages)
+        space.pages.set_entries(addresses, pages)
         host.release(sources)
-        self.addresses = self.addresses[:0]
+        self.addresses = self.addresses[most:]
+        return len(pages)
 
 
 def movable(space: Space) -> tuple[int, int]:

@@ -75,7 +75,8 @@ class ModelService:
         self.adviser = Adviser(self, policy, costs, waits, budget)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
-            self.evictor = Evictor(self, interception, policy, costs, waits, budget)
+            inward = Budget(self, costs, interception.swap_share, inward=True)
+            self.evictor = Evictor(self, interception, policy, costs, waits, budget, inward)
 
     def check_trait(self, trait: str) -> None:
         """Refuses functions of a trait that the model lacks.
