@@ -327,6 +327,22 @@ class Programs(RuleBasedStateMachine):
             new.slots[to : to + count] = old.slots[start : start + count]
 
     @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        """A text goes on in two ways: full pages are shared, the last one is copied, both are written."""
+        lane = self._lane(data)
+        full = [a for a in (lane.resident if lane else []) if lane and lane.pages[a].slots]
+        if lane is None or not full:
+            return
+        last = data.draw(st.sampled_from(full))
+        known = set(lane.pages)
+        self._allocate(lane, "page", 1)
+        for copy in set(lane.pages) - known:
+            count = len(lane.pages[last].slots)
+            allocate.copy_kvpage(lane.instance, lane.queue, last, 0, copy, 0, count)
+            lane.pages[copy].slots = list(lane.pages[last].slots)
+            self.forward(data)
+
+    @rule(data=st.data())
     def mask(self, data: st.DataObject) -> None:
         lane = self._lane(data)
         if lane is None or not lane.resident:
