@@ -190,6 +190,8 @@ def _gpu_memory(device: torch.device, sharing: Sequence[_Loaded]) -> Memory:
     """What pools of models may take of a GPU, after weights, and what computing takes: it is tried."""
     working = 0
     for model in sharing:
+        if model.config.kv_pages is not None or model.config.kv_memory is not None:
+            continue  # it has been told
         with _named(model.config):
             working += working_memory(device, partial(_trial, model))
     free, total = torch.cuda.mem_get_info(device)

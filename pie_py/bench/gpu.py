@@ -110,37 +110,30 @@ def measure(
 def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Phase]:
     """All phases, in order: what the others need first, then what matters most."""
     first, *others = shapes
-    worker = functools.partial(_worker, out)
+
+    def worker(name: str, arguments: list[str]) -> Callable[[float], Figures]:
+        return functools.partial(_worker, out, name, arguments)
+
     found = [
-        Phase("machine", 60, functools.partial(worker, "machine", ["machine"])),
-        Phase("compile", 300, functools.partial(worker, "compile", ["compile"])),
-        Phase("tests: kernels", 150, functools.partial(_tests, out, "kernels", "not slow")),
-        Phase(f"decode {first}", 120, functools.partial(worker, f"decode-{first}", _decode(first))),
-        Phase(f"server {first}", 180, functools.partial(_server, out, first, program)),
-        Phase(
-            f"prefill {first}",
-            90,
-            functools.partial(worker, f"prefill-{first}", ["prefill", "--shape", first]),
-        ),
+        Phase("machine", 40, worker("machine", ["machine"])),
+        Phase("compile", 260, worker("compile", ["compile"])),
+        Phase(f"decode {first}", 150, worker(f"decode-{first}", _decode(first))),
+        Phase("tests: kernels", 120, functools.partial(_tests, out, "test_attention.py")),
+        Phase("tests: handlers", 60, functools.partial(_tests, out, "test_handlers.py")),
+        Phase(f"server {first}", 150, functools.partial(_server, out, first, program)),
+        Phase(f"prefill {first}", 90, worker(f"prefill-{first}", ["prefill", "--shape", first])),
         Phase(
             f"swap {first}",
             90,
-            functools.partial(worker, f"swap-{first}", ["swap", "--shape", first, "--count", "32"]),
+            worker(f"swap-{first}", ["swap", "--shape", first, "--count", "32"]),
         ),
+        Phase("tests: memory", 60, functools.partial(_tests, out, "test_memory.py")),
+        Phase("tests: server", 120, functools.partial(_tests, out, "test_server.py")),
     ]
     for shape in others:
-        found.append(
-            Phase(
-                f"decode {shape}", 90, functools.partial(worker, f"decode-{shape}", _decode(shape))
-            )
-        )
-        found.append(
-            Phase(
-                f"prefill {shape}",
-                90,
-                functools.partial(worker, f"prefill-{shape}", ["prefill", "--shape", shape]),
-            )
-        )
+        found.append(Phase(f"decode {shape}", 90, worker(f"decode-{shape}", _decode(shape))))
+        arguments = ["prefill", "--shape", shape]
+        found.append(Phase(f"prefill {shape}", 90, worker(f"prefill-{shape}", arguments)))
     for name, config in (
         ("without graphs", {"cuda_graphs": False}),
         ("fp8 keys", {"kv_dtype": "fp8"}),
@@ -148,18 +141,8 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Pha
         ("PyTorch's small kernels", {"flashinfer": dict.fromkeys(SWITCHES, False)}),
     ):
         label = f"decode {first}, {name}"
-        found.append(
-            Phase(
-                label,
-                90,
-                functools.partial(
-                    worker,
-                    label.replace(" ", "-"),
-                    [*_decode(first), "--config", json.dumps(config)],
-                ),
-            )
-        )
-    found.append(Phase("tests: all", 600, functools.partial(_tests, out, "all", "")))
+        arguments = [*_decode(first), "--config", json.dumps(config)]
+        found.append(Phase(label, 90, worker(label.replace(" ", "-"), arguments)))
     return found
 
 
@@ -195,14 +178,14 @@ def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figu
     return figures
 
 
-def _tests(out: Path, name: str, marks: str, seconds: float) -> Figures:
-    """The tests in `tests/gpu`."""
-    log = _log(out, f"tests-{name}")
-    command = [sys.executable, "-m", "pytest", "-ra", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+def _tests(out: Path, file: str, seconds: float) -> Figures:
+    """One file of `tests/gpu`."""
+    log = _log(out, file.removesuffix(".py"))
+    command = [sys.executable, "-m", "pytest", "-ra", "-q", "-p", "no:cacheprovider"]
     with log.open("wb") as output:
         try:
             code = subprocess.run(
-                [*command, "-m", marks] if marks else command,
+                [*command, f"tests/gpu/{file}"],
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -211,7 +194,8 @@ def _tests(out: Path, name: str, marks: str, seconds: float) -> Figures:
             ).returncode
         except subprocess.TimeoutExpired:
             return {"error": f"not done within {seconds:.0f} s", "last": _end_of(log)}
-    return {"passed": code == 0, "last": _end_of(log, 1500)}
+    last = _end_of(log, 1500)
+    return {"passed": code == 0 and " passed" in last, "last": last}
 
 
 def _serve(shape: str, program: Path | None) -> Figures:

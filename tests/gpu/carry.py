@@ -79,6 +79,7 @@ fi
 export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
 export PYTHONUNBUFFERED=1 PIE_BENCH_PROGRAM="$here/bench.wasm" PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
 python3 -m pie_py bench gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@"
+(cd "$out" && tar -czf logs.tgz ./*.log && rm -f ./*.log)
 # What was compiled can be carried to the next machine, as FOLDER/flashinfer-cache.
 tar -cz -C ~/.cache --exclude='*.o' flashinfer | split -b 15m - "$out/flashinfer-cache.tgz." || true
 """
