@@ -187,10 +187,10 @@ def _report(
     ]
     return Report(
         "Where the time of one token goes, µs",
-        ["stage", *(f"{language}, {count} at once" for language, count in cases)],
+        ["stage", *(f"{language} {count}" for language, count in cases)],
         rows,
         [
-            "Time per token of each inferlet while all decode; all of them share the steps.",
+            "Columns: guest, and how many at once. Of each inferlet while all decode; they share the steps.",
             "Negative where control and worker work at the same time: not accounted for.",
         ],
         goals,
