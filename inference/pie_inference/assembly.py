@@ -101,7 +101,8 @@ def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Se
         with _named(config):
             loaded.append(_load(config, ranks))
     for device in {model.device for model in loaded if model.flashinfer is not None}:
-        compile_kernels((_wanted(m) for m in loaded if m.flashinfer and m.device == device), device)
+        here = [_wanted(m) for m in loaded if m.flashinfer is not None and m.device == device]
+        compile_kernels(here, torch.cuda.get_device_capability(device))
     cpu = torch.device("cpu")
     on_cpu = sum(model.device == cpu for model in loaded)
     memories = {cpu: cpu_memory((on_cpu or len(loaded)) * ranks.size)}

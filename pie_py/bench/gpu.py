@@ -118,7 +118,7 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Pha
         Phase("machine", 40, worker("machine", ["machine"])),
         Phase("compile", 260, worker("compile", ["compile"])),
         Phase(f"decode {first}", 150, worker(f"decode-{first}", _decode(first))),
-        Phase("tests: kernels", 120, functools.partial(_tests, out, "test_attention.py")),
+        Phase("tests: Llama", 90, functools.partial(_tests, out, "test_attention.py", "llama")),
         Phase("tests: handlers", 60, functools.partial(_tests, out, "test_handlers.py")),
         Phase(f"server {first}", 150, functools.partial(_server, out, first, program)),
         Phase(f"prefill {first}", 90, worker(f"prefill-{first}", ["prefill", "--shape", first])),
@@ -127,6 +127,8 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Pha
             90,
             worker(f"swap-{first}", ["swap", "--shape", first, "--count", "32"]),
         ),
+        Phase("compile all", 400, worker("compile-all", ["compile", "--all"])),
+        Phase("tests: kernels", 300, functools.partial(_tests, out, "test_attention.py")),
         Phase("tests: memory", 60, functools.partial(_tests, out, "test_memory.py")),
         Phase("tests: server", 120, functools.partial(_tests, out, "test_server.py")),
     ]
@@ -178,10 +180,12 @@ def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figu
     return figures
 
 
-def _tests(out: Path, file: str, seconds: float) -> Figures:
-    """One file of `tests/gpu`."""
-    log = _log(out, file.removesuffix(".py"))
+def _tests(out: Path, file: str, *rest: Any) -> Figures:
+    """One file of `tests/gpu`, or those of its tests whose names have a part; then the seconds."""
+    *parts, seconds = rest
+    log = _log(out, "-".join([file.removesuffix(".py"), *parts]))
     command = [sys.executable, "-m", "pytest", "-ra", "-q", "-p", "no:cacheprovider"]
+    command += ["-k", parts[0]] if parts else []
     with log.open("wb") as output:
         try:
             code = subprocess.run(

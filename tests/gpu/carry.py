@@ -73,15 +73,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$1; seconds=$2; shift 2
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
     --target /tmp/pie-gpu-site "$here"/*.whl
-if [ -d "$here/flashinfer-cache" ]; then
-    mkdir -p ~/.cache && cp -r "$here/flashinfer-cache" ~/.cache/flashinfer
-fi
+# Kernels that were compiled before: FOLDER/aot is what earlier runs brought back, unpacked.
+if [ -d "$here/aot" ]; then cp -r "$here/aot" /tmp/pie-gpu-site/flashinfer/data/aot; fi
 export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
 export PYTHONUNBUFFERED=1 PIE_BENCH_PROGRAM="$here/bench.wasm" PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
 python3 -m pie_py bench gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@"
 (cd "$out" && tar -czf logs.tgz ./*.log && rm -f ./*.log)
-# What was compiled can be carried to the next machine, as FOLDER/flashinfer-cache.
-tar -cz -C ~/.cache --exclude='*.o' flashinfer | split -b 15m - "$out/flashinfer-cache.tgz." || true
+# What was compiled need not be again: `cat OUT/aot.tgz.* | tar -xz -C FOLDER/aot`.
+cd ~/.cache/flashinfer/*/*/cached_ops && tar -cz ./*/*.so | split -b 15m - "$out/aot.tgz." || true
 """
 
 

@@ -34,9 +34,14 @@ class Wanted:
     gated: str = "silu"
 
 
-def compile_kernels(models: Iterable[Wanted], device: torch.device) -> None:
-    """Compiles what is not in FlashInfer's cache yet; takes minutes the first time on a machine."""
-    specs = {spec.name: spec for model in models for spec in _specs(model, device)}
+def compile_kernels(models: Iterable[Wanted], capability: tuple[int, int]) -> None:
+    """Compiles what is not in FlashInfer's cache yet; takes minutes the first time on a machine.
+
+    Args:
+        models: that will be served.
+        capability: compute capability of the GPU, which need not be there.
+    """
+    specs = {spec.name: spec for model in models for spec in _specs(model, capability[0])}
     missing = [spec for spec in specs.values() if not spec.is_compiled]
     if not missing:
         return
@@ -46,22 +51,21 @@ def compile_kernels(models: Iterable[Wanted], device: torch.device) -> None:
     log.info("kernels compiled", seconds=round(time.perf_counter() - start, 1))
 
 
-def _specs(model: Wanted, device: torch.device) -> list[Any]:
+def _specs(model: Wanted, generation: int) -> list[Any]:
     jit = importlib.import_module("flashinfer.jit")
     config, shape = model.config, model.shape
     index, head = torch.int32, shape.head_dim
     dtypes = (model.dtype, model.stored, model.dtype, index)
     tensor_cores = decodes_on_tensor_cores(config, shape.heads, shape.kv_heads)
-    hopper = torch.cuda.get_device_capability(device)[0] == HOPPER
     plain = model.stored == model.dtype
-    newest = "fa3" if hopper and plain else "fa2"
+    newest = "fa3" if generation == HOPPER and plain else "fa2"
     prefill = newest if config.prefill == "auto" or not plain else config.prefill
     found = []
     for v in dict.fromkeys(shape.attention):
         kind = (head, head, 0, v.window is not None, bool(v.softcap))
         # The second generation does masks, and decoding on tensor cores.
-        for generation in {prefill, "fa2"}:
-            found.append(jit.gen_batch_prefill_module(generation, *dtypes, *kind, False))
+        for kernels in {prefill, "fa2"}:
+            found.append(jit.gen_batch_prefill_module(kernels, *dtypes, *kind, False))
         if not tensor_cores:
             found.append(jit.gen_batch_decode_module(*dtypes, *kind))
     for switch, module, maker in (

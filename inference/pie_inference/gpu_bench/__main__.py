@@ -12,11 +12,29 @@ from typing import Any
 import structlog
 import torch
 
+from pie_inference.attention.base import AttentionOptions
 from pie_inference.cuda.compile import Wanted, compile_kernels
 from pie_inference.gpu_bench import phases
 from pie_inference.gpu_bench.shapes import SHAPES
+from pie_inference.models.base import ModelShape
 from pie_inference.models.registry import architecture_of
 from pie_py.config import FlashInferConfig
+
+DTYPES = (torch.bfloat16, torch.float8_e4m3fn)  # of keys and values
+# What the families have together that `tests/gpu` serves.
+ODD = ModelShape(
+    architecture="all of them",
+    attention=tuple(
+        AttentionOptions(None, cap, window) for cap in (None, 5.0) for window in (None, 9)
+    ),
+    hidden=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=64,
+    vocab_size=512,
+    max_position=512,
+)
+CORES, LARGE = FlashInferConfig(decode="cuda-cores"), SHAPES["llama-3.1-8b"]
 
 
 def main() -> int:
@@ -31,6 +49,16 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--length", type=int, nargs="+", default=[512, 2048, 8192])
     parser.add_argument("--config", type=json.loads, default={}, help="of the model, as JSON")
+    parser.add_argument(
+        "--capability",
+        type=int,
+        nargs=2,
+        default=(),
+        help="compile for another GPU than this one's",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="compile what tests and variants need, too"
+    )
     options = parser.parse_args()
     # Standard output is for the figures.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -47,14 +75,18 @@ def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             return phases.ceilings(found, size, megabytes)
         case "compile":
             config = FlashInferConfig.model_validate(options.config.get("flashinfer", {}))
-            compile_kernels(
-                [
-                    Wanted(config, architecture_of(shape).shape(shape), torch.bfloat16, stored)
-                    for shape in SHAPES.values()
-                    for stored in (torch.bfloat16, torch.float8_e4m3fn)
-                ],
-                torch.device("cuda"),
-            )
+            wanted = [
+                Wanted(config, architecture_of(shape).shape(shape), torch.bfloat16, stored)
+                for shape in SHAPES.values()
+                for stored in DTYPES[: 1 + options.all]
+            ]
+            if options.all:
+                wanted += [
+                    Wanted(config, ODD, torch.bfloat16, torch.bfloat16, "gelu_tanh"),
+                    Wanted(CORES, architecture_of(LARGE).shape(LARGE), *DTYPES[:1] * 2),
+                ]
+            capability = tuple(options.capability) or torch.cuda.get_device_capability()
+            compile_kernels(wanted, capability)
             return {}
         case "decode":
             return phases.decode(
