@@ -178,7 +178,8 @@ def test_functions_of_the_client(client: Client) -> None:
     assert left.wait(10), "the client's function was not cancelled"
 
 
-def test_the_user_speaks_meanwhile(client: Client) -> None:
+@pytest.mark.parametrize("mode", ["async", "sync_parallel"])
+def test_the_user_speaks_meanwhile(client: Client, mode: Mode) -> None:
     heard = threading.Event()
 
     async def tasks() -> Any:
@@ -200,6 +201,7 @@ def test_the_user_speaks_meanwhile(client: Client) -> None:
         client,
         [SLOW, QUICK],
         json.dumps({"calls": calls}),
+        mode=mode,
         tasks=tasks(),
         on_event=on_event,
     )
@@ -207,6 +209,21 @@ def test_the_user_speaks_meanwhile(client: Client) -> None:
     told = events(record, "interrupt")
     assert told.count("interrupt user") == 2
     assert len(told) == 5
+
+
+@pytest.mark.slow
+def test_a_result_at_every_token_of_another_call(client: Client) -> None:
+    # The first call takes 6 to 9 tokens, both together 22 to 40.
+    program = client.upload(GUESTS / "every_token.py")
+    orders = set()
+    for seen, given in json.loads(client.launch(program, ["4", "44"]).result()):
+        assert sorted(seen) == sorted(
+            f"{kind} {name}" for kind in ("call", "result", "interrupt") for name in "ab"
+        )
+        assert given == [{"x": "some words", "y": [1, 2]}]
+        if seen.index("result a") < seen.index("call b"):  # within the block, or before it
+            orders.add(seen.index("interrupt a") < seen.index("call b"))
+    assert False in orders, "no result has come within the block"
 
 
 def test_other_inferlets_speak_meanwhile(client: Client) -> None:
