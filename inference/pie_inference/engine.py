@@ -174,7 +174,8 @@ def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
     except BadBatch as error:
         result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
-        if model.ranks.size > 1:  # unless the others have gone on without this rank
+        # Unless the others have gone on without this rank, or the device is lost: a new worker helps.
+        if model.ranks.size > 1 or isinstance(error, torch.AcceleratorError):
             raise
         log.exception("a batch failed", kind=batch.kind)
         result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")

@@ -61,7 +61,7 @@ def make_checkpoint(folder: Path, shape: Shape, dtype: str, seed: int = 0) -> No
     import torch
     from safetensors.torch import save_file
 
-    write_tokenizer(folder, shape.vocabulary)
+    _write_tokenizer(folder, shape.vocabulary)
     head = shape.hidden // shape.heads
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -113,7 +113,7 @@ def make_checkpoint(folder: Path, shape: Shape, dtype: str, seed: int = 0) -> No
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 
-def write_tokenizer(folder: Path, vocabulary: int) -> None:
+def _write_tokenizer(folder: Path, vocabulary: int) -> None:
     """A byte-level BPE of exactly so many tokens, trained on the standard library's sources."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

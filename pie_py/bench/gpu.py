@@ -20,7 +20,6 @@ from typing import Any
 
 import anyio
 
-from pie_py.bench.checkpoints import write_tokenizer
 from pie_py.bench.decoding import decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.server import bench_server
@@ -228,8 +227,22 @@ def _checkpoint(shape: str, folder: Path) -> Path:
     )
     subprocess.run([sys.executable, "-c", code, shape, str(folder)], check=True)
     vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
-    write_tokenizer(folder, vocabulary)
+    _write_tokenizer(folder, vocabulary)
     return folder
+
+
+def _write_tokenizer(folder: Path, vocabulary: int) -> None:
+    """A tokenizer of so many tokens: the bytes, and others that no text has. Training one takes minutes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = [*letters, *(f"<|{i}|>" for i in range(len(letters), vocabulary))]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
 
 
 def _log(out: Path, name: str) -> Path:
