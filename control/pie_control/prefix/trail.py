@@ -297,6 +297,8 @@ class Trails:
         gap = -trail.length % size
         if gap and pages[0] != trail.pages[-1]:
             return False
+        if gap >= len(slots):  # the hot path
+            return True
         return all(slots[i] % size == 0 for i in range(gap, len(slots), size))
 
     def copied(self, queue: CommandQueue, source: int, target: int, count: int) -> None:
