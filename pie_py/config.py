@@ -268,7 +268,8 @@ class TraceConfig(_Section):
     """A record for benchmarks: where the time goes, or what is called. Without one it costs nothing."""
 
     folder: Path  # where the control process and the worker write theirs when they stop
-    kind: Literal["stages", "calls"] = "stages"
+    # `kernels` is `stages` with the operators of PyTorch as one more, which makes all others dearer.
+    kind: Literal["stages", "kernels", "calls"] = "stages"
 
 
 class ServerConfig(BaseSettings):

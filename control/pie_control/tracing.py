@@ -12,14 +12,15 @@ from typing import Any
 
 import trio
 
-from pie_control.wasm import symbols
+from pie_control.api import FUNCTIONS
+from pie_control.wasm import HostFunction, symbols
 from pie_py.config import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
 from pie_py.wire.trace import CallCounter, StageClock, Tap, tokens_of
 
 IDLE = "idle"  # the thread sleeps in the event loop
 REST = "event loop and clients"
-HOST = "host functions"
+HOST = "host function"  # and its name
 
 _LINK = "pie_control.worker_link.WorkerLink"
 _SCHEDULER = "pie_control.scheduler.scheduler.Scheduler"
@@ -57,7 +58,8 @@ def tracing(config: TraceConfig | None) -> Iterator[None]:
         finally:
             counter.write(file)
     else:
-        clock = StageClock([IDLE, HOST, *(tap.stage for tap in TAPS)], REST)
+        host = [f"{HOST} {function.name}" for function in FUNCTIONS]
+        clock = StageClock([IDLE, *host, *(tap.stage for tap in TAPS)], REST)
         _tap(clock)
         trio.lowlevel.add_instrument(_Idle(clock))
         try:
@@ -69,9 +71,7 @@ def tracing(config: TraceConfig | None) -> Iterator[None]:
 def _tap(clock: StageClock) -> None:
     for tap in TAPS:
         tap.replace(partial(clock.timed, tap.stage))
-    for name in ("HostCall", "AsyncHostCall"):  # what makes a callback of a host function
-        tap = Tap(HOST, symbols.__name__, name)
-        tap.replace(lambda make: lambda function: make(clock.timed(HOST, function)))
+    _tap_host_functions(clock)
     drained_at = 0
 
     def drain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,6 +92,25 @@ def _tap(clock: StageClock) -> None:
     DRAIN.replace(drain)
     ON_RESULT.replace(on_result)
     _on_sent(lambda plan, tokens: clock.mark("sent", plan, tokens))
+
+
+def _tap_host_functions(clock: StageClock) -> None:
+    """Puts the clock around the callbacks that C calls, arguments and results included."""
+    stage = ""
+
+    def link(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(linker: Any, host_function: HostFunction) -> Any:
+            nonlocal stage
+            stage = f"{HOST} {host_function.name}"
+            return function(linker, host_function)
+
+        return run
+
+    for name in ("_callback", "_async_callback"):
+        Tap(HOST, "pie_control.wasm.linker.Linker", name).replace(link)
+    for name in ("HostCall", "AsyncHostCall"):
+        tap = Tap(HOST, symbols.__name__, name)
+        tap.replace(lambda make: lambda function: make(clock.timed(stage, function)))
 
 
 def _on_sent(mark: Callable[[int, int], None]) -> None:

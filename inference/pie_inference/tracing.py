@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pie_py.config import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
 from pie_py.wire.trace import CallCounter, StageClock, Tap, tokens_of
 
 IDLE = "idle"  # waits for a plan
+KERNELS = "kernels"  # PyTorch's operators, with what PyTorch does before them in C++
 REST = "loop"
 
 _WORKER = "pie_inference.worker"
@@ -55,12 +58,31 @@ def tracing(config: TraceConfig | None) -> Iterator[None]:
         finally:
             counter.write(file)
     else:
-        clock = StageClock([tap.stage for tap in TAPS], REST)
+        clock = StageClock([KERNELS, *(tap.stage for tap in TAPS)], REST)
         _tap(clock)
         try:
-            yield
+            with _Kernels(clock) if config.kind == "kernels" else nullcontext():
+                yield
         finally:
             clock.write(file)
+
+
+class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tells the clock when an operator of PyTorch runs. On a GPU that is when it is handed over."""
+
+    def __init__(self, clock: StageClock) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._clock = clock
+        self._kernels = clock.stages.index(KERNELS)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), options: Any = None
+    ) -> Any:
+        outer = self._clock.enter(self._kernels)
+        try:
+            return function(*args, **(options or {}))
+        finally:
+            self._clock.enter(outer)
 
 
 def _tap(clock: StageClock) -> None:

@@ -1,10 +1,13 @@
 """`pie-py bench stages`: where the time of one token goes, from the guest's call to its wake-up.
 
-Two servers take turns, one that keeps records of its stages (`pie_py.wire.trace`) and one that does not, so
-that the price of the record shows. A token's way is: the control thread's stages up to the plan, the
-message, the worker's stages, the message back, and the control thread's again. With one plan in flight
-they follow each other and add up to the time per token. With two, control and worker work at the same
-time, and what is printed as not accounted for is negative: the time that overlaps.
+Three servers take turns: one that keeps records of its stages (`pie_py.wire.trace`), one that does not, so
+that the price of the record shows, and one that times every operator of PyTorch, too: of that only the
+operators' own time is used, for that record makes the rest dearer.
+
+A token's way is: the control thread's stages up to the plan, the message, the worker's stages, the message
+back, and the control thread's again. With one plan in flight they follow each other and add up to the time
+per token. With two, control and worker work at the same time, and what is printed as not accounted for is
+negative: the time that overlaps.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 
@@ -31,6 +35,9 @@ WAY_BACK = (
     "scheduler: results",
     "resume",
 )  # what control does once the worker has answered
+KERNELS = "kernels"
+KINDS: tuple[Literal["stages", "kernels"], ...] = ("stages", "kernels")
+HOST = "host function "
 IDLE_GOAL_US = 200.0  # of the worker, between two steps of 8 concurrent generations
 IDLE_GOAL_AT = 8
 
@@ -69,8 +76,14 @@ class Split:
 
     measured: float
     stages: dict[str, float]  # in the order of a token's way; the processes' names before them
+    host_functions: dict[str, float]  # parts of one of these stages
     worker_idle: float  # a plan
     plans: float  # a token
+
+    @property
+    def worker_busy(self) -> float:
+        """What the worker takes, Python and kernels."""
+        return sum(time for name, time in self.stages.items() if name.startswith("worker: "))
 
     @property
     def rest(self) -> float:
@@ -95,7 +108,13 @@ def split(control: Trace, worker: Trace, window: tuple[int, int], instances: int
     each = instances / tokens / 1e3  # from ns of the window to µs a token of each inferlet
     ours = _spent("control", control.stages, sent[first], sent[last], each)
     back_at = tuple(f"control: {name}" for name in WAY_BACK)
-    stages = {name: time for name, time in ours.items() if not name.startswith(back_at)}
+    host = {name: time for name, time in ours.items() if HOST in name}
+    stages = {"control: host functions": sum(host.values())}
+    stages |= {
+        name: time
+        for name, time in ours.items()
+        if name not in host and not name.startswith(back_at)
+    }
     there = back = 0
     for before, plan in pairwise(plans):
         there += max(0, received[plan].at - max(sent[plan].at, answered[before].at))
@@ -110,6 +129,7 @@ def split(control: Trace, worker: Trace, window: tuple[int, int], instances: int
     return Split(
         measured=(sent[last].at - sent[first].at) * each,
         stages=stages,
+        host_functions={name.partition(HOST)[2]: time for name, time in host.items() if time},
         worker_idle=idle_ns / (len(plans) - 1) / 1e3,
         plans=(len(plans) - 1) * instances / tokens,
     )
@@ -126,6 +146,21 @@ def _spent(
     }
 
 
+def kernels(worker: Trace, window: tuple[int, int], instances: int) -> float:
+    """Time of PyTorch's operators for one token, µs, of a record that has them as a stage.
+
+    Raises:
+        RuntimeError: if hardly any plan was received within the window.
+    """
+    start, end = window
+    marks = [mark for mark in worker.of("received").values() if start <= mark.at <= end]
+    if len(marks) < 2:
+        raise RuntimeError("hardly any step lies between the first and last: ask for more --tokens")
+    first, last = marks[0], marks[-1]
+    stage = worker.stages.index(KERNELS)
+    return (last.spent[stage] - first.spent[stage]) * instances / (last.tokens - first.tokens) / 1e3
+
+
 def stages(
     model: ModelConfig,
     at_once: Sequence[int],
@@ -138,32 +173,40 @@ def stages(
     programs = bench_programs(languages)
     model = with_room(model, max(at_once), prompt + tokens)
     cases = [(language, count) for language in programs for count in at_once]
-    plain: list[Decoded] = []
-    traced: list[Decoded] = []
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        trace = TraceConfig(folder=Path(folder))
-        with bench_server(model) as server, bench_server(model, trace=trace) as traced_server:
-            progress("the servers run")
-            for language, count in cases:
-                for runs, endpoint in (
-                    (plain, server.endpoint),
-                    (traced, traced_server.endpoint),
-                ):
-                    runs.append(
-                        anyio.run(decode_in, endpoint, programs[language], count, prompt, tokens)
-                    )
-                progress(f"{language}, {count} at once")
-        control = Trace.read(Path(folder) / "control.json")
-        worker = Trace.read(Path(folder) / "worker.json")
+    runs: dict[str, list[Decoded]] = {"plain": [], "stages": [], "kernels": []}
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder, ExitStack() as stack:
+        traces = {kind: TraceConfig(folder=Path(folder) / kind, kind=kind) for kind in KINDS}
+        servers = {"plain": stack.enter_context(bench_server(model))}
+        for kind, trace in traces.items():
+            servers[kind] = stack.enter_context(bench_server(model, trace=trace))
+        progress("the servers run")
+        for language, count in cases:
+            for name, server in servers.items():
+                run = anyio.run(
+                    decode_in, server.endpoint, programs[language], count, prompt, tokens
+                )
+                runs[name].append(run)
+            progress(f"{language}, {count} at once")
+        stack.close()  # now they write their records
+        control = Trace.read(traces["stages"].folder / "control.json")
+        worker = Trace.read(traces["stages"].folder / "worker.json")
+        operators = Trace.read(traces["kernels"].folder / "worker.json")
     splits = [
         split(control, worker, run.window, count)
-        for run, (_, count) in zip(traced, cases, strict=True)
+        for run, (_, count) in zip(runs["stages"], cases, strict=True)
     ]
-    return _report(cases, splits, [run.ms_a_token for run in plain])
+    in_kernels = [
+        kernels(operators, run.window, count)
+        for run, (_, count) in zip(runs["kernels"], cases, strict=True)
+    ]
+    return _report(cases, splits, in_kernels, [run.ms_a_token for run in runs["plain"]])
 
 
 def _report(
-    cases: Sequence[tuple[str, int]], splits: Sequence[Split], plain: Sequence[float]
+    cases: Sequence[tuple[str, int]],
+    splits: Sequence[Split],
+    in_kernels: Sequence[float],
+    plain: Sequence[float],
 ) -> Report:
     rows: list[list[object]] = [
         [name, *(one.stages[name] for one in splits)] for name in splits[0].stages
@@ -173,6 +216,15 @@ def _report(
         ["measured", *(one.measured for one in splits)],
         ["not accounted for", *(one.rest for one in splits)],
         ["measured without a record", *(ms * 1e3 for ms in plain)],
+        *(
+            [f"of host functions: {name}", *(one.host_functions.get(name, 0.0) for one in splits)]
+            for name in dict.fromkeys(name for one in splits for name in one.host_functions)
+        ),
+        ["of the worker: kernels", *in_kernels],
+        [
+            "of the worker: all but kernels",
+            *(one.worker_busy - k for one, k in zip(splits, in_kernels, strict=True)),
+        ],
         ["plans a token", *(one.plans for one in splits)],
         ["worker idle between plans", *(one.worker_idle for one in splits)],
     ]
@@ -191,6 +243,7 @@ def _report(
         rows,
         [
             "Columns: guest, and how many at once. Of each inferlet while all decode; they share the steps.",
+            "Kernels: operators of PyTorch, timed in a server of their own; on a GPU, until handed over.",
             "Negative where control and worker work at the same time: not accounted for.",
         ],
         goals,

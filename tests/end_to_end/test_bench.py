@@ -95,6 +95,9 @@ def test_stages_add_up(checkpoint: Path) -> None:
     assert time["control: Wasm"] > 0
     assert time["worker: forward: layers"] > 0
     assert time["worker: decode"] > 0
+    assert time["of the worker: kernels"] > 0
+    host = [time[name] for name in time if name.startswith("of host functions: ")]
+    assert sum(host) == pytest.approx(time["control: host functions"])
     total = sum(time[name] for name in stages) + sum(
         time[name] for name in ("message to the worker", "message to control")
     )
