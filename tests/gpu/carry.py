@@ -70,14 +70,26 @@ RUN = """\
 # Runs the GPU tests and benchmarks of the checkout in the working folder.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
-out=$1; seconds=$2; shift 2
+out=$(mkdir -p "$1" && cd "$1" && pwd); seconds=$2; shift 2
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
     --target /tmp/pie-gpu-site "$here"/*.whl
+# Kernels are linked with -lcuda and -lcudart, and compiled by $CUDA_HOME/bin/nvcc: toolkits differ in where
+# those are, and a driver brings libcuda.so.1 only.
+if [ -z "$CUDA_HOME" ] && [ -x /usr/local/cuda/bin/nvcc ]; then export CUDA_HOME=/usr/local/cuda; fi
+mkdir -p /tmp/pie-gpu-lib
+torch=$(python3 -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
+for name in cuda cudart; do
+    found=$( (ldconfig -p | sed -n "s|.*=> \\(.*/lib$name\\.so.*\\)|\\1|p"
+        find /usr/local/ /usr/lib "$torch/nvidia" -name "lib$name.so*" 2>/dev/null) | head -n 1)
+    if [ -n "$found" ]; then ln -sf "$found" "/tmp/pie-gpu-lib/lib$name.so"; fi
+done
+export LIBRARY_PATH="/tmp/pie-gpu-lib:$LIBRARY_PATH"
 # Kernels that were compiled before: FOLDER/aot is what earlier runs brought back, unpacked.
 if [ -d "$here/aot" ]; then cp -r "$here/aot" /tmp/pie-gpu-site/flashinfer/data/aot; fi
 export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
 export PYTHONUNBUFFERED=1 PIE_BENCH_PROGRAM="$here/bench.wasm" PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
-python3 -m pie_py bench gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@"
+python3 -m pie_py bench gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@" ||
+    echo "it ended with status $?"
 (cd "$out" && tar -czf logs.tgz ./*.log && rm -f ./*.log)
 # What was compiled need not be again: `cat OUT/aot.tgz.* | tar -xz -C FOLDER/aot`.
 cd ~/.cache/flashinfer/*/*/cached_ops && tar -cz ./*/*.so | split -b 15m - "$out/aot.tgz." || true
