@@ -24,21 +24,23 @@ DEMO_TOOLS = json.dumps(
     [
         {
             "name": name,
-            "parameters": {"properties": {key: {} for key in parameters}},
+            "parameters": {
+                "properties": {key: {} for key in parameters},
+                "required": parameters,
+            },
             "seconds": seconds,
             "run": {"kind": "simulated", "seconds": seconds, "result": result},
         }
         for name, parameters, seconds, result in (
             ("fetch_weather", ["city"], 0.4, "mild"),
-            ("find_hotel", ["place"], 0.3, "Blue Lantern"),
-            ("book_room", ["name"], 0.2, "booked"),
+            ("find_train", ["place"], 0.3, 931),
             ("send_mail", ["text"], 0.1, "sent"),
         )
     ]
 )
 DEMO_REQUEST = (
     "- fetch weather with city Paris, then send mail with text the result.\n"
-    "- find hotel with place harbor, then book room with name the result."
+    "- find train with place Basel."
 )
 
 
@@ -83,9 +85,6 @@ def _parser(mode: Mode) -> ArgumentParser:
     add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
     add("--style", choices=list(Style), help="of the prompt; what suits the model unless told")
     add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")
-    add(
-        "--text-markers", action="store_true", help="write CML as text, though the model has tokens"
-    )
     add("--policy", choices=list(POLICIES), default="cheapest", help="of the KV cache in waits")
     add("--stateless", action="store_true", help="recompute the KV cache for each turn")
     add("--max-tokens", type=int, default=1024, help="most tokens to generate")
