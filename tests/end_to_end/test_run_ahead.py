@@ -74,7 +74,10 @@ def certain(job: dict[str, Any], told: list[Any]) -> list[Any]:
     steps, last = told
     hows = [step["how"] for step in job["steps"]]
     given_up = hows.index("cancel") if "cancel" in hows else len(hows)
-    return [*texts([steps, last]), steps[:given_up]]
+    # Pages of a step that nobody waits for any more are given back with the next use of the context.
+    sure = list(zip(steps, hows, strict=True))[:given_up]
+    pages = [held for (_, _, _, held), how in sure if how != "break"]
+    return [*texts([steps, last]), [length for (_, _, length, _), _ in sure], pages]
 
 
 def test_programs_on_and_off_in_both_languages(

@@ -12,8 +12,6 @@ use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, Hos
 
 mod ahead;
 
-pub(crate) use ahead::Step;
-
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 
@@ -52,6 +50,8 @@ pub struct Context {
     has_hidden: bool,
     /// Commands are queued that nobody has seen the end of.
     in_flight: bool,
+    /// A step at the server that nothing else here knows of.
+    ahead: Option<ahead::Step>,
     /// A step that was undone may still run, and write.
     unseen: bool,
     /// Spans of the filled pages, and how many pages these are.
@@ -79,6 +79,7 @@ impl Context {
             pins: Vec::new(),
             has_hidden: false,
             in_flight: false,
+            ahead: None,
             unseen: false,
             input_spans: (0, Vec::new()),
             limit: 0,
@@ -212,6 +213,7 @@ impl Context {
     ///
     /// Errors: `out-of-resources` if there are not enough pages or embeds.
     pub async fn flush(&mut self) -> Result {
+        self.retract()?;
         self.render(false)?;
         self.submit().await?;
         self.synchronize().await
@@ -273,6 +275,7 @@ impl Context {
                 "only what is in the pages can be saved: fill something and flush first",
             ));
         }
+        self.retract()?;
         self.in_flight |= self.unseen; // what is written can't be saved
         self.settle()?;
         let used = self.tokens.len().div_ceil(self.page_size());
@@ -426,6 +429,7 @@ impl Context {
 
     /// As `forward`; the tokens may be in embeds already, a span of them.
     fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
+        self.retract()?;
         let (queue, size) = (self.queue, self.page_size());
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
         if self.borrowed {
@@ -585,6 +589,7 @@ impl Context {
     /// Waits, with every task of the inferlet, until all commands so far have taken effect. Needed
     /// only after an operation that was dropped halfway.
     pub(crate) fn settle(&mut self) -> Result {
+        self.retract()?;
         if !self.in_flight {
             return Ok(());
         }
@@ -654,6 +659,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        let _ = self.retract();
         // Pages that others hold must not be freed by them while commands here still read them. An
         // error means that the handles are gone with a lost worker; there is nothing left to give.
         if self.in_flight

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
+use std::mem;
 
-use crate::context::{Context, Step};
+use crate::context::Context;
 use crate::error::{Error, ErrorCode, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
 use crate::runtime;
@@ -111,8 +112,8 @@ pub(crate) struct Device {
     pub forced: bool,
     pub last: Option<Sampled>,
     run: Option<Run>,
-    /// The newest step that was queued before its token was known.
-    ahead: Option<Step>,
+    /// The step after the newest token was queued before that was known.
+    ahead: bool,
 }
 
 impl Device {
@@ -125,7 +126,7 @@ impl Device {
             forced: true,
             last: None,
             run: None,
-            ahead: None,
+            ahead: false,
         }
     }
 
@@ -139,7 +140,7 @@ impl Device {
             forced: false,
             last: None,
             run: None,
-            ahead: None,
+            ahead: false,
         }
     }
 
@@ -190,18 +191,18 @@ impl Device {
         };
         context.completed()?;
         let token = sampled.token;
-        if let Some(step) = &mut self.ahead {
-            context.arrived(step, token);
-        }
+        context.arrived(token);
         self.last = Some(sampled);
         Ok(Some(token))
     }
 
     /// The future of the next token, if the step that was queued ahead leads to it.
     fn confirm(&mut self, context: &mut Context) -> Result<Option<HostFuture<Sampled>>> {
-        let Some(step) = self.ahead.take() else { return Ok(None) };
-        let future = context.confirm(step)?;
-        if let (None, true, Some(run)) = (&future, self.counts, &mut self.run) {
+        let (queued, Some(run)) = (mem::take(&mut self.ahead), &mut self.run) else {
+            return Ok(None);
+        };
+        let future = context.confirm(run.sampler)?;
+        if queued && future.is_none() && self.counts {
             // A choice that nobody has seen must not count for penalties.
             self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
             sample::destroy_sampler(run.queue, run.sampler)?;
@@ -217,22 +218,14 @@ impl Device {
 
     /// Undoes the step ahead of a choice that has failed.
     async fn give_up(&mut self, context: &mut Context, error: Error) -> Error {
-        if self.ahead.is_some() {
-            let _ = self.retract(context);
+        if self.ahead {
+            let _ = context.retract();
             if error.code != ErrorCode::FailedDependency {
                 // There was no token to embed, so the queue has failed, which without the step it had not.
                 let _ = runtime::synchronize(context.queue()).await;
             }
         }
         error
-    }
-
-    /// Undoes the step ahead, if there is one: the context goes on otherwise, or not at all.
-    pub fn retract(&mut self, context: &mut Context) -> Result {
-        match self.ahead.take() {
-            Some(step) => context.retract(step),
-            None => Ok(()),
-        }
     }
 
     /// Takes in a token of the program's own choice.

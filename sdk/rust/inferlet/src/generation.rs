@@ -223,7 +223,6 @@ impl<'a> Generator<'a> {
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
         self.start()?;
-        self.retract()?;
         self.context.next_distribution(k).await
     }
 
@@ -277,7 +276,7 @@ impl<'a> Generator<'a> {
                 Some(token) => {
                     let taken = self.take(token);
                     if self.done {
-                        self.retract()?;
+                        self.context.retract()?;
                     }
                     taken.then_some(token)
                 }
@@ -319,14 +318,6 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Undoes the step ahead, if there is one.
-    fn retract(&mut self) -> Result {
-        match &mut self.device {
-            Some(device) => device.retract(self.context),
-            None => Ok(()),
-        }
-    }
-
     /// Appends a token to the context, unless it ends the generation.
     fn take(&mut self, token: u32) -> bool {
         if self.done {
@@ -349,7 +340,7 @@ impl<'a> Generator<'a> {
         if found {
             self.done = true;
             self.decoder = None;
-            self.retract()?;
+            self.context.retract()?;
         }
         Ok(text)
     }
@@ -362,11 +353,5 @@ impl<'a> Generator<'a> {
             text.push_str(&self.stop_strings.finish());
         }
         Ok(text)
-    }
-}
-
-impl Drop for Generator<'_> {
-    fn drop(&mut self) {
-        let _ = self.retract(); // it can only fail where there is nothing left to undo
     }
 }

@@ -11,7 +11,9 @@ use crate::sample::{self, Sampled};
 use crate::{allocate, HostFuture};
 
 /// One step that the server has been given, after all that its context knows of.
-pub(crate) struct Step {
+pub(super) struct Step {
+    /// The sampler that chooses the step's token, and the next.
+    sampler: u32,
     /// Span of the embed with the hidden state after the step's token.
     embed: [u32; 2],
     /// Of the token after that.
@@ -23,23 +25,24 @@ pub(crate) struct Step {
 }
 
 impl Context {
-    /// Queues the step of the token that a sampler has been asked for; `None` if there is no room for it.
-    /// Nothing is pending.
-    pub(crate) fn look_ahead(&mut self, sampler: u32) -> Result<Option<Step>> {
+    /// Queues the step of the token that a sampler has been asked for, unless there is no room for it;
+    /// whether it has. Nothing is pending.
+    pub(crate) fn look_ahead(&mut self, sampler: u32) -> Result<bool> {
         if self.borrowed {
-            return Ok(None);
+            return Ok(false);
         }
         let pages = self.pages.len();
         match self.queue_step(sampler) {
             Ok((embed, future)) => {
                 self.in_flight = true;
-                Ok(Some(Step { embed, future, pages, token: None }))
+                self.ahead = Some(Step { sampler, embed, future, pages, token: None });
+                Ok(true)
             }
             Err(error) => {
                 self.undo(pages)?;
                 // A program that does not run ahead might never have asked for it.
                 if error.is_scarcity() {
-                    Ok(None)
+                    Ok(false)
                 } else {
                     Err(error)
                 }
@@ -61,17 +64,20 @@ impl Context {
         Ok((embed, HostFuture::new(Ok(future), sample::take_sample)))
     }
 
-    /// Notes a step's token. All that was queued before the step has taken effect.
-    pub(crate) fn arrived(&mut self, step: &mut Step, token: u32) {
-        step.token = Some(token);
-        self.in_flight = true;
+    /// Notes the token of the step ahead, if there is one. All that was queued before has taken effect.
+    pub(crate) fn arrived(&mut self, token: u32) {
+        if let Some(step) = &mut self.ahead {
+            step.token = Some(token);
+            self.in_flight = true;
+        }
     }
 
-    /// Makes a step part of the context, and gives the future of the token after it. `None` if the step is
-    /// undone, because the program goes on otherwise than with the step's token.
-    pub(crate) fn confirm(&mut self, step: Step) -> Result<Option<HostFuture<Sampled>>> {
+    /// Makes the step ahead part of the context, and gives the future of the token after it. `None` if there
+    /// is no step, or it is undone, because the program goes on otherwise than with its token.
+    pub(crate) fn confirm(&mut self, sampler: u32) -> Result<Option<HostFuture<Sampled>>> {
+        let Some(step) = self.ahead.take() else { return Ok(None) };
         match step.token {
-            Some(token) if self.pending[..] == [token] => {
+            Some(token) if step.sampler == sampler && self.pending[..] == [token] => {
                 self.tokens.push(token);
                 self.pending.clear();
                 self.spare = self.embed.replace(step.embed);
@@ -79,14 +85,16 @@ impl Context {
                 Ok(Some(step.future))
             }
             _ => {
-                self.retract(step)?;
+                self.ahead = Some(step);
+                self.retract()?;
                 Ok(None)
             }
         }
     }
 
-    /// Undoes a step. It may still run, unseen.
-    pub(crate) fn retract(&mut self, step: Step) -> Result {
+    /// Undoes the step ahead, if there is one. It may still run, unseen.
+    pub(crate) fn retract(&mut self) -> Result {
+        let Some(step) = self.ahead.take() else { return Ok(()) };
         if step.token.is_some() {
             self.in_flight = false; // but for this step
         }
