@@ -47,6 +47,7 @@ class Flight:
         """
         if wait:
             self._marks[-1].synchronize()
+            return self._part(len(self._pending), last=True)
         if passed(self._marks[-1]) and all(later.ready for later in self._pending[self._told :]):
             return self._part(len(self._pending), last=True)
         ready = self._told
