@@ -73,8 +73,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd); seconds=$2; shift 2
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
     --target /tmp/pie-gpu-site "$here"/*.whl
-# Kernels are linked with -lcuda and -lcudart, and compiled by $CUDA_HOME/bin/nvcc: toolkits differ in where
-# those are, and a driver brings libcuda.so.1 only.
+# Kernels are linked with -lcuda and -lcudart, compiled by $CUDA_HOME/bin/nvcc, and want headers of cuBLAS:
+# toolkits differ in where those are, a driver brings libcuda.so.1 only, and PyTorch brings the headers.
 if [ -z "$CUDA_HOME" ] && [ -x /usr/local/cuda/bin/nvcc ]; then export CUDA_HOME=/usr/local/cuda; fi
 mkdir -p /tmp/pie-gpu-lib
 torch=$(python3 -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
@@ -84,6 +84,8 @@ for name in cuda cudart; do
     if [ -n "$found" ]; then ln -sf "$found" "/tmp/pie-gpu-lib/lib$name.so"; fi
 done
 export LIBRARY_PATH="/tmp/pie-gpu-lib:$LIBRARY_PATH"
+for folder in "$torch"/nvidia/*/include; do CPLUS_INCLUDE_PATH="$CPLUS_INCLUDE_PATH:$folder"; done
+export CPLUS_INCLUDE_PATH="${CPLUS_INCLUDE_PATH#:}"
 # Kernels that were compiled before: FOLDER/aot is what earlier runs brought back, unpacked.
 if [ -d "$here/aot" ]; then cp -r "$here/aot" /tmp/pie-gpu-site/flashinfer/data/aot; fi
 export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
