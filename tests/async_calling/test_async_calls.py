@@ -337,6 +337,10 @@ def test_times_of_calls_are_learned(client: Client) -> None:
             "tool number 0: 'url' is missing",
         ),
         (["--tools", '[{"name": "a"}, {"name": "a"}]'], "two tools are called a"),
+        (
+            ["--tools", '[{"type": "mcp", "server": "no"}]'],
+            "tool number 0: not-found: no MCP server",
+        ),
         (["--script", "["], "--script is not JSON"),
         (["--script", '{"calls": [{"id": "a"}]}'], "no script"),
         (["--script", '{"calls": [{"id": "a", "call": "f()", "after": ["b"]}]}'], "comes after b"),

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from inferlet import http, mcp, runtime
+from inferlet.errors import PieError
 from inferlet.tools.client import ClientLink
 from inferlet.tools.evaluator import evaluate
 from inferlet.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
@@ -33,8 +34,7 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
         client: runs those that are the client's.
 
     Raises:
-        BadTools: it is wrong.
-        PieError: an MCP server that it names can't be asked for its tools.
+        BadTools: it is wrong, or an MCP server that it names can't be asked for its tools.
     """
     try:
         found = json.loads(text)
@@ -53,7 +53,7 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
                 tools += await _of_server(entry)
             else:
                 tools.append(tool_from_json(entry, client))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, PieError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise BadTools(f"tool number {number}: {reason}") from None
     names = [tool.name for tool in tools]
