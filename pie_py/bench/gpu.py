@@ -86,7 +86,8 @@ def measure(
     """
     run = Run(out)
     end = time.monotonic() + seconds
-    for phase in phases(out, shapes, program):
+    off: list[str] = []  # switches of kernels that cannot be compiled here
+    for phase in phases(out, shapes, program, off):
         if only and not any(part in phase.name for part in only):
             continue
         left = min(phase.seconds, end - time.monotonic())
@@ -100,18 +101,29 @@ def measure(
         except Exception as error:  # the others may still go well
             found = {"error": f"{type(error).__name__}: {error}"}
         run.add(phase.name, {**found, "took_s": round(time.monotonic() - start, 1)})
+        off += [name for name in found.get("off", []) if name not in off]
         if found.get("device") == "cpu" and shapes != (TOY,):
             raise RuntimeError("PyTorch sees no NVIDIA GPU, and these models are for one")
         tell(f"{phase.name}: {json.dumps(found)[:400]}")
     return table(run.figures)
 
 
-def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Phase]:
-    """All phases, in order: what the others need first, then what matters most."""
+def phases(out: Path, shapes: tuple[str, ...], program: Path | None, off: list[str]) -> list[Phase]:
+    """All phases, in order: what the others need first, then what matters most.
+
+    They run without the kernels that are in `off` when they begin.
+    """
     first, *others = shapes
 
-    def worker(name: str, arguments: list[str]) -> Callable[[float], Figures]:
-        return functools.partial(_worker, out, name, arguments)
+    def worker(
+        name: str, arguments: list[str], config: Figures | None = None
+    ) -> Callable[[float], Figures]:
+        def run(seconds: float) -> Figures:
+            more = _without(off, config or {})
+            own = ["--config", json.dumps(more)] if more else []
+            return _worker(out, name, [*arguments, *own], seconds)
+
+        return run
 
     found = [
         Phase("machine", 40, worker("machine", ["machine"])),
@@ -119,7 +131,7 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Pha
         Phase(f"decode {first}", 150, worker(f"decode-{first}", _decode(first))),
         Phase("tests: Llama", 90, functools.partial(_tests, out, "test_attention.py", "llama")),
         Phase("tests: handlers", 60, functools.partial(_tests, out, "test_handlers.py")),
-        Phase(f"server {first}", 150, functools.partial(_server, out, first, program)),
+        Phase(f"server {first}", 150, functools.partial(_server, out, first, program, off)),
         Phase(f"prefill {first}", 90, worker(f"prefill-{first}", ["prefill", "--shape", first])),
         Phase(
             f"swap {first}",
@@ -142,8 +154,7 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None) -> list[Pha
         ("PyTorch's small kernels", {"flashinfer": dict.fromkeys(SWITCHES, False)}),
     ):
         label = f"decode {first}, {name}"
-        arguments = [*_decode(first), "--config", json.dumps(config)]
-        found.append(Phase(label, 90, worker(label.replace(" ", "-"), arguments)))
+        found.append(Phase(label, 90, worker(label.replace(" ", "-"), _decode(first), config)))
     return found
 
 
@@ -159,10 +170,20 @@ def _worker(out: Path, name: str, arguments: list[str], seconds: float) -> Figur
     return _process(out, name, ["pie_inference.gpu_bench", *arguments], seconds)
 
 
-def _server(out: Path, shape: str, program: Path | None, seconds: float) -> Figures:
+def _server(out: Path, shape: str, program: Path | None, off: list[str], seconds: float) -> Figures:
     """Inferlets that decode in a whole server."""
-    own = [] if program is None else [str(program)]
-    return _process(out, f"server-{shape}", ["pie_py.bench.gpu", shape, *own], seconds)
+    component = program or out / "bench.wasm"
+    if program is None:
+        component.write_bytes(bench_programs(["rust"])["rust"])
+    own = [shape, str(component), json.dumps(_without(off, {}))]
+    return _process(out, f"server-{shape}", ["pie_py.bench.gpu", *own], seconds)
+
+
+def _without(off: list[str], config: Figures) -> Figures:
+    """Fields of `ModelConfig`, without kernels that cannot be compiled."""
+    if not off:
+        return config
+    return {**config, "flashinfer": {**config.get("flashinfer", {}), **dict.fromkeys(off, False)}}
 
 
 def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:
@@ -201,12 +222,12 @@ def _tests(out: Path, file: str, *rest: Any) -> Figures:
     return {"passed": code == 0 and " passed" in last, "last": last}
 
 
-def _serve(shape: str, program: Path | None) -> Figures:
+def _serve(shape: str, component: bytes, config: Figures) -> Figures:
     """Inferlets that decode in a whole server; milliseconds a token of each."""
-    component = program.read_bytes() if program else bench_programs(["rust"])["rust"]
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         checkpoint = _checkpoint(shape, Path(folder))
-        model = ModelConfig(source=str(checkpoint), name="measured", load_format="dummy")
+        fields = {"source": str(checkpoint), "name": "measured", "load_format": "dummy"}
+        model = ModelConfig.model_validate({**fields, **config})
         found: Figures = {}
 
         async def all_counts(endpoint: str) -> None:
@@ -345,5 +366,5 @@ def _share(value: float, ceiling: float | None) -> str:
 
 
 if __name__ == "__main__":
-    # A phase that has a process of its own: SHAPE [COMPONENT].
-    print(json.dumps(_serve(sys.argv[1], Path(sys.argv[2]) if sys.argv[2:] else None)))
+    # A phase that has a process of its own: SHAPE COMPONENT CONFIG.
+    print(json.dumps(_serve(sys.argv[1], Path(sys.argv[2]).read_bytes(), json.loads(sys.argv[3]))))

@@ -15,6 +15,7 @@ import structlog
 import torch
 
 from pie_inference.attention.flashinfer import decodes_on_tensor_cores
+from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
 from pie_py.config import FlashInferConfig
 
@@ -47,7 +48,13 @@ def compile_kernels(models: Iterable[Wanted], capability: tuple[int, int]) -> No
         return
     log.info("compiling kernels; the next start finds them", modules=len(missing))
     start = time.perf_counter()
-    importlib.import_module("flashinfer.jit").build_jit_specs(missing)
+    try:
+        importlib.import_module("flashinfer.jit").build_jit_specs(missing)
+    except RuntimeError as error:
+        raise LoadError(
+            f"FlashInfer's kernels cannot be compiled; mend the CUDA toolkit, switch off what fails"
+            f" (flashinfer.norm and the like), or set attention to torch: {str(error)[-1000:]}"
+        ) from None
     log.info("kernels compiled", seconds=round(time.perf_counter() - start, 1))
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import torch
 
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.cuda.compile import Wanted, compile_kernels
+from pie_inference.errors import LoadError
 from pie_inference.gpu_bench import phases
 from pie_inference.gpu_bench.shapes import SHAPES
 from pie_inference.models.base import ModelShape
 from pie_inference.models.registry import architecture_of
 from pie_py.config import FlashInferConfig
 
+SWITCHES = ("append", "norm", "rope", "activation")
 DTYPES = (torch.bfloat16, torch.float8_e4m3fn)  # of keys and values
 # What the families have together that `tests/gpu` serves.
 ODD = ModelShape(
@@ -67,6 +70,32 @@ def main() -> int:
     return 0
 
 
+def _compile(wanted: list[Wanted], capability: tuple[int, int]) -> list[str]:
+    """Compiles kernels; tells the switches of those that cannot be.
+
+    Raises:
+        LoadError: if those for attention cannot be.
+    """
+    try:
+        compile_kernels(wanted, capability)
+    except LoadError as error:
+        print(error, file=sys.stderr)
+    else:
+        return []
+    nothing = dict.fromkeys(SWITCHES, False)
+    off = []
+    for switch in SWITCHES:
+        alone = FlashInferConfig.model_validate({**nothing, switch: True})
+        try:
+            compile_kernels([replace(model, config=alone) for model in wanted[:1]], capability)
+        except LoadError as error:
+            print(error, file=sys.stderr)
+            off.append(switch)
+    rest = FlashInferConfig.model_validate(dict.fromkeys(off, False))
+    compile_kernels([replace(model, config=rest) for model in wanted], capability)
+    return off
+
+
 def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     match options.phase:
         case "machine":
@@ -86,8 +115,7 @@ def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                     Wanted(CORES, architecture_of(LARGE).shape(LARGE), *DTYPES[:1] * 2),
                 ]
             capability = tuple(options.capability) or torch.cuda.get_device_capability()
-            compile_kernels(wanted, capability)
-            return {}
+            return {"off": _compile(wanted, capability)}
         case "decode":
             return phases.decode(
                 options.shape,
@@ -101,7 +129,12 @@ def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             return phases.prefill(options.shape, folder, options.length, **options.config)
         case _:
             return phases.swap(
-                options.shape, folder, options.count[0], options.context, options.steps
+                options.shape,
+                folder,
+                options.count[0],
+                options.context,
+                options.steps,
+                **options.config,
             )
 
 

@@ -160,14 +160,16 @@ def prefill(shape: str, folder: Path, lengths: Sequence[int], **config: Any) -> 
     return found
 
 
-def swap(shape: str, folder: Path, count: int, context: int, steps: int) -> dict[str, Any]:
+def swap(
+    shape: str, folder: Path, count: int, context: int, steps: int, **config: Any
+) -> dict[str, Any]:
     """Rates of moving pages, and what moving some in every step costs sequences that decode.
 
     Returns:
         `out` and `in`, bytes a second; `ms` a step without and `swapping_ms` with swaps of `pages` each
         way; `hidden`, the share of the transfers' time that does not show.
     """
-    engine = engine_for(shape, folder, host_memory=4 << 30)
+    engine = engine_for(shape, folder, host_memory=4 << 30, **config)
     model = engine.served(NAME)
     host = model.host
     most = min(host.pages, 1024)
