@@ -379,7 +379,7 @@ class Rig:
         host.codecs["hash"] = TextCodec(Path(self.facts.folder))
         lifecycle.models_ready.set()
         outcomes = []
-        with trio.fail_after(60):
+        with trio.fail_after(600) as scope:  # the Python runtime may have to be compiled first
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(host.timers.run)
                 nursery.start_soon(host.executor.run)
@@ -391,6 +391,7 @@ class Rig:
                         box: Any = instance.texts if isinstance(message, str) else instance.blobs
                         box.put(message, len(message))
                     instances.append(instance)
+                scope.deadline = trio.current_time() + 60
                 for instance in instances:
                     await instance.ended_event.wait()
                     outcomes.append(_outcome(instance))

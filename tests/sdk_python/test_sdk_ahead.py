@@ -167,7 +167,7 @@ def run(rig: Rig, ops: list[Any], lanes: int, *modes: str) -> list[Any]:
 
 
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     ops=st.lists(st.tuples(st.integers(0, 2), OPERATIONS), max_size=12),
