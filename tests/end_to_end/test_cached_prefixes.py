@@ -91,7 +91,7 @@ def test_those_who_are_ended_halfway_leave_nothing_wrong(
     client: Client, guests: Path, checkpoint: Path
 ) -> None:
     rng = random.Random(3)
-    wanted = {}
+    wanted: dict[tuple[int, ...], list[int]] = {}
     for round_ in range(2):
         texts = [COMMON[: rng.randrange(20, 70)] + [round_, number] * 9 for number in range(6)]
         running = [
