@@ -82,6 +82,7 @@ async def go(ctx, op, ahead):
                 out.append(await child.generate(max_tokens=3, run_ahead=ahead).collect_tokens())
             elif how == "accept":
                 out.append(generator.accept([120, 121]))
+        await asyncio.sleep(0)  # the loop closes what was left, and with it the step ahead is undone
     elif how == "cancel":
         async def read():
             async for token in generator.stream_tokens():
