@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 MAX_RANDOM_BYTES = 65536
 MAX_PRIORITY = 100
 # Hold for every model.
-CONTROL_TRAITS = ("runtime", "session", "grammar", "messaging", "store", "http", "mcp", "prefix-cache")
+CONTROL_TRAITS = (
+    "runtime",
+    "session",
+    "grammar",
+    "messaging",
+    "store",
+    "http",
+    "mcp",
+    "prefix-cache",
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -139,5 +141,5 @@ class SamplerPool:
             self._counts = zeros(shape, torch.int32, self._device)
         return self._counts
 
-    def _index(self, array: NDArray[np.generic]) -> torch.Tensor:
+    def _index(self, array: NDArray[np.integer[Any]]) -> torch.Tensor:
         return upload_index(array, self._device)
