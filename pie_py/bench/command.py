@@ -441,3 +441,64 @@ def prefix_command(
             model, languages, requests, shared, own, tokens, rounds, vllm_python, progress
         )
     report.show(as_json)
+
+
+@command.command("async")
+@options.model()
+@options.as_json
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(("model", "script")),
+    default=("model", "script"),
+    help="The model decides everything; calls are forced. Repeatable, all unless told.",
+)
+@click.option(
+    "--workload",
+    "workloads",
+    multiple=True,
+    type=click.Choice(("parallel", "multi-step", "interrupts")),
+    default=("parallel", "multi-step", "interrupts"),
+    help="Repeatable, all unless told.",
+)
+@click.option(
+    "--order",
+    "orders",
+    multiple=True,
+    type=click.Choice(("lpt", "given", "random")),
+    default=("lpt", "random"),
+    help="Of forced calls that are ready, by the first one on all sides and by each of them on"
+    " `async`. Repeatable; LPT and random unless told.",
+)
+@click.option("--requests", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--longest", type=click.IntRange(1, 5), default=5, show_default=True, help="Chain.")
+@click.option("--seed", type=int, default=1, show_default=True)
+@options.rounds(1)
+def async_command(
+    model: ModelConfig,
+    as_json: bool,
+    parts: tuple[str, ...],
+    workloads: tuple[str, ...],
+    orders: tuple[str, ...],
+    requests: int,
+    longest: int,
+    seed: int,
+    rounds: int,
+) -> None:
+    """Asynchronous function calls beside synchronous ones: latency, calls right and wrong, overheads."""
+    from pie_py.bench.async_calls.drawn import draw
+    from pie_py.bench.async_calls.measure import SIDES, Side, measure, reports
+
+    jobs = {
+        name: [draw(name, seed, number, longest) for number in range(requests)]
+        for name in workloads
+    }
+    sides = [Side(mode) for mode in SIDES] if "model" in parts else []
+    if "script" in parts:
+        for mode in SIDES:
+            sides += [Side(mode, order) for order in orders[: None if mode == "async" else 1]]
+    with options.progress(len(jobs) * requests * rounds) as progress:
+        runs = measure(model, jobs, sides, rounds, progress)
+    for report in reports(model, runs):
+        report.show(as_json)

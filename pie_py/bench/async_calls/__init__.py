@@ -1,0 +1,1 @@
+"""`pie-py bench async`: asynchronous function calls beside the synchronous ways (AsyncLM, section 6)."""
