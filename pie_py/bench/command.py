@@ -443,6 +443,10 @@ def prefix_command(
     report.show(as_json)
 
 
+_DRAWN = ("parallel", "multi-step", "interrupts")
+_BFCL = ("v1-parallel", "live-parallel", "multi-turn-base", "multi-step-parallel")
+
+
 @command.command("async")
 @options.model()
 @options.as_json
@@ -450,17 +454,18 @@ def prefix_command(
     "--part",
     "parts",
     multiple=True,
-    type=click.Choice(("model", "script")),
-    default=("model", "script"),
-    help="The model decides everything; calls are forced. Repeatable, all unless told.",
+    type=click.Choice(("model", "script", "traps")),
+    default=("model", "script", "traps"),
+    help="The model decides everything; calls are forced; what traps do with the KV cache, over"
+    " context length and wait. Repeatable, all unless told.",
 )
 @click.option(
     "--workload",
     "workloads",
     multiple=True,
-    type=click.Choice(("parallel", "multi-step", "interrupts")),
-    default=("parallel", "multi-step", "interrupts"),
-    help="Repeatable, all unless told.",
+    type=click.Choice(_DRAWN + _BFCL),
+    default=_DRAWN,
+    help="Repeatable. The first three, unless told, are drawn; the others are BFCL's, always forced.",
 )
 @click.option(
     "--order",
@@ -474,6 +479,14 @@ def prefix_command(
 @click.option("--requests", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--longest", type=click.IntRange(1, 5), default=5, show_default=True, help="Chain.")
 @click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--bfcl",
+    "folder",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Where bfcl-eval is installed, if not beside this program.",
+)
+@click.option("--plot", "plot_file", metavar="FILE", help="Draw `traps`, as PNG or SVG.")
 @options.rounds(1)
 def async_command(
     model: ModelConfig,
@@ -484,21 +497,50 @@ def async_command(
     requests: int,
     longest: int,
     seed: int,
+    folder: str | None,
+    plot_file: str | None,
     rounds: int,
 ) -> None:
     """Asynchronous function calls beside synchronous ones: latency, calls right and wrong, overheads."""
-    from pie_py.bench.async_calls.drawn import draw
-    from pie_py.bench.async_calls.measure import SIDES, Side, measure, reports
+    from dataclasses import replace
+    from pathlib import Path
 
-    jobs = {
-        name: [draw(name, seed, number, longest) for number in range(requests)]
-        for name in workloads
-    }
-    sides = [Side(mode) for mode in SIDES] if "model" in parts else []
-    if "script" in parts:
-        for mode in SIDES:
-            sides += [Side(mode, order) for order in orders[: None if mode == "async" else 1]]
-    with options.progress(len(jobs) * requests * rounds) as progress:
-        runs = measure(model, jobs, sides, rounds, progress)
-    for report in reports(model, runs):
+    from pie_py.bench.async_calls import bfcl, choices
+    from pie_py.bench.async_calls.drawn import draw
+    from pie_py.bench.async_calls.measure import FORCED_OPTIONS, SIDES, Side, measure, reports
+
+    decided = [Side(mode) for mode in SIDES] if "model" in parts else []
+    forced = [
+        Side(mode, order)
+        for mode in SIDES
+        for order in orders[: None if mode == "async" else 1]
+        if "script" in parts
+    ]
+    if plot_file is not None and "traps" not in parts:
+        raise click.UsageError("--plot draws the part `traps`: add --part traps")
+    place = None if folder is None else Path(folder)
+    found = []
+    runs = bool(decided or forced) * len(workloads) * requests * rounds
+    with options.progress(runs + ("traps" in parts)) as progress:
+        drawn = {
+            name: [draw(name, seed, number, longest) for number in range(requests)]
+            for name in workloads
+            if name in _DRAWN
+        }
+        taken = {
+            name: bfcl.load(name, place, seed, requests) for name in workloads if name in _BFCL
+        }
+        if taken and not forced and decided:
+            raise RuntimeError("the calls of BFCL's sets are always forced: add --part script")
+        if drawn and (decided or forced):
+            found += reports(model, measure(model, drawn, decided + forced, rounds, progress))
+        if taken and forced:
+            sides = [replace(side, options=FORCED_OPTIONS) for side in forced]
+            found += reports(model, measure(model, taken, sides, rounds, progress))
+        if "traps" in parts:
+            found.append(choices.choices(model, choices.TOKENS, choices.WAITS_MS))
+            progress("traps")
+            if plot_file is not None:
+                choices.plot(found[-1], Path(plot_file))
+    for report in found:
         report.show(as_json)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import anyio
 import pytest
 
-from pie_py.bench.async_calls import formulas
+from pie_py.bench.async_calls import bfcl, formulas
 from pie_py.bench.async_calls.drawn import WORKLOADS, draw, draw_seconds
 from pie_py.bench.async_calls.jobs import Job, PlannedCall, judge
 
@@ -31,9 +34,10 @@ def bench(*arguments: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_the_model_decides_and_calls_are_forced() -> None:
-    tables = bench("--requests", "1", "--longest", "1", "--workload", "interrupts")
-    decided, _, forced, cost = tables
+def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> None:
+    plot = tmp_path / "map.svg"
+    small = ["--requests", "1", "--longest", "1", "--workload", "interrupts"]
+    decided, _, forced, cost, traps = bench(*small, "--plot", str(plot))
     assert [row[0] for row in decided["rows"]] == SIDES
     expected = len(draw("interrupts", 1, 0, 1).calls)
     for row in decided["rows"]:
@@ -41,14 +45,20 @@ def test_the_model_decides_and_calls_are_forced() -> None:
         assert right + missing == expected
     assert "FORCED" in forced["title"]
     assert "FORCED" in forced["notes"][0]
-    assert [row[0] for row in forced["rows"]] == [f"{s}, lpt" for s in SIDES] + ["async, random"]
+    assert [row[0] for row in forced["rows"]] == [*SIDES[:3], "async, lpt", "async, random"]
     for row in forced["rows"]:
         assert row[1:5] == [1, expected, 0, 0]
         assert row[5] > 400  # no side is done before the last task has come
         assert row[7] > 0
     recomputed = cost["columns"].index("recomputed")
     again = {row[0]: row[recomputed] for row in cost["rows"]}
-    assert again["async_naive, lpt"] > 0 == again["sync, lpt"]
+    assert again["async_naive"] > 0 == again["sync"]
+    waits = [float(wait) for wait in traps["columns"][3:]]
+    for _, swap, recompute, *choices in traps["rows"]:
+        ways = {"S": swap, "D": recompute}
+        best = min(ways, key=lambda way: ways[way])
+        assert choices == ["P" if ways[best] > wait else best for wait in waits]
+    assert "<svg" in plot.read_text()
 
 
 def test_jobs() -> None:
@@ -72,6 +82,90 @@ def test_times_of_functions() -> None:
     assert min(times) >= 0.03
     assert max(times) <= 0.5
     assert statistics.mean(times) == pytest.approx(0.11, abs=0.003)
+
+
+COUNTER = """
+class Counter:
+    def __init__(self):
+        self.total = 0
+
+    def _load_scenario(self, scenario, long_context=False):
+        self.total = scenario["total"]
+        scenario.clear()
+
+    def add(self, amount: int, times: int = 1):
+        "Adds to the total."
+        self.total += amount * times
+        return {"total": self.total}
+
+    def reset(self):
+        self.total = 0
+"""
+BACKENDS = """
+CLASS_FILE_PATH_MAPPING = {"Counter": "bfcl_eval.counter"}
+STATELESS_CLASSES = []
+"""
+
+
+@pytest.fixture
+def bfcl_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of the form of bfcl-eval, with sets of our own."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "bfcl_eval"]:
+        monkeypatch.delitem(sys.modules, name)
+    package = tmp_path / "bfcl_eval"
+    (package / "constants").mkdir(parents=True)
+    (package / "constants" / "executable_backend_config.py").write_text(BACKENDS)
+    (package / "counter.py").write_text(COUNTER)
+    (package / "data" / "possible_answer").mkdir(parents=True)
+
+    def write(name: str, questions: list[Any], answers: list[Any]) -> None:
+        for folder, entries in (("", questions), ("possible_answer", answers)):
+            lines = [json.dumps({"id": f"{n}", **entry}) for n, entry in enumerate(entries)]
+            (package / "data" / folder / name).write_text("\n".join(lines))
+
+    schema = {"type": "dict", "properties": {"x": {}, "y": {}}, "required": ["x"]}
+    function = {"name": "math.f", "description": "", "parameters": schema}
+    question = {"question": [[{"role": "user", "content": "Do it."}]], "function": [function]}
+    truth = [{"math.f": {"x": [[1, 2], 3], "y": ["", 2]}}, {"math.f": {"x": [{"k": ["v", "w"]}]}}]
+    write("BFCL_v4_parallel.json", [question], [{"ground_truth": truth}])
+    turns = [[{"role": "user", "content": text}] for text in ("Add 2.", "Add 6.")]
+    scenario = {"initial_config": {"Counter": {"total": 1}}, "involved_classes": ["Counter"]}
+    calls = [["add(2)"], ["add(times=2, amount=3)", "reset()"]]
+    several = [{"question": turns, **scenario}] * 4
+    write("BFCL_v4_multi_turn_base.json", several, [{"ground_truth": calls}] * 4)
+    return tmp_path
+
+
+def test_sets_of_bfcl(bfcl_folder: Path) -> None:
+    (parallel,) = bfcl.load("v1-parallel", bfcl_folder, 1, 9)
+    texts = [call.text for call in parallel.calls]
+    assert texts == ["math.f(x=[1, 2])", "math.f(x={'k': 'v'})"]
+    assert [tool["name"] for tool in parallel.tools] == ["math.f"]
+    with pytest.raises(RuntimeError, match="pip install"):
+        bfcl.load("live-parallel", bfcl_folder, 1, 9)
+
+    chain = bfcl.load("multi-turn-base", bfcl_folder, 1, 2)[0]
+    assert chain.tasks == ("Add 2.\nAdd 6.",)
+    texts = [call.text for call in chain.calls]
+    assert texts == ["add(amount=2)", "add(amount=3, times=2)", "reset()"]
+    assert [call.after for call in chain.calls] == [(), ("a1",), ("a2",)]
+    three = bfcl.load("multi-step-parallel", bfcl_folder, 1, 3)
+    assert len(three) == 3
+    assert {call.text for call in three[0].calls} == {f"{c}.add(amount=2)" for c in "abc"}
+    assert not any(call.after for call in three[0].calls)
+    for job, totals in ((chain, [3, 9]), (three[0], [3, 3])):
+        for _ in range(2):  # simulators begin anew for each run
+            functions = {one.called: one for one in job.functions()}
+            assert set(functions) == {call.name for call in job.calls}
+            for call, total in zip(job.calls, totals, strict=False):
+                function = functions[call.name]
+                assert function.seconds == call.seconds >= 0.03
+                described = function.specification()["function"]
+                assert described["parameters"]["required"] == ["amount"]
+                assert described["description"] == "Adds to the total."
+                run = functools.partial(function.run, **call.arguments)
+                assert anyio.run(run) == {"total": total}
 
 
 def call(identifier: str, name: str, after: tuple[str, ...] = (), **given: Any) -> PlannedCall:

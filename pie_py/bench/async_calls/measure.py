@@ -12,10 +12,11 @@ from typing import Any
 import anyio
 
 from pie_py.bench.async_calls import formulas
+from pie_py.bench.async_calls.drawn import draw
 from pie_py.bench.async_calls.jobs import Job, Verdict, judge
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
-from pie_py.client import Client
+from pie_py.client import Client, InferletFailed
 from pie_py.client.functions import Mode
 from pie_py.config import ModelConfig
 
@@ -23,17 +24,19 @@ SIDES: tuple[Mode, ...] = ("sync", "sync_parallel", "async_naive", "async")
 KV_PAGES, HOST_PAGES = 512, 512  # enough for one request at a time
 LATENCY = [
     "side",
-    "all right",
+    "all",
     "right",
     "wrong",
     "missing",
-    "median ms",
-    "mean ms",
+    "median",
+    "mean",
     "× sync",
-    "calls ms",
+    "calls",
     "formula",
 ]
 COST = ["side", "ms a token", "written", "put in", "recomputed", "largest", "KV token·s"]
+# Of BFCL's sets, whose types are not those of JSON schemas and whose results are long.
+FORCED_OPTIONS = ("--strictness", "calls", "--most-value-tokens", "64")
 FORCED = (
     "FORCED: the model runs and chooses at every step, then the ground truth's token takes the place of"
     " its choice. Times, tokens and memory are those of the real pipeline; that calls are right is not"
@@ -58,6 +61,11 @@ class Run:
     def total(self, *keys: str) -> float:
         """The sum of these numbers of the records."""
         return float(sum(record[key] for record in self.records for key in keys))
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """All calls that were made."""
+        return [call for record in self.records for call in record["calls"]]
 
     @property
     def peak(self) -> int:
@@ -88,7 +96,7 @@ class Side:
     options: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.mode if self.order is None else f"{self.mode}, {self.order}"
+        return f"{self.mode}, {self.order}" if self.order and self.mode == "async" else self.mode
 
 
 async def serve(client: Client, job: Job, side: Side, seed: int) -> Run:
@@ -133,6 +141,16 @@ async def _later(job: Job) -> AsyncIterator[str]:
         yield task
 
 
+async def _in_turns(client: Client, job: Job, sides: Sequence[Side], seed: int) -> dict[Side, Run]:
+    """A job by all sides; nothing if its prompt is longer than the model's context."""
+    try:
+        return {side: await serve(client, job, side, seed) for side in sides}
+    except InferletFailed as error:
+        if "leaves no room in a context" not in str(error):
+            raise
+        return {}
+
+
 def measure(
     model: ModelConfig,
     workloads: Mapping[str, Sequence[Job]],
@@ -143,20 +161,25 @@ def measure(
     """All jobs by all sides, in turns on one server; a first run of each mode is not counted.
 
     Returns:
-        The runs of each workload and side, round after round.
+        The runs of each workload and side, round after round, of jobs that fit into the model's context.
+
+    Raises:
+        InferletFailed: a generation failed.
     """
     found: dict[tuple[str, Side], list[Run]] = {(w, s): [] for w in workloads for s in sides}
 
     async def run(endpoint: str) -> None:
         async with Client(endpoint) as client:
+            for mode in dict.fromkeys(side.mode for side in sides):
+                await serve(client, draw("parallel", 0, 0), Side(mode, "lpt"), 0)
             for workload, jobs in workloads.items():
-                for side in {side.mode: side for side in sides}.values():
-                    await serve(client, jobs[0], side, 0)
                 for seed in range(rounds):
                     for number, job in enumerate(jobs):
-                        for side in sides:
-                            found[workload, side].append(await serve(client, job, side, seed))
-                        progress(f"{workload}, request {number + 1}")
+                        runs = await _in_turns(client, job, sides, seed)
+                        for side, one in runs.items():
+                            found[workload, side].append(one)
+                        fits = "" if runs else ", does not fit into the context"
+                        progress(f"{workload}, request {number + 1}{fits}")
 
     sized = {
         "kv_pages": model.kv_pages or KV_PAGES,
@@ -181,6 +204,9 @@ def reports(model: ModelConfig, runs: Mapping[tuple[str, Side], list[Run]]) -> l
             if (name, side.order is not None) == (workload, forced)
         }
         count = len(next(iter(own.values())))
+        if not count:
+            told.append(Report(f"{workload}: no request fits into the context, {how}", LATENCY))
+            continue
         latency = Report(f"{workload}: {count} requests, {how}", LATENCY)
         latency.rows = _latencies(workload, own)
         latency.notes = [*([FORCED] if forced else []), *_notes(workload, own), LATENCY_NOTE]
@@ -191,11 +217,12 @@ def reports(model: ModelConfig, runs: Mapping[tuple[str, Side], list[Run]]) -> l
 
 
 LATENCY_NOTE = (
-    "median, mean: of all requests, from the first token to the last (AsyncLM, section 6.1); of"
-    " interrupts, from the first task's arrival. right, wrong, missing: calls. × sync, calls ms,"
-    " formula: of the requests that all sides did all right. calls ms: from the first token to the end"
-    " of the last call; formula: what AsyncLM, section 6.3, says of that for independent calls, from the"
-    " times between calls in sync_parallel's turn and the measured times of calls."
+    "Milliseconds. median, mean: of all requests, from the first token to the last (AsyncLM, section"
+    " 6.1); of interrupts, from the first task's arrival. all: requests done all right; right, wrong,"
+    " missing: calls. × sync, calls, formula: of the requests that all sides did all right. calls:"
+    " from the first token to the end of the last call; formula: what AsyncLM, section 6.3,"
+    " says of that for independent calls, from the times between calls in sync_parallel's turn and the"
+    " measured times of calls."
 )
 COST_NOTE = (
     "Tokens a request: written by the model, put in as results and tasks, recomputed because the KV"
@@ -285,6 +312,9 @@ def _formula(
 def _notes(workload: str, own: dict[Side, list[Run]]) -> list[str]:
     shared = _all_right(own)
     notes = [f"{len(shared)} requests were done all right by all sides."]
+    failed = sum(c["failed"] for runs in own.values() for run in runs for c in run.calls)
+    if failed:
+        notes.append(f"{failed} calls of all sides together had an error as their result.")
     records = _parallel_turns(own, shared)
     if records and _independent(workload):
         generation = statistics.mean(t for r in records for t in formulas.generated(r))
