@@ -50,6 +50,7 @@ def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> Non
         assert row[1:5] == [1, expected, 0, 0]
         assert row[5] > 400  # no side is done before the last task has come
         assert row[7] > 0
+        assert row[8] == 1
     recomputed = cost["columns"].index("recomputed")
     again = {row[0]: row[recomputed] for row in cost["rows"]}
     assert again["async_naive"] > 0 == again["sync"]

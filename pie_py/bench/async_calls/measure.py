@@ -31,6 +31,7 @@ LATENCY = [
     "median",
     "mean",
     "× sync",
+    "of",
     "calls",
     "formula",
 ]
@@ -219,7 +220,8 @@ def reports(model: ModelConfig, runs: Mapping[tuple[str, Side], list[Run]]) -> l
 LATENCY_NOTE = (
     "Milliseconds. median, mean: of all requests, from the first token to the last (AsyncLM, section"
     " 6.1); of interrupts, from the first task's arrival. all: requests done all right; right, wrong,"
-    " missing: calls. × sync, calls, formula: of the requests that all sides did all right. calls:"
+    " missing: calls. × sync: of the means, over so many requests (`of`) as sync and the side did all"
+    " right; calls, formula: over those that all sides did all right. calls:"
     " from the first token to the end of the last call; formula: what AsyncLM, section 6.3,"
     " says of that for independent calls, from the times between calls in sync_parallel's turn and the"
     " measured times of calls."
@@ -239,7 +241,8 @@ def _latencies(workload: str, own: dict[Side, list[Run]]) -> list[list[Any]]:
         for run in found:
             verdict.add(run.verdict)
         times = [run.seconds * 1e3 for run in found]
-        ratio = _mean(base, shared) / _mean(found, shared) if base and shared else None
+        both = [] if base is None else _all_right({"sync": base, "side": found})
+        ratio = _mean(base, both) / _mean(found, both) if base and both else None
         ends = [e * 1e3 for at in shared if (e := found[at].calls_seconds) is not None]
         rows.append(
             [
@@ -251,6 +254,7 @@ def _latencies(workload: str, own: dict[Side, list[Run]]) -> list[list[Any]]:
                 statistics.median(times),
                 statistics.mean(times),
                 ratio,
+                len(both),
                 statistics.mean(ends) if ends else None,
                 _formula(workload, side, own, shared),
             ]
@@ -272,8 +276,8 @@ def _costs(own: dict[Side, list[Run]]) -> list[list[Any]]:
     ]
 
 
-def _all_right(own: dict[Side, list[Run]]) -> list[int]:
-    """Numbers of the runs that every side did all right: only their times compare."""
+def _all_right(own: Mapping[Any, list[Run]]) -> list[int]:
+    """Numbers of the runs that every one of these sides did all right: only their times compare."""
     return [
         at
         for at, runs in enumerate(zip(*own.values(), strict=True))
@@ -323,6 +327,9 @@ def _notes(workload: str, own: dict[Side, list[Run]]) -> list[str]:
             f"A call takes {generation * 1e3:.0f} ms to write (G) and {execution * 1e3:.0f}"
             f" ms to run (E): 1 + E/G = {1 + execution / generation:.2f}."
         )
+    for side, found in own.items():
+        if cut := sum(record["ended"] != "done" for run in found for record in run.records):
+            notes.append(f"{side}: {cut} generations were ended at the limit of their length.")
     arrived = [
         at
         for side, found in own.items()
