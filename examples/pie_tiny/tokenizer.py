@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from examples.pie_tiny.corpus.functions import ESTIMATE_TOKENS
 from examples.pie_tiny.corpus.mixture import draw
 from examples.pie_tiny.corpus.sample import BEGIN, END, SPECIAL_TOKENS, Sample, Split
 
@@ -128,6 +129,7 @@ def _with_spaces(inside: Tokenizer, firsts: list[str]) -> Tokenizer:
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
     )
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ESTIMATE_TOKENS])
     # As Llama's: who completes a text need not know that texts start with it.
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, SPECIAL_TOKENS.index(BEGIN))]

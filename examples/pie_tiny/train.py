@@ -56,7 +56,7 @@ class Plan:
         Stage(until=0.02, longest=160, batch=2048, copies=0.5),
         Stage(until=0.12, longest=256, batch=4096, copies=0.35),
         Stage(until=0.4, longest=448, batch=4096, copies=0.08),
-        Stage(until=1.0, longest=1024, batch=8192, copies=0.02),
+        Stage(until=1.0, longest=1024, batch=8192, copies=0.10),
     )
 
     def rate(self, tokens: int) -> float:

@@ -10,10 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.copying import copying
+from examples.pie_tiny.corpus.functions import ESTIMATE_TOKENS
 from examples.pie_tiny.corpus.mixture import GENERATORS, SHARES, draw
 from examples.pie_tiny.corpus.ordering import ordering
 from examples.pie_tiny.corpus.sample import Sample, Split, prose, turn
-from examples.pie_tiny.corpus.words import invented
+from examples.pie_tiny.corpus.words import (
+    HELD_OUT_NOUNS,
+    HELD_OUT_VERBS,
+    NOUNS,
+    VERBS,
+    invented,
+    strange,
+)
 
 SEEDS = st.integers(0, 2**32)
 
@@ -67,13 +75,37 @@ def test_pieces_and_turns() -> None:
 
 
 @given(SEEDS, st.booleans())
-def test_ordering_exercises_put_the_longest_first(seed: int, held_out: bool) -> None:
+def test_ordering_exercises_tell_times_and_put_the_longest_first(seed: int, held_out: bool) -> None:
     sample = ordering(Random(seed), Split(held_out))
-    shown = dict(re.findall(r"^(\w+)\(.*?\) ([\d.]+)s", sample.prompt, re.MULTILINE))
-    tasks = re.findall(r"^- (.+)\.", sample.prompt, re.MULTILINE)
-    times = {
-        f"{letter}1": float(shown[task.replace(" the ", "_").replace(" ", "_")])
-        for letter, task in zip("abcde", tasks, strict=False)
-    }
-    learned = sample.pieces[1].text.removesuffix("<|end|>")
-    assert learned.split() == sorted(times, key=lambda name: -times[name])
+    shown = dict(re.findall(r"^(\w+)~(\d\d)\(", sample.text, re.MULTILINE))
+    tasks = re.findall(r"^- ([^~.]+)(?:~(\d\d))?\.", sample.text, re.MULTILINE)
+    times = {}
+    for letter, (task, time) in zip("abcdef", tasks, strict=False):
+        specified = shown.get(task.replace(" the ", "_").replace(" ", "_"), time)
+        assert time in ("", specified)
+        times[letter] = specified
+    reply = sample.pieces[-1].text.removesuffix("<|end|>").split()
+    if "Times." in sample.text:
+        assert reply == [f"{letter}~{time}" for letter, time in times.items()]
+    else:
+        assert reply == [
+            f"{letter}1" for letter in sorted(times, key=lambda name: -int(times[name]))
+        ]
+
+
+@given(SEEDS, st.booleans())
+def test_times_behind_tasks_are_learnt_where_there_are_specifications(
+    seed: int, held_out: bool
+) -> None:
+    sample = ordering(Random(seed), Split(held_out))
+    learned = [piece.text for piece in sample.pieces[:-1] if piece.learned]
+    assert set(learned) <= set(ESTIMATE_TOKENS)
+    assert sample.pieces[-1].learned
+    assert all(f"\n- {one}" not in sample.prompt for one in learned)
+
+
+@given(SEEDS)
+def test_strange_words_are_letters_and_no_known_word(seed: int) -> None:
+    word = strange(Random(seed))
+    assert re.fullmatch("[a-z]{3,9}", word)
+    assert word not in (*VERBS, *NOUNS, *HELD_OUT_VERBS, *HELD_OUT_NOUNS)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+from examples.pie_tiny.corpus.functions import ESTIMATE_TOKENS
 from examples.pie_tiny.corpus.mixture import draw
 from examples.pie_tiny.corpus.sample import SPECIAL_TOKENS, Split
 from examples.pie_tiny.corpus.words import invented
@@ -36,9 +37,16 @@ def test_training_it_again_gives_the_same(tokenizer: Tokenizer) -> None:
 
 
 def test_size_and_special_tokens(tokenizer: Tokenizer) -> None:
-    assert tokenizer.get_vocab_size() <= ENTRIES <= 4096
+    assert tokenizer.get_vocab_size() <= ENTRIES + len(ESTIMATE_TOKENS) <= 4096
     for number, token in enumerate(SPECIAL_TOKENS):
         assert tokenizer.encode(token, add_special_tokens=False).ids == [number]
+
+
+@given(before=st.sampled_from(("send_mail", " a", "x")), number=st.integers(1, 99))
+def test_an_estimated_time_is_one_token(tokenizer: Tokenizer, before: str, number: int) -> None:
+    time = f"~{number:02d}"
+    alone = tokenizer.encode(before, add_special_tokens=False).tokens
+    assert tokenizer.encode(before + time, add_special_tokens=False).tokens == [*alone, time]
 
 
 @given(text=st.text(max_size=60))

@@ -10,7 +10,7 @@ from random import Random
 
 from examples.pie_tiny.corpus.functions import draw_name, draw_value, write_value
 from examples.pie_tiny.corpus.sample import Sample, Split, chat
-from examples.pie_tiny.corpus.words import PARAMETERS
+from examples.pie_tiny.corpus.words import PARAMETERS, strange
 
 KIND = "copying"
 
@@ -38,5 +38,7 @@ def copying(random: Random, split: Split) -> Sample:
 
 
 def _word(random: Random, split: Split) -> str:
+    if random.random() < 0.4:
+        return strange(random)
     value = draw_value(random, split)
     return value if isinstance(value, str) else str(value)

@@ -24,9 +24,14 @@ from examples.pie_tiny.corpus.words import (
     THINGS,
     VERBS,
     invented,
+    strange,
 )
 
 Value = str | int
+
+ESTIMATE_TOKENS = tuple(f"~{hundredths:02d}" for hundredths in range(1, 100))
+"""How prompts write estimated times: hundredths of a second, each a token of its own. What is one token
+next to the name is found and compared in two steps; digit by digit it takes many."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Function:
     Attributes:
         name: an identifier.
         parameters: the names of its parameters, all of them required.
-        estimate: how long a call is expected to take, in hundredths of a second (1 to 100).
+        estimate: how long a call is expected to take, in hundredths of a second (1 or more).
     """
 
     name: str
@@ -44,9 +49,18 @@ class Function:
     estimate: int
 
     @property
+    def written_estimate(self) -> str:
+        """The estimate in the prompt, a single token: `~35`; `~99` is a second or more."""
+        return ESTIMATE_TOKENS[min(self.estimate, len(ESTIMATE_TOKENS)) - 1]
+
+    @property
     def specification(self) -> str:
-        """The line of the prompt: `fetch_weather(city, day) 0.35s`."""
-        return f"{self.name}({', '.join(self.parameters)}) {self.estimate / 100:.2f}s"
+        """The line of the prompt: `fetch_weather~35(city, day)`.
+
+        The estimate comes right behind the name: a small model finds what stands next to a name it
+        looks for much sooner than what stands behind the parameters.
+        """
+        return f"{self.name}{self.written_estimate}({', '.join(self.parameters)})"
 
 
 def draw_functions(random: Random, split: Split, count: int) -> list[Function]:
@@ -54,7 +68,7 @@ def draw_functions(random: Random, split: Split, count: int) -> list[Function]:
     names: dict[str, None] = {}
     while len(names) < count:
         names[draw_name(random, split)] = None
-    estimates = random.sample(range(1, 101), count)
+    estimates = random.sample(range(1, 100), count)
     return [
         Function(name, _parameters(random, split), estimate)
         for name, estimate in zip(names, estimates, strict=True)
@@ -93,12 +107,18 @@ def draw_name(random: Random, split: Split) -> str:
         return f"{invented(random, split)}_{invented(random, split)}"
     if draw < 0.4:
         return f"{random.choice(VERBS)}_{invented(random, split)}"
-    if not split.held_out:
-        return f"{random.choice(VERBS)}_{random.choice(NOUNS)}"
-    # One held-out word is enough for a name that training never showed.
+    if split.held_out:
+        # One held-out word is enough for a name that training never showed.
+        if draw < 0.7:
+            return f"{random.choice(HELD_OUT_VERBS)}_{random.choice(NOUNS)}"
+        return f"{random.choice(VERBS)}_{random.choice(HELD_OUT_NOUNS)}"
+    if draw < 0.55:
+        return f"{strange(random)}_{random.choice(NOUNS)}"
     if draw < 0.7:
-        return f"{random.choice(HELD_OUT_VERBS)}_{random.choice(NOUNS)}"
-    return f"{random.choice(VERBS)}_{random.choice(HELD_OUT_NOUNS)}"
+        return f"{random.choice(VERBS)}_{strange(random)}"
+    if draw < 0.8:
+        return f"{strange(random)}_{strange(random)}"
+    return f"{random.choice(VERBS)}_{random.choice(NOUNS)}"
 
 
 def _parameters(random: Random, split: Split) -> tuple[str, ...]:

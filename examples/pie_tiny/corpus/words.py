@@ -98,12 +98,41 @@ def invented(random: Random, split: Split) -> str:
             return name
 
 
+def strange(random: Random) -> str:
+    """A word of arbitrary letters, of parts of two words, or a word that no function is called by.
+
+    Whoever copies those copies any word: syllables make few of the token sequences that real words
+    are cut into. For training only.
+    """
+    while True:
+        draw = random.random()
+        if draw < 0.4:
+            word = "".join(random.choices(_LETTERS, _FREQUENCIES, k=random.randint(3, 9)))
+        elif draw < 0.75:
+            first, second = random.choice(_WORDS), random.choice(_WORDS)
+            word = first[: random.randint(1, len(first))] + second[random.randrange(len(second)) :]
+        else:
+            word = random.choice(_WORDS)
+        if word not in _FUNCTION_WORDS:
+            return word
+
+
 def _syllable(number: int, last: bool) -> str:
     number, coda = divmod(number, len(_CODAS))
     onset, vowel = divmod(number, len(_VOWELS))
     within = last or (coda < _MIDDLE_CODAS and number % 3 == 0)
     return _ONSETS[onset] + _VOWELS[vowel] + (_CODAS[coda] if within else "")
 
+
+_LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
+_FREQUENCIES = tuple(26 - place for place in range(26))
+
+_WORDS = tuple(
+    word.lower()
+    for words in (PEOPLE, PLACES, ANIMALS, THINGS, COLOURS, ADJECTIVES, VERBS, NOUNS, PARAMETERS)
+    for word in words
+)
+_FUNCTION_WORDS = frozenset(VERBS + NOUNS + HELD_OUT_VERBS + HELD_OUT_NOUNS)
 
 _REAL = frozenset(
     word.lower()

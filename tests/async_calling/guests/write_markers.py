@@ -30,7 +30,7 @@ async def main(args: list[str]) -> dict[str, object]:
     monitor = Monitor(dialect, model.stop_tokens, reserved=TAKEN)
     grammar = block_grammar(dialect, Syntax.PYTHON, [Signature("fetch_weather", {"city": {}})])
     ctx = Context(model)
-    ctx.system("Calls: asynchronous.\nfetch_weather(city) 0.40s")
+    ctx.system("Calls: asynchronous.\nfetch_weather~40(city)")
     ctx.user("fetch weather with city Paris.").cue()
     start, blocks = len(ctx), []
     stream = TokenStream(ctx, monitor, grammar, sampler)

@@ -58,8 +58,7 @@ def system_prompt(
     """The system message: how calls are made, and the functions with their expected times."""
     if style is Style.COMPACT:
         lines = (
-            dialect.escape(f"{tool.name}({', '.join(tool.parameters)}) ")
-            + f"{max(tool.seconds, 0.01):.2f}s"
+            dialect.escape(f"{tool.name}{_estimate(tool)}({', '.join(tool.parameters)})")
             for tool in tools
         )
         return "\n".join([f"Calls: {_COMPACT[mode]}.", *lines])
@@ -68,6 +67,11 @@ def system_prompt(
     )
     explained = _ASYNCHRONOUS if mode.is_async else _SYNCHRONOUS[mode]
     return f"{explained}\n\n{_example(mode, syntax)}\n\nFunctions, with the seconds they take:\n{listed}"
+
+
+def _estimate(tool: Tool) -> str:
+    """Hundredths of a second, one of the tokens `~01` to `~99` that pie-tiny has for it."""
+    return f"~{min(max(round(tool.seconds * 100), 1), 99):02d}"
 
 
 def task_text(style: Style, text: str) -> str:
