@@ -31,7 +31,8 @@ class HostCodec:
 
     def special_tokens(self) -> tuple[list[int], list[bytes]]:
         added = self._tokenizer.get_added_tokens_decoder()
-        return list(added), [token.content.encode() for token in added.values()]
+        special = {number: token.content for number, token in added.items() if token.special}
+        return list(special), [content.encode() for content in special.values()]
 
 
 @cache
