@@ -69,7 +69,7 @@ def order_estimates(model: LlamaForCausalLM) -> None:
 
     That longer is further along is what training would have to find out about each of the 99.
     """
-    rows = model.get_input_embeddings().weight.data
+    rows: torch.Tensor = model.model.embed_tokens.weight.data
     count = len(ESTIMATE_TOKENS)
     scale = float(rows[:-count].std())
     direction = torch.randn(rows.shape[1]) * scale
