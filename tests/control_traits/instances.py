@@ -16,6 +16,7 @@ from pie_control.host import Host
 from pie_control.instance import Instance, State
 from pie_control.lifecycle import Lifecycle
 from pie_control.messaging.bus import Bus
+from pie_control.programs import Program
 from pie_control.timers import Timers
 from pie_py.config import Limits, MessagingConfig, ServerConfig
 
@@ -36,7 +37,7 @@ class Instances:
 
     def launch(self, user: str = "ann", **limits: Any) -> Instance:
         number = next(self._numbers)
-        program: Any = None
+        program = Program("", "test", "python", 0, user, 0, "")
         instance = Instance(number, f"i{number}", program, [], user, Limits(**limits), self.host)
         self.host.lifecycle._live[instance.id] = instance
         self.host.messaging.join(instance)
