@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sdk_rig import BOS, END, Rig, continuation, next_token
 
@@ -384,6 +384,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
+@example([("generate", 1), ("fork", 0), ("truncate", 1), ("generate", 1)])  # a fork's own tokens cut
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

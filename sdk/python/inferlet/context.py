@@ -317,10 +317,13 @@ class Context:
         self._chat = Conversation(self._model)
         if length >= self._length:
             del self._pending[length - self._length :]
-            return self
-        self._settle()
-        self._pending = []
-        self._set_length(length)
+            if self._hidden or self._pending:
+                return self
+            self._settle()  # a fork whose own tokens are all cut has no hidden state of its own
+        else:
+            self._settle()
+            self._pending = []
+            self._set_length(length)
         self._rerun_last_token()
         return self
 

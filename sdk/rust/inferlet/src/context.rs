@@ -256,11 +256,15 @@ impl Context {
         self.chat = Conversation::default();
         if length >= self.tokens.len() {
             self.pending.truncate(length - self.tokens.len());
-            return Ok(());
+            if self.has_hidden || !self.pending.is_empty() {
+                return Ok(());
+            }
+            self.settle()?; // a fork whose own tokens are all cut has no hidden state of its own
+        } else {
+            self.settle()?;
+            self.pending.clear();
+            self.set_length(length)?;
         }
-        self.settle()?;
-        self.pending.clear();
-        self.set_length(length)?;
         self.rerun_last_token()
     }
 
