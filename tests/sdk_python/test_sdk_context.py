@@ -384,7 +384,9 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-@example([("generate", 1), ("fork", 0), ("truncate", 1), ("generate", 1)])  # a fork's own tokens cut
+@example(
+    [("generate", 1), ("fork", 0), ("truncate", 1), ("generate", 1)]
+)  # a fork's own tokens cut
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
