@@ -166,14 +166,10 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
         match _next(socket, team):
             case Plan() as plan:
                 _send(socket, engine.run(plan, tell))
-            case LoadAdapter() as order:
-                _send(socket, engine.load_adapter(order))
-            case UnloadAdapter() as order:
-                engine.unload_adapter(order)
             case Stop():
                 return
             case other:
-                log.error("a message that is not for workers", message=type(other).__name__)
+                _obey(socket, engine, other)
 
 
 def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
@@ -198,14 +194,21 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) 
                     _send(socket, started)
                 else:
                     flights.append(started)
-            case LoadAdapter() as order:
-                _send(socket, engine.load_adapter(order))
-            case UnloadAdapter() as order:
-                engine.unload_adapter(order)
             case Stop():
                 return
             case other:
-                log.error("a message that is not for workers", message=type(other).__name__)
+                _obey(socket, engine, other)
+
+
+def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
+    """Does what a message asks for that is neither a plan nor `Stop`."""
+    match message:
+        case LoadAdapter() as order:
+            _send(socket, engine.load_adapter(order))
+        case UnloadAdapter() as order:
+            engine.unload_adapter(order)
+        case other:
+            log.error("a message that is not for workers", message=type(other).__name__)
 
 
 def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:

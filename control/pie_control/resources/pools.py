@@ -57,9 +57,8 @@ class PagePool:
         self.cached: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._cached = 0  # how many
         self.idle = 0  # cached pages that nobody else holds
-        self.evict: Callable[[int], None] = lambda count: (
-            None
-        )  # uncaches at least so many idle ones
+        # Uncaches at least so many idle ones.
+        self.evict: Callable[[int], None] = lambda count: None
 
     @property
     def free(self) -> int:
