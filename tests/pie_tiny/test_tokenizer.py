@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from examples.pie_tiny.corpus.functions import ESTIMATE_TOKENS
 from examples.pie_tiny.corpus.mixture import draw
 from examples.pie_tiny.corpus.sample import SPECIAL_TOKENS, Split
-from examples.pie_tiny.corpus.words import invented
+from examples.pie_tiny.corpus.words import HELD_OUT_NOUNS, HELD_OUT_VERBS, invented
 from examples.pie_tiny.tokenizer import (
     ENTRIES,
     IGNORED,
@@ -23,6 +23,7 @@ from examples.pie_tiny.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
+from pie_inference.embedded import folder
 
 SEEDS = st.integers(0, 2**32)
 
@@ -93,3 +94,25 @@ def test_transformers_reads_it_and_its_chat_template(tokenizer: Tokenizer, tmp_p
         theirs(text, add_special_tokens=False)["input_ids"]
         == tokenizer.encode(text, add_special_tokens=False).ids
     )
+
+
+@pytest.fixture(scope="module")
+def shown() -> set[str]:
+    """The tokens of the shipped tokenizer that training shows, of a small part of it."""
+    shipped = _shipped()
+    texts = [draw("shown", number, Split()).text for number in range(2000)]
+    return {token for encoding in shipped.encode_batch(texts) for token in encoding.tokens}
+
+
+@pytest.mark.parametrize("word", [*HELD_OUT_VERBS, *HELD_OUT_NOUNS])
+def test_a_held_out_word_is_cut_into_tokens_that_training_shows(word: str, shown: set[str]) -> None:
+    # What was a token of its own, and never shown, no model could copy.
+    shipped = _shipped()
+    for text in (word, f"{word}_{word}"):
+        assert set(shipped.encode(text).tokens) <= shown
+
+
+def _shipped() -> Tokenizer:
+    found = folder("pie-tiny")
+    assert found is not None
+    return Tokenizer.from_file(str(found / "tokenizer.json"))

@@ -34,18 +34,18 @@ GENERATORS: Mapping[str, Generator] = {
 }
 
 SHARES: Mapping[str, float] = {
-    "copying": 0.10,
-    "ordering": 0.42,
-    "facts": 0.04,
+    "copying": 0.11,
+    "ordering": 0.30,
+    "facts": 0.025,
     "story": 0.02,
-    "qa": 0.035,
+    "qa": 0.045,
     "arithmetic": 0.06,
     "strings": 0.065,
     "json": 0.055,
     "react": 0.02,
-    "sequential": 0.04,
-    "parallel": 0.055,
-    "asynchronous": 0.09,
+    "sequential": 0.055,
+    "parallel": 0.075,
+    "asynchronous": 0.16,
 }
 """Of samples, not of tokens: calls are the longest by far, ordering exercises the shortest."""
 
