@@ -221,15 +221,11 @@ class Connection:
     def _start(self, method: str, params: dict[str, Any], read: Reader | None) -> tuple[int, _Call]:
         number = next(self._numbers)
         # Below the lowest number that is open here, nothing will be asked for again.
-        call = _Call(lambda: encode(Request(number, next(iter(self._calls)), method, params)), read)
+        call = _Call(
+            lambda: encode(Request(number, next(iter(self._calls), number), method, params)), read
+        )
+        frame = _frame(call, method, self.facts["frame_bytes"])
         self._calls[number] = call
-        frame = call.frame()
-        limit = self.facts["frame_bytes"]
-        if len(frame) > limit:  # the server would break the connection
-            del self._calls[number]
-            raise RpcError(
-                "limit-exceeded", f"{method}: {len(frame)} bytes; this server takes {limit} at once"
-            )
         if self._welcome.is_set():
             self._send(frame)
         return number, call
@@ -444,3 +440,21 @@ class Connection:
             f"the server at {self.endpoint.text} {lost} within {self._patience:g} s{self._trouble};"
             " `pie-py serve` starts one"
         )
+
+
+def _frame(call: _Call, method: str, limit: int) -> bytes:
+    """A request's bytes.
+
+    Raises:
+        RpcError: `invalid-argument` if it has what no message holds, `limit-exceeded` if it has more
+            than `limit` bytes: the server would break the connection.
+    """
+    try:
+        frame = call.frame()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RpcError("invalid-argument", f"{method} cannot be sent: {error}") from None
+    if len(frame) > limit:
+        raise RpcError(
+            "limit-exceeded", f"{method}: {len(frame)} bytes; this server takes {limit} at once"
+        )
+    return frame

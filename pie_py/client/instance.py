@@ -103,9 +103,11 @@ class Instance:
         """Sends text or bytes; waits while the instance's mailbox is full. Cancelled, it may have sent.
 
         Raises:
-            RpcError: `limit-exceeded` (too large), `cancelled` (the instance has ended).
+            RpcError: `limit-exceeded` (too large), `cancelled` (the instance has ended),
+                `invalid-argument` (a text with lone surrogates).
         """
-        size = len(message.encode()) if isinstance(message, str) else len(message)
+        data = message.encode(errors="surrogatepass") if isinstance(message, str) else message
+        size = len(data)
         limit = self._connection.facts["message_bytes"]
         if size > limit:
             raise RpcError(

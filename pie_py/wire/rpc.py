@@ -6,6 +6,7 @@ travel as one ZeroMQ message.
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -87,7 +88,7 @@ class Welcome:
 
 @dataclass(slots=True)
 class Refused:
-    """Answer to a `Hello` that the server cannot serve."""
+    """Answer to a `Hello` that the server cannot serve, or to what is no message."""
 
     code: str
     message: str
@@ -192,20 +193,45 @@ def _fields(message: Message) -> tuple[Any, ...]:
             return "bye", reason
 
 
+class NotAMessage(ValueError):
+    """Bytes that are no message of this protocol."""
+
+    def __init__(self, text: str, request: int | None) -> None:
+        super().__init__(text)
+        self.request = request  # number of the request that it was to be, if that can be read
+
+
 def decode(frame: bytes | memoryview) -> Message:
     """Reads a message back.
 
     Raises:
-        ValueError: if the bytes are not a message of this protocol. Nothing else, whatever they are.
+        NotAMessage: if the bytes are not a message of this protocol. Nothing else, whatever they are.
     """
     try:
         fields = msgpack.unpackb(frame, strict_map_key=True)
     except Exception as error:  # msgpack has several, and a hostile frame may find others
-        raise ValueError(f"not msgpack: {error}") from None
+        raise NotAMessage(f"not msgpack: {error}", _request_number(frame)) from None
     message = _message(fields) if isinstance(fields, list) else None
     if message is None:
-        raise ValueError(f"not a message of protocol {PROTOCOL}: {fields!r:.100}")
+        raise NotAMessage(
+            f"not a message of protocol {PROTOCOL}: {reprlib.repr(fields)}", _request_number(frame)
+        )
     return message
+
+
+_REQUEST_HEAD_BYTES = 24  # at most, up to its number
+
+
+def _request_number(frame: bytes | memoryview) -> int | None:
+    """The number of a request whose rest cannot be read, so that it can be answered."""
+    head = msgpack.Unpacker()
+    head.feed(bytes(frame[:_REQUEST_HEAD_BYTES]))
+    try:
+        head.read_array_header()
+        kind, number = head.unpack(), head.unpack()
+    except Exception:
+        return None
+    return number if kind == "request" and type(number) is int else None
 
 
 def _message(fields: list[Any]) -> Message | None:

@@ -110,6 +110,21 @@ def test_errors_of_an_inferlet(bench: Bench) -> None:
             client.attach("nobody")
 
 
+def test_what_cannot_be_sent_is_an_error_at_once_and_later_requests_are_made(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        instance = client.launch("echo")
+        for message, text in (
+            ({1, 2}, "cannot be sent: .*set"),
+            ("\ud800", "cannot be sent: .*surrogates"),
+            ([1 << 70], "cannot be sent"),
+            ({1: "x"}, "the request cannot be read"),
+        ):
+            with pytest.raises(RpcError, match=f"invalid-argument: .*{text}"):
+                instance.send(message)  # type: ignore[arg-type]
+        instance.send("stop")
+        assert instance.result() == "stopped"
+
+
 def test_queries(bench: Bench) -> None:
     with sync.Client(bench.endpoint) as client:
         info = client.server_info()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 import zmq
 from rpc_bench import FAST, Bench, Proxy
@@ -89,8 +90,10 @@ def test_garbage_does_no_harm(bench: Bench) -> None:
         raw.socket.send_multipart([b"", b"two", b"frames"])
         raw.socket.send(b"\x91" * 5000)  # nested arrays
         raw.socket.send(b"\xdd\xff\xff\xff\xff")  # an array of 4 billion
-        welcome = raw.ask(Hello(PROTOCOL, bytes(16), "garbage"))
-        assert isinstance(welcome, Welcome)
+        raw.say(Hello(PROTOCOL, bytes(16), "garbage"))
+        while isinstance(answer := raw.hear(), Refused):
+            assert "what it was sent is not" in answer.message
+        assert isinstance(answer, Welcome)
         for params in ({}, {"program": 3}, {"program": "count", "args": [1]}, {"window": -1}):
             answer = raw.ask(Request(next(numbers), 0, "launch", params))
             assert isinstance(answer, Failure)
@@ -101,6 +104,69 @@ def test_garbage_does_no_harm(bench: Bench) -> None:
         raw.say(Ack("nobody", 1 << 62))
         assert type(raw.ask(Resume("nobody", 5, 9))).__name__ == "Closed"
     works(bench)
+
+
+UNREADABLE = {
+    "a number for a key": ["request", 1, 0, "has", {1: "x"}],
+    "no map": ["request", 1, 0, "has", "x"],
+    "a method that is no text": ["request", 1, 0, b"has", {}],
+    "too few fields": ["request", 1],
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_a_request_that_cannot_be_read_fails(bench: Bench, what: str) -> None:
+    frame = msgpack.packb(UNREADABLE[what])
+    with Raw(bench.endpoint) as raw:
+        raw.socket.send(frame)
+        assert isinstance(raw.hear(), Who)
+        raw.ask(Hello(PROTOCOL, bytes(16), "unreadable"))
+        for _ in range(2):  # also when it is sent again
+            raw.socket.send(frame)
+            answer = raw.hear()
+            assert isinstance(answer, Failure)
+            assert (answer.number, answer.code) == (1, "invalid-argument")
+            assert "the request cannot be read" in answer.message
+        assert isinstance(raw.ask(Request(2, 2, "server", {})), Response)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x95\xa7request\x01\x00\xa3has\x81\xa1x\xa1\xff",  # not UTF-8
+        b"\x95\xa7request\x01\x00\xa3has\x81",  # cut off
+        b"\x95\xa7request\x01\x00\xa3has" + b"\x91" * 5000,  # nested arrays
+    ],
+)
+def test_a_request_that_is_no_msgpack_fails(bench: Bench, frame: bytes) -> None:
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "unreadable"))
+        raw.socket.send(frame)
+        answer = raw.hear()
+        assert isinstance(answer, Failure)
+        assert (answer.number, answer.code) == (1, "invalid-argument")
+
+
+@pytest.mark.parametrize("fields", [None, [], ["ack", 3], ["request", "one", 0, "has", {}], ["?"]])
+def test_what_is_no_message_is_refused(bench: Bench, fields: object) -> None:
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "strange"))
+        raw.socket.send(msgpack.packb(fields))
+        answer = raw.hear()
+        assert isinstance(answer, Refused)
+        assert answer.code == "invalid-argument"
+        assert "not a message of protocol" in answer.message
+        assert isinstance(raw.ask(Request(1, 0, "server", {})), Response)
+
+
+def test_request_numbers_begin_with_1_and_grow(bench: Bench) -> None:
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "numbers"))
+        assert isinstance(raw.ask(Request(5, 0, "server", {})), Response)
+        for number in (0, -1, 4):
+            answer = raw.ask(Request(number, 0, "server", {}))
+            assert isinstance(answer, Failure)
+            assert "numbers begin with 1 and grow" in answer.message
 
 
 def test_hello_comes_first_and_speaks_the_same_protocol(bench: Bench) -> None:

@@ -39,6 +39,7 @@ from pie_py.wire.rpc import (
     Closed,
     Failure,
     Hello,
+    NotAMessage,
     Ping,
     Pong,
     Refused,
@@ -204,8 +205,8 @@ class RpcServer:
     def _handle(self, peer: bytes, frame: zmq.Frame) -> None:
         try:
             message = decode(frame.buffer)
-        except ValueError as error:
-            log.debug("ignored a message", reason=str(error))
+        except NotAMessage as error:
+            self._not_a_message(peer, error)
             return
         session = self._peers.get(peer)
         if isinstance(message, Hello):
@@ -233,6 +234,18 @@ class RpcServer:
                 self._post(session, Pong())
             case Bye():
                 self._forget(session)
+
+    def _not_a_message(self, peer: bytes, error: NotAMessage) -> None:
+        """Tells whoever sent it; a request that can be told from others fails, and no other."""
+        log.debug("no message", reason=str(error))
+        session = self._peers.get(peer)
+        if error.request is None:
+            self._refuse(peer, Refused("invalid-argument", f"what it was sent is {error}"))
+        elif session is None:
+            self._refuse(peer, Who())
+        else:
+            text = f"the request cannot be read: {error}; maps need keys of text"
+            self._post(session, Failure(error.request, "invalid-argument", text))
 
     # Sessions
 
@@ -344,7 +357,10 @@ class RpcServer:
                 self._begin_again(session, known.opened)
             return
         if request.number <= session.highest:
-            return  # its answer was confirmed, so nobody waits for it
+            # Nobody waits for it if its answer was confirmed. If it never came before, somebody does.
+            text = f"request {request.number} comes after {session.highest}; numbers begin with 1 and grow"
+            self._post(session, Failure(request.number, "invalid-argument", text))
+            return
         session.highest = request.number
         session.pending[request.number] = Pending()
         number = request.number
