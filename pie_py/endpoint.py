@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:7743"
@@ -62,14 +64,48 @@ def parse_endpoint(text: str) -> Endpoint:
 
 def answers(endpoint: Endpoint, seconds: float = 1.0) -> bool:
     """Whether something listens at an endpoint: a quick look, no conversation."""
-    with suppress(OSError):
-        if endpoint.path is not None:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(seconds)
-                probe.connect(endpoint.path)
-        else:
-            assert endpoint.host is not None
-            port = int(endpoint.text.rpartition(":")[2])
-            socket.create_connection((endpoint.host.strip("[]"), port), seconds).close()
+    with suppress(OSError), _connected(endpoint, seconds):
         return True
     return False
+
+
+# ZMTP 3, "Greeting": a signature, the version, the mechanism padded with zeros, and more.
+_SIGNATURE_AND_VERSION = b"\xff" + bytes(8) + b"\x7f\x03"
+_MECHANISM = slice(12, 32)
+
+
+def mechanism(endpoint: Endpoint, seconds: float = 1.0) -> str | None:
+    """The security mechanism that a ZeroMQ socket at an endpoint speaks: "NULL", "CURVE" and others.
+
+    None if what listens there says none within `seconds`. Blocks for that long, and as long to connect.
+
+    Raises:
+        OSError: if nothing listens there.
+    """
+    greeting = b""
+    with _connected(endpoint, seconds) as probe, suppress(OSError):
+        probe.sendall(_SIGNATURE_AND_VERSION)  # ours stays open: both sides talk without waiting
+        end = time.monotonic() + seconds
+        while len(greeting) < _MECHANISM.stop and (left := end - time.monotonic()) > 0:
+            probe.settimeout(left)
+            part = probe.recv(_MECHANISM.stop - len(greeting))
+            if not part:
+                break
+            greeting += part
+    if len(greeting) < _MECHANISM.stop or (greeting[0], greeting[9]) != (0xFF, 0x7F):
+        return None
+    return greeting[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
+
+
+@contextmanager
+def _connected(endpoint: Endpoint, seconds: float) -> Iterator[socket.socket]:
+    if endpoint.path is not None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(seconds)
+            probe.connect(endpoint.path)
+            yield probe
+    else:
+        assert endpoint.host is not None
+        port = int(endpoint.text.rpartition(":")[2])
+        with socket.create_connection((endpoint.host.strip("[]"), port), seconds) as probe:
+            yield probe

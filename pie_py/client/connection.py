@@ -13,6 +13,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from pie_py import __version__
+from pie_py.client import handshake
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.endpoint import Endpoint
 from pie_py.keys import ClientKey
@@ -39,16 +40,11 @@ from pie_py.wire.rpc import (
 RECONNECT_MS = 50
 JOINED_FRAMES = 16  # in one message; with more the server would wait for what it could do meanwhile
 MAX_CALLS = 4000  # at once; the server allows a few more
-HANDSHAKE_FAILURES = (
-    zmq.Event.HANDSHAKE_FAILED_AUTH
-    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-)
 WATCHED_EVENTS = (
     zmq.Event.HANDSHAKE_SUCCEEDED
     | zmq.Event.DISCONNECTED
     | zmq.Event.CONNECT_RETRIED
-    | HANDSHAKE_FAILURES
+    | handshake.FAILURES
 )
 
 
@@ -125,7 +121,6 @@ class Connection:
         self._dead: ClientError | None = None
         self._first_word = anyio.Event()  # set by the first welcome or by death
         self._known = False  # whether there has been a welcome
-        self._trouble = ""  # why the last handshake failed
         self._lost_at = anyio.current_time()
         self._heard = anyio.current_time()
         self._said = anyio.current_time()
@@ -392,26 +387,20 @@ class Connection:
         while True:
             while has_input(self._events):
                 event = recv_monitor_message(self._events, zmq.NOBLOCK)
-                self._connection_event(zmq.Event(event["event"]))
+                await self._connection_event(zmq.Event(event["event"]))
             await anyio.wait_readable(fd)
 
-    def _connection_event(self, event: zmq.Event) -> None:
+    async def _connection_event(self, event: zmq.Event) -> None:
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             self._hello()
-        elif event == zmq.Event.DISCONNECTED:
+            return
+        if event == zmq.Event.DISCONNECTED:
             self._disconnected()
-        elif event & HANDSHAKE_FAILURES:
-            self._trouble = (
-                "; the server does not accept this key"
-                if self._key is not None
-                else "; it wants a key (--key, or PIE_PY_KEY), or is no pie_py server"
-            )
-        elif event == zmq.Event.CONNECT_RETRIED and not self._known:
-            self._die(
-                ServerUnreachable(
-                    f"no server at {self.endpoint.text}{self._trouble}; `pie-py serve` starts one"
-                )
-            )
+        if self._known:  # a server that was there may come back as it was
+            return
+        reason = await handshake.diagnose(self.endpoint, self._key is not None, event)
+        if reason is not None:
+            self._die(ServerUnreachable(reason))
 
     def _disconnected(self) -> None:
         self._outgoing.clear()
@@ -437,8 +426,8 @@ class Connection:
     def _unreachable(self) -> ServerUnreachable:
         lost = "has not come back" if self._known else "does not answer"
         return ServerUnreachable(
-            f"the server at {self.endpoint.text} {lost} within {self._patience:g} s{self._trouble};"
-            " `pie-py serve` starts one"
+            f"the server at {self.endpoint.text} {lost} within {self._patience:g} s; `pie-py serve`"
+            " starts one"
         )
 
 

@@ -7,6 +7,8 @@ import itertools
 import os
 import random
 import socket
+import socketserver
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from pie_control.rpc.server import EndpointRefused
 from pie_control.rpc.session import Session
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
-from pie_py.keys import KeyProblem, KeyStore
+from pie_py.keys import ClientKey, KeyProblem, KeyStore
 from pie_py.wire.rpc import (
     PROTOCOL,
     Ack,
@@ -335,21 +337,24 @@ def test_who_is_an_admin() -> None:
                 session.check_admin(admins)
 
 
+def refusal(endpoint: str, key: Path | ClientKey | None = None) -> str:
+    """Why a client is not let in, which it learns long before its patience ends."""
+    with pytest.raises(ServerUnreachable) as refused, Client(endpoint, key, patience=60):
+        pass
+    return str(refused.value)
+
+
 def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_path: Path) -> None:
     bench, keys = secure
     endpoint = reached(bench)
-    with pytest.raises(ServerUnreachable, match="wants a key"), Client(endpoint, patience=2):
-        pass
+    text = refusal(endpoint)
+    assert f"the server at {endpoint} encrypts and wants a key: pass --key FILE" in text
+    assert "`pie-py keys add USER` on the server's machine" in text
+    assert "PIE_PY_KEY" not in text, "which is for other machines"
     keys.remove("bob")
-    with (
-        pytest.raises(ServerUnreachable, match="does not accept this key"),
-        Client(endpoint, tmp_path / "bob.json", patience=2),
-    ):
-        pass
-    stranger = KeyStore(tmp_path / "other")
-    key = stranger.add("ann")
-    with pytest.raises(ServerUnreachable), Client(endpoint, key, patience=2):
-        pass
+    assert "does not accept this key" in refusal(endpoint, tmp_path / "bob.json")
+    stranger = KeyStore(tmp_path / "other").add("ann")
+    assert "it belongs to another server" in refusal(endpoint, stranger)
     with Raw(endpoint) as raw:  # no encryption at all
         raw.socket.setsockopt(zmq.RCVTIMEO, 500)
         raw.say(Hello(PROTOCOL, bytes(16), "plain"))
@@ -357,6 +362,45 @@ def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_pa
             raw.hear()
     with Client(endpoint, tmp_path / "ann.json") as ann:
         assert ann.launch("count", ["0"]).result() == "counted"
+
+
+def test_a_key_for_a_server_that_takes_none(bench: Bench, tmp_path: Path) -> None:
+    key = KeyStore(tmp_path / "other").add("ann")
+    for _ in range(5):  # either side may be the first to see it
+        text = refusal(bench.endpoint, key)
+        assert f"the server at {bench.endpoint} does not encrypt, so it takes no key" in text
+        assert "leave out --key" in text
+    works(bench)
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_what_listens_is_no_server_of_ours(tmp_path: Path, answer: bytes, with_key: bool) -> None:
+    key = KeyStore(tmp_path).add("ann") if with_key else None
+
+    class Page(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Page) as page:
+        thread = threading.Thread(target=page.serve_forever)
+        thread.start()
+        try:
+            endpoint = f"tcp://127.0.0.1:{page.server_address[1]}"
+            with pytest.raises(ServerUnreachable, match=r"no pie_py server|does not answer"):
+                Client(endpoint, key, patience=2).__enter__()
+        finally:
+            page.shutdown()
+            thread.join()
+    assert refusal(endpoint, key) == f"no server at {endpoint}; `pie-py serve` starts one"
+
+
+def test_a_listener_that_says_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        for key in (None, KeyStore(tmp_path).add("ann")):
+            with pytest.raises(ServerUnreachable, match="does not answer within 1 s"):
+                Client(endpoint, key, patience=1).__enter__()
 
 
 def test_other_machines_are_not_served_without_keys(tmp_path: Path) -> None:
