@@ -96,7 +96,7 @@ def test_a_batch_of_images_takes_as_many_embeds_as_a_forward_takes_inputs() -> N
 
 def test_a_refused_image_fails_its_own_queue_only() -> None:
     server = server_of_images()
-    good, bad = Guest(server), Guest(server)
+    bad, good = Guest(server), Guest(server)
     embed(bad, picture(4), bad.embeds(EMBEDS))
     token = bad.embeds(1)
     bad.embed([1], 0, token)

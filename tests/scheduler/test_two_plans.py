@@ -196,6 +196,27 @@ def test_the_worker_never_waits_for_guests_that_run_ahead() -> None:
     assert all(len(line.turns(guest)) == 21 - 5 * i for i, guest in enumerate(guests))
 
 
+def test_sequences_keep_their_order_from_step_to_step() -> None:
+    """Two plans in flight are two circles of guests; each would keep the order in which it began."""
+    line = Line()
+    guests = [prepared(line.server) for _ in range(4)]
+    line.server.drain()
+    for couple in ((2, 0), (3, 1)):
+        for i in couple:
+            line.start(i, guests[i], ahead(guests[i], 8))
+        line.begin()
+    line.run()
+    orders = [
+        batch.pages[batch.page_starts[:-1]].tolist()
+        for plan in line.link.ran
+        for batch in plan.batches
+        if isinstance(batch, Forward)
+    ]
+    together = [order for order in orders if len(order) == 4]
+    assert len(together) >= 6
+    assert all(order == together[0] for order in together)
+
+
 def test_one_that_needs_its_tokens_keeps_its_rate_and_the_others_theirs() -> None:
     line = Line()
     guests = [prepared(line.server) for _ in range(4)]

@@ -123,17 +123,40 @@ def held_back(command: Command) -> bool:
 
 
 def gather(queues: Iterable[CommandQueue], limits: BatchLimits) -> list[Command]:
-    """Horizontal batching: what the queues' first commands offer, higher priority first, then oldest."""
+    """Horizontal batching: what the queues' first commands offer, each queue's in order."""
     commands: list[Command] = []
     for queue in queues:
         commands += leading_run(queue, limits.commands)
-    if len(commands) > 1:
-        commands.sort(key=_order)
     return commands
 
 
 def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
-    """The head of the commands that fits into one batch; always at least one."""
+    """What fits into one batch: higher priority first, then the oldest; always at least one."""
+    if len(commands) > 1:
+        if _fitting(commands, limits) < len(commands):
+            by_age(commands)
+            del commands[_fitting(commands, limits) :]
+        by_rank(commands)
+    return commands
+
+
+def by_age(commands: list[Command]) -> None:
+    """Sorts commands by who goes first: higher priority, then the oldest."""
+    commands.sort(key=_age)
+
+
+def by_rank(commands: list[Command]) -> None:
+    """Sorts the commands of a batch by their queues, each queue's in the order that they have.
+
+    So the sequences that decode together are in the same order in every step, whoever of them was the
+    first to ask: the worker finds each where it was. With two plans in flight the order of asking would
+    be another in every other step.
+    """
+    commands.sort(key=_rank)
+
+
+def _fitting(commands: list[Command], limits: BatchLimits) -> int:
+    """How many of the commands, from the first on, fit into one batch; always at least one."""
     first = commands[0]
     fit = min(len(commands), limits.commands)
     if isinstance(first, ForwardCommand):
@@ -169,7 +192,7 @@ def cut(commands: list[Command], limits: BatchLimits) -> list[Command]:
             if widest * (i + 1) > MAX_DISTRIBUTION_CELLS:
                 fit = max(i, 1)
                 break
-    return commands[:fit]
+    return fit
 
 
 def join(commands: list[Command]) -> Batch:
@@ -348,8 +371,12 @@ def _join_sample(commands: list[SampleCommand]) -> Sample:
     )
 
 
-def _order(command: Command) -> tuple[int, int]:
-    return -command.queue.priority, command.number
+def _age(command: Command) -> tuple[int, int]:
+    return command.queue.rank[0], command.number
+
+
+def _rank(command: Command) -> tuple[int, int]:
+    return command.queue.rank
 
 
 def _names(touched: Touched) -> set[int]:

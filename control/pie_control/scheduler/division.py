@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from pie_control.scheduler.batch import MAX_CELLS, MAX_CONTEXT_PAGES, BatchLimits, cut
+from pie_control.scheduler.batch import (
+    MAX_CELLS,
+    MAX_CONTEXT_PAGES,
+    BatchLimits,
+    by_age,
+    by_rank,
+    cut,
+)
 from pie_control.scheduler.command import Command, ForwardCommand, ForwardPart
 
 if TYPE_CHECKING:
@@ -34,7 +41,7 @@ def share(commands: list[Command], limits: BatchLimits, page_size: int) -> list[
     """The forwards of one batch, in parts where they are too long. Always at least one.
 
     Args:
-        commands: what may go, as `gather` has it: by priority, then age.
+        commands: what may go, as `gather` has it.
         limits: of the batch.
         page_size: slots of a page.
 
@@ -46,7 +53,10 @@ def share(commands: list[Command], limits: BatchLimits, page_size: int) -> list[
     forwards = cast(list[ForwardCommand], commands)
     short = step_tokens(limits.prompt_tokens)
     steps = [len(command.inputs) for command in forwards if len(command.inputs) <= short]
-    if len(steps) in (0, len(forwards)) or _must_be_whole(forwards[0], short):
+    if len(steps) in (0, len(forwards)):
+        return cut(commands, limits)
+    by_age(commands)
+    if _must_be_whole(forwards[0], short):
         return cut(commands, limits)
     least = max(1, limits.prompt_tokens // LEAST)
     return _fill(forwards, limits, short, max(limits.prompt_tokens - sum(steps), least), page_size)
@@ -83,7 +93,10 @@ def _fill(
         tokens += count
         if is_long:
             budget -= count
-    return chosen or cut(cast(list[Command], forwards), limits)
+    if not chosen:
+        return cut(cast(list[Command], forwards), limits)
+    by_rank(chosen)
+    return chosen
 
 
 def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, ForwardCommand]]:
@@ -95,7 +108,7 @@ def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, Fo
         if is_long:
             behind.add(command.queue)
         ranked.append((is_long, command))
-    ranked.sort(key=lambda pair: (-pair[1].queue.priority, pair[0], pair[1].number))
+    ranked.sort(key=lambda pair: (pair[1].queue.rank[0], pair[0], pair[1].number))
     return ranked
 
 

@@ -55,7 +55,7 @@ class CommandQueue:
         "last",
         "owner",
         "pending",
-        "priority",
+        "rank",
         "service",
         "space",
     )
@@ -68,13 +68,23 @@ class CommandQueue:
         self.owner = account.owner
         self.service = service
         self.space = space
-        self.priority = 0  # higher goes first within a batch
+        # Its place in a batch: those of higher priority, then those of older queues, are before it.
+        self.rank = (0, scheduler.new_number())
         self.pending: deque[Command | Sync] = deque()  # the first one is a command
         self.last: Dispatched | None = None  # the batch that holds its newest command sent
         self.ahead = False  # its newest input was embedded before anybody could know the token
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
         self.failures = 0  # commands that have failed
+
+    @property
+    def priority(self) -> int:
+        """Higher goes first."""
+        return -self.rank[0]
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self.rank = (-priority, self.rank[1])
 
     def check_room(self, count: int = 1) -> None:
         """Refuses more commands than an instance may have queued.

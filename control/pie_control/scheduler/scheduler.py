@@ -113,6 +113,10 @@ class Scheduler:
             account.barrier = next(self._numbers)
         return account
 
+    def new_number(self) -> int:
+        """Grows with every call, and with every command."""
+        return next(self._numbers)
+
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
         """Appends a command to its queue."""
         command.queue = queue
