@@ -14,7 +14,7 @@ from wasmtime import _bindings as bindings
 from pie_control.wasm import symbols
 from pie_control.wasm.component import Component
 from pie_control.wasm.engine import CORE_INSTANCES, MEMORIES, TABLES
-from pie_control.wasm.linker import Linker, Pending, turn
+from pie_control.wasm.linker import Gate, Linker, Pending, turn
 from pie_control.wasm.symbols import VALUE_SIZE
 from pie_control.wasm.trap import GuestTrap, explain
 from pie_control.wasm.types import STRING_LIST
@@ -59,6 +59,7 @@ class _Fiber:
         symbols.yield_at_deadline(self.context, 1)
         self.future: int | None = None
         self.error = ctypes.c_void_p()
+        self.gate = Gate()
         self._instance = bindings.wasmtime_component_instance_t()
         self._function = bindings.wasmtime_component_func_t()
         self._args = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
@@ -141,7 +142,7 @@ class Guest:
         self.limits = limits
         self.cpu_ns = 0  # time spent in `poll`
         self.closing = False  # host functions see it: the guest ends at the next one's return
-        self.pending: Pending | None = None
+        self.pending: Pending | None = None  # the host call in which it waits
         self.escaped: BaseException | None = None  # what a host function raised that is no error
         self.fault: bytes | None = None  # why an answer could not be given
         self._outcome: tuple[bool, str] | None = None
@@ -149,6 +150,7 @@ class Guest:
         self._ticker = linker.engine.ticker
         self._epoch = self._ticker.epoch
         self._fiber: _Fiber | None = _Fiber(linker, component, limits)
+        self.gate = self._fiber.gate
         self._finalizer = weakref.finalize(self, self._fiber.release)
         self._finalizer.atexit = False
 
@@ -172,9 +174,10 @@ class Guest:
             raise RuntimeError("only a guest that has been started and has not ended can be polled")
         if turn.guest is not None:
             raise RuntimeError("a host function cannot poll a guest")
-        if self.pending is not None and not self.pending.answered:
+        if self.pending is not None:
             return Status.WAITING
-        done = self._run(fiber)
+        # An answer that could not be given: C has no way to trap in its place.
+        done = self.fault is None and self._run(fiber)
         if done and not self._instantiated and not fiber.error.value and not self.closing:
             self._instantiated = True
             fiber.call_run()
@@ -198,8 +201,9 @@ class Guest:
         """Answers the host call in which the guest waits; an `ApiError` becomes the guest's error."""
         if self.pending is None:
             raise RuntimeError("the guest does not wait")
-        self.pending.answer = value
-        self.pending.answered = True
+        self.fault = self.pending.finish(self, value)
+        self.pending = None
+        self.gate.open()
 
     @property
     def outcome(self) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ from pie_control.wasm import symbols
 from pie_control.wasm.component import Component
 from pie_control.wasm.engine import Engine
 from pie_control.wasm.inspection import check_component, interface_name
-from pie_control.wasm.symbols import VALUE_SIZE
+from pie_control.wasm.memory import setter
 from pie_control.wasm.types import Type, signature
 from pie_control.wasm.values import (
     Reader,
@@ -146,21 +146,21 @@ class Linker:
             continuation: int,
         ) -> None:
             guest: Any = turn.guest
-            proceed = c_void_p.from_address(continuation)  # the callback is its first field
             try:
                 value = call(guest.state, *read(args))
                 if value is SUSPENDED:
                     guest.pending = Pending(results, write, fail)
-                    proceed.value = _WHEN_ANSWERED
+                    guest.gate.shut()
+                    _set_continuation(continuation, _IS_OPEN, guest.gate.address)
                     return
                 write(results, value)
                 if guest.closing:
-                    c_void_p.from_address(error_slot).value = symbols.error_new(CLOSED)
+                    _set_address(error_slot, symbols.error_new(CLOSED))
             except BaseException as error:
                 trap = fail(guest, results, error)
                 if trap is not None:
-                    c_void_p.from_address(error_slot).value = symbols.error_new(trap)
-            proceed.value = _AT_ONCE
+                    _set_address(error_slot, symbols.error_new(trap))
+            _set_continuation(continuation, _IS_OPEN, _OPEN.address)
 
         return symbols.AsyncHostCall(host_call)
 
@@ -173,7 +173,7 @@ class Linker:
 
     def _parts(self, function: HostFunction) -> tuple[Callable[..., Any], Reader, Writer, Failure]:
         """What a callback needs of its function, looked up once."""
-        read = _arguments_reader(function.params)
+        read = reader(function.params)
         return function.call, read, self._writer(function), Failure(function, self._scratch)
 
 
@@ -207,65 +207,55 @@ class Failure:
             return f"internal: {self._name} failed".encode()
 
 
+class Gate:
+    """What a suspended guest asks at every poll: whether it may go on.
+
+    Wasmtime calls a C function with an address for that. libc's `strlen` of a string that is empty
+    while the gate is shut, and has one character when it is open, is the answer as C's `bool` and
+    spares a call of Python.
+    """
+
+    __slots__ = ("_string", "address")
+
+    def __init__(self) -> None:
+        self._string = ctypes.create_string_buffer(b"x")
+        self.address = ctypes.addressof(self._string)
+
+    def open(self) -> None:
+        """It may."""
+        self._string[0] = b"x"
+
+    def shut(self) -> None:
+        """It may not, until `open`."""
+        self._string[0] = b"\0"
+
+
 class Pending:
     """Where the answer of a suspended host call goes. The address is valid until it is given."""
 
-    __slots__ = ("_fail", "_results", "_write", "answer", "answered")
+    __slots__ = ("_fail", "_results", "_write")
 
     def __init__(self, results: int, write: Writer, fail: Failure) -> None:
         self._results = results
         self._write = write
         self._fail = fail
-        self.answered = False
-        self.answer: Any = None
 
-    def finish(self, guest: Guest) -> bytes | None:
-        """Gives the guest the answer; or returns the text of the trap that must end it."""
+    def finish(self, guest: Guest, answer: Any) -> bytes | None:
+        """Writes the answer; or returns the text of the trap that must end the guest."""
         try:
-            if isinstance(self.answer, ApiError):
-                raise self.answer
-            self._write(self._results, self.answer)
+            if isinstance(answer, ApiError):
+                raise answer
+            self._write(self._results, answer)
         except BaseException as error:
             return self._fail(guest, self._results, error)
         return None
 
 
-def _is_answered(env: int) -> bool:
-    """Asked at every poll of a guest that a host function has suspended."""
-    guest: Any = turn.guest
-    pending: Pending = guest.pending
-    if not pending.answered:
-        return False
-    guest.fault = pending.finish(guest)
-    if guest.fault is not None:  # C has no way to trap from here: it stays suspended and is dropped
-        return False
-    guest.pending = None
-    return True
-
-
-def _address_of(callback: Any) -> int:
-    return ctypes.cast(callback, c_void_p).value or 0
-
-
-_answered_callback = symbols.Continuation(_is_answered)
-_at_once_callback = symbols.Continuation(lambda env: True)
-_WHEN_ANSWERED = _address_of(_answered_callback)
-_AT_ONCE = _address_of(_at_once_callback)
+_set_address = setter("Q")
+_set_continuation = setter("QQ")  # the callback and what it is called with
+_IS_OPEN = ctypes.cast(ctypes.CDLL(None).strlen, c_void_p).value
+_OPEN = Gate()
 
 
 def _write_nothing(slot: int, value: Any) -> None:
     pass
-
-
-def _arguments_reader(params: tuple[Type, ...]) -> Reader:
-    """What reads a call's arguments from the array at an address, as a tuple."""
-    readers = [reader(param) for param in params]
-    match readers:
-        case []:
-            return lambda args: ()
-        case [only]:
-            return lambda args: (only(args),)
-        case [first, second]:
-            return lambda args: (first(args), second(args + VALUE_SIZE))
-    at = [(read, VALUE_SIZE * n) for n, read in enumerate(readers)]
-    return lambda args: tuple([read(args + offset) for read, offset in at])

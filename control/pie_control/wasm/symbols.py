@@ -35,7 +35,6 @@ AsyncHostCall = CFUNCTYPE(
     c_void_p,
     c_void_p,
 )
-Continuation = CFUNCTYPE(c_bool, c_void_p)
 
 
 def _check() -> None:

@@ -1,39 +1,26 @@
 """Values between Python and Wasmtime's memory, by functions made once for each type.
 
-A value is a 32-byte slot: its kind, and at byte 8 its payload. A reader takes a slot's address and
-returns the Python value. A writer takes a slot's address and a Python value; the slot must not own
-anything before. When a writer raises, the slot is still valid: freeing it frees what was written.
+A value is a 32-byte slot: its kind, and at byte 8 its payload. Arguments, and the items of a list or a
+tuple, are slots one after the other. A writer takes a slot's address and a Python value; the slot must
+not own anything before. When a writer raises, the slot is still valid: freeing it frees what was written.
 
-Lists are arrays of slots. Those of numbers are read and written as strided NumPy views, so that no
-element costs a ctypes access.
+A host call's price is mostly that of looking at memory. So the slots of a call or a tuple are read by one
+`struct`, and numbers in lists by one more, or by a strided NumPy view if they are many.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
-from ctypes import (
-    Structure,
-    c_bool,
-    c_double,
-    c_float,
-    c_int32,
-    c_size_t,
-    c_uint8,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-    memmove,
-    memset,
-    string_at,
-)
-from struct import Struct
+from ctypes import memset
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pie_control.wasm import symbols
+from pie_control.wasm.memory import Columns, getter, setter
 from pie_control.wasm.symbols import PAYLOAD, VALUE_SIZE
 from pie_control.wasm.types import (
     BOOL,
@@ -53,66 +40,128 @@ from pie_control.wasm.types import (
     Type,
 )
 
-Reader: TypeAlias = Callable[[int], Any]
+Reader: TypeAlias = Callable[[int], tuple[Any, ...]]
 Writer: TypeAlias = Callable[[int, Any], None]
+_SpanReader: TypeAlias = Callable[[int, int], Any]  # of how many items, and their address
 
 _STRING, _LIST, _TUPLE, _ENUM, _RESULT = 12, 13, 15, 17, 19
 
-# kind, C type and dtype of each scalar; `of` is a union, so every payload starts at the same byte
-_SCALARS: dict[Scalar, tuple[int, Any, Any]] = {
-    BOOL: (0, c_bool, np.bool_),
-    U8: (2, c_uint8, np.uint8),
-    S32: (5, c_int32, np.int32),
-    U32: (6, c_uint32, np.uint32),
-    U64: (8, c_uint64, np.uint64),
-    F32: (9, c_float, np.float32),
-    F64: (10, c_double, np.float64),
+# kind, and the character that means the same to `struct` and to NumPy
+_SCALARS: dict[Scalar, tuple[int, str]] = {
+    BOOL: (0, "?"),
+    U8: (2, "B"),
+    S32: (5, "i"),
+    U32: (6, "I"),
+    U64: (8, "Q"),
+    F32: (9, "f"),
+    F64: (10, "d"),
 }
+_SHORT = 24  # lists up to this length are for `struct`, which starts faster than NumPy
+_SPAN = "8xQQ8x"  # a slot with a string, an enum, a list or a tuple: size, address
 
-# Any stretch of memory, as a buffer; a ctypes type for each length would cost 20 µs.
-_window: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
-_PACKED = "IifdB"  # dtype characters that mean the same to `struct`
-_SHORT = 24  # lists up to this length are unpacked by `struct`, which starts faster than NumPy
-
-
-class _Span(Structure):
-    """Payload of strings, enums, lists and tuples."""
-
-    _fields_ = (("kind", c_uint8), ("_", c_uint8 * 7), ("size", c_size_t), ("data", c_void_p))
-
-
-class _Outcome(Structure):
-    """Payload of a result."""
-
-    _fields_ = (("kind", c_uint8), ("_", c_uint8 * 7), ("is_ok", c_bool), ("value", c_void_p))
+_get_span = getter("8xQQ")
+_get_outcome = getter("8x?7xQ")
+_set_kind = setter("B")
+_set_empty = setter("B7xQQ")
+_set_outcome = setter("B7x?7xQ")
+_kinds = Columns(np.uint8, VALUE_SIZE)
+_numbers = {scalar: Columns(np.dtype(char), VALUE_SIZE) for scalar, (_, char) in _SCALARS.items()}
 
 
-def _slot_of(c_type: Any) -> Any:
-    fields = (("kind", c_uint8), ("_", c_uint8 * 7), ("value", c_type))
-    return type(f"_{c_type.__name__}", (Structure,), {"_fields_": fields})
+def _slot_layout(of: Scalar) -> str:
+    char = _SCALARS[of][1]
+    return f"{char}{VALUE_SIZE - PAYLOAD - struct.calcsize(char)}x"
 
 
-_SLOTS = {scalar: _slot_of(c_type) for scalar, (_, c_type, _) in _SCALARS.items()}
+# Reading
 
 
-def reader(of: Type) -> Reader:
-    """What reads values of a type."""
+def reader(types: Sequence[Type]) -> Reader:
+    """What reads values of these types, in slots one after the other, as a tuple."""
+    if not types:
+        return lambda slot: ()  # there is no slot
+    parts = [f"{PAYLOAD}x{_slot_layout(of)}" if isinstance(of, Scalar) else _SPAN for of in types]
+    get = getter("".join(parts))
+    spans = {
+        f"read{n}": _span_reader(of) for n, of in enumerate(types) if not isinstance(of, Scalar)
+    }
+    if not spans:
+        return get
+    # Written out for these types: a loop over them would take as long as all the reading.
+    fields, values = "", ""
+    for n, of in enumerate(types):
+        if isinstance(of, Scalar):
+            fields += f"value{n}, "
+            values += f"value{n}, "
+        else:
+            fields += f"size{n}, data{n}, "
+            values += f"read{n}(size{n}, data{n}), "
+    made: dict[str, Any] = {"get": get, **spans}
+    exec(f"def read(slot):\n    {fields} = get(slot)\n    return {values}", made)
+    read: Reader = made["read"]
+    return read
+
+
+def _span_reader(of: Type) -> _SpanReader:
     match of:
-        case Scalar():
-            return _scalar_reader(of)
         case String() | Enum():
-            return read_string
+            return _read_text
         case Bytes():
-            return _read_bytes
+            return lambda size, data: _numbers[U8].at(data + PAYLOAD, size).tobytes()
         case Array(element):
             return _array_reader(element)
         case List(Scalar() as element):
             return _numbers_reader(element)
         case List(element):
-            return _list_reader(reader(element))
+            return _list_reader(element)
         case Tuple(elements):
-            return _tuple_reader([reader(element) for element in elements])
+            read = reader(elements)
+            return lambda size, data: read(data)
     raise TypeError(f"{of!r} is no type of the contract")
+
+
+def _read_text(size: int, data: int) -> str:
+    return ctypes.string_at(data, size).decode() if size else ""
+
+
+def read_string(slot: int) -> str:
+    """Reads a string or the name of an enum's case."""
+    return _read_text(*_get_span(slot))
+
+
+def _array_reader(element: Scalar) -> Callable[[int, int], npt.NDArray[Any]]:
+    columns = _numbers[element]
+
+    def read(size: int, data: int) -> npt.NDArray[Any]:
+        return columns.at(data + PAYLOAD, size).copy()
+
+    return read
+
+
+def _numbers_reader(element: Scalar) -> _SpanReader:
+    columns = _numbers[element]
+    one = f"{PAYLOAD}x{_slot_layout(element)}"
+    short = [getter(one * count) for count in range(_SHORT + 1)]
+
+    def read(size: int, data: int) -> list[Any]:
+        if size <= _SHORT:
+            return list(short[size](data)) if size else []
+        numbers: list[Any] = columns.at(data + PAYLOAD, size).tolist()
+        return numbers
+
+    return read
+
+
+def _list_reader(element: Type) -> _SpanReader:
+    read_item = reader((element,))
+
+    def read(size: int, data: int) -> list[Any]:
+        return [read_item(at)[0] for at in range(data, data + size * VALUE_SIZE, VALUE_SIZE)]
+
+    return read
+
+
+# Writing
 
 
 def writer(of: Type) -> Writer:
@@ -131,188 +180,90 @@ def writer(of: Type) -> Writer:
         case List(element):
             return _list_writer(writer(element))
         case Tuple(elements):
-            return _tuple_writer([writer(element) for element in elements])
+            return _tuple_writer(elements)
     raise TypeError(f"{of!r} is no type of the contract")
 
 
-# Scalars
-
-
-def _scalar_reader(of: Scalar) -> Reader:
-    at = _SLOTS[of].from_address
-
-    def read(slot: int) -> Any:
-        return at(slot).value
-
-    return read
-
-
 def _scalar_writer(of: Scalar) -> Writer:
-    kind, _, dtype = _SCALARS[of]
-    at = _SLOTS[of].from_address
-    if np.issubdtype(dtype, np.integer):
-        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-
-        def write_integer(slot: int, value: Any) -> None:
-            if not low <= value <= high:  # ctypes would wrap it around
-                raise OverflowError(f"{value} does not fit in {of.wit}")
-            target = at(slot)
-            target.value = value
-            target.kind = kind
-
-        return write_integer
+    kind, char = _SCALARS[of]
+    put = setter(f"B7x{char}")
 
     def write(slot: int, value: Any) -> None:
-        target = at(slot)
-        target.value = value
-        target.kind = kind
+        put(slot, kind, value)
 
     return write
-
-
-# Strings and bytes
-
-
-def read_string(slot: int) -> str:
-    """Reads a string or the name of an enum's case."""
-    span = _Span.from_address(slot)
-    return string_at(span.data, span.size).decode() if span.size else ""
 
 
 def write_string(slot: int, value: str) -> None:
     """Writes a string."""
     data = value.encode()
     symbols.bytes_new(slot + PAYLOAD, len(data), data)
-    c_uint8.from_address(slot).value = _STRING
+    _set_kind(slot, _STRING)
 
 
 def _write_enum(slot: int, value: str) -> None:
     write_string(slot, value)
-    c_uint8.from_address(slot).value = _ENUM
-
-
-def _read_bytes(slot: int) -> bytes:
-    span = _Span.from_address(slot)
-    count = span.size
-    if not count:
-        return b""
-    window = _window(span.data)
-    data: bytes = np.frombuffer(window, np.uint8, count * VALUE_SIZE)[PAYLOAD::VALUE_SIZE].tobytes()
-    return data
+    _set_kind(slot, _ENUM)
 
 
 def _write_bytes(slot: int, value: bytes) -> None:
-    _write_numbers(slot, np.frombuffer(value, np.uint8), U8)
-
-
-# Lists of numbers
-
-
-def _array_reader(element: Scalar) -> Callable[[int], npt.NDArray[Any]]:
-    dtype = np.dtype(_SCALARS[element][2])
-    step, start = VALUE_SIZE // dtype.itemsize, PAYLOAD // dtype.itemsize
-
-    def read(slot: int) -> npt.NDArray[Any]:
-        span = _Span.from_address(slot)
-        count = span.size
-        if not count:
-            return np.empty(0, dtype)
-        window = _window(span.data)
-        numbers: npt.NDArray[Any] = np.frombuffer(window, dtype, count * step)[start::step].copy()
-        return numbers
-
-    return read
-
-
-def _numbers_reader(element: Scalar) -> Reader:
-    read_array = _array_reader(element)
-    dtype = np.dtype(_SCALARS[element][2])
-    if dtype.char not in _PACKED:
-        return lambda slot: read_array(slot).tolist()
-    one = f"{PAYLOAD}x{dtype.char}{VALUE_SIZE - PAYLOAD - dtype.itemsize}x"
-    short = [Struct("=" + one * count).unpack_from for count in range(_SHORT + 1)]
-
-    def read(slot: int) -> list[Any]:
-        span = _Span.from_address(slot)
-        count = span.size
-        if not count:
-            return []
-        if count <= _SHORT:
-            return list(short[count](_window(span.data)))
-        numbers: list[Any] = read_array(slot).tolist()
-        return numbers
-
-    return read
+    _write_many(slot, np.frombuffer(value, np.uint8), U8)
 
 
 def _numbers_writer(element: Scalar) -> Writer:
-    kind, _, scalar = _SCALARS[element]
-    dtype = np.dtype(scalar)
-    packed = dtype.char in _PACKED
-    one = f"Q{dtype.char}{VALUE_SIZE - PAYLOAD - dtype.itemsize}x"
-    short = [Struct("=" + one * count).pack for count in range(_SHORT + 1)] if packed else []
+    kind, _ = _SCALARS[element]
+    dtype = _numbers[element].dtype
+    short = [setter(f"B7x{_slot_layout(element)}" * count) for count in range(_SHORT + 1)]
 
     def write(slot: int, value: Any) -> None:
         count = len(value)
-        if count <= _SHORT and type(value) is np.ndarray and value.dtype == dtype:
-            value = value.tolist()
-        if packed and type(value) is list and 0 < count <= _SHORT:
-            items = short[count](*[part for number in value for part in (kind, number)])
-            symbols.list_new(slot + PAYLOAD, count)
-            span = _Span.from_address(slot)
-            memmove(span.data, items, count * VALUE_SIZE)
-            span.kind = _LIST
-            return
-        if isinstance(value, np.ndarray):
-            numbers = value.astype(dtype, casting="same_kind", copy=False)
+        if not count:
+            _set_empty(slot, _LIST, 0, 0)
+        elif count > _SHORT:
+            _write_many(slot, _as_array(value, dtype), element)
         else:
-            numbers = np.array(value, dtype)
-        _write_numbers(slot, numbers, element)
+            if isinstance(value, np.ndarray):
+                value = _as_array(value, dtype).tolist()
+            fields = [kind] * (2 * count)
+            fields[1::2] = value
+            data = _new_items(slot, count, _LIST)
+            short[count](data, *fields)
 
     return write
 
 
-def _write_numbers(slot: int, numbers: npt.NDArray[Any], element: Scalar) -> None:
+def _as_array(value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        array: npt.NDArray[Any] = value.astype(dtype, casting="same_kind", copy=False)
+        return array
+    return np.array(value, dtype)
+
+
+def _write_many(slot: int, numbers: npt.NDArray[Any], element: Scalar) -> None:
     count = len(numbers)
-    kind, _, _ = _SCALARS[element]
-    data = _new_items(slot, count, _LIST)
     if not count:
+        _set_empty(slot, _LIST, 0, 0)
         return
-    size = numbers.itemsize
-    window = _window(data)
-    payloads = np.frombuffer(window, numbers.dtype, count * (VALUE_SIZE // size))
-    payloads[PAYLOAD // size :: VALUE_SIZE // size] = numbers
-    np.frombuffer(window, np.uint8, count * VALUE_SIZE)[::VALUE_SIZE] = kind
-
-
-# Lists and tuples of anything
+    data = _new_items(slot, count, _LIST)
+    _kinds.at(data, count)[:] = _SCALARS[element][0]
+    _numbers[element].at(data + PAYLOAD, count)[:] = numbers
 
 
 def _new_items(slot: int, count: int, kind: int) -> int:
-    """Makes the slot own `count` zeroed slots (a zeroed slot is valid: `false`); their address."""
+    """Makes the slot own `count` slots, whose content is still to be written; their address."""
     (symbols.list_new if kind == _LIST else symbols.tuple_new)(slot + PAYLOAD, count)
-    span = _Span.from_address(slot)
-    data: int = span.data or 0
-    memset(data, 0, count * VALUE_SIZE)
-    span.kind = kind
+    _set_kind(slot, kind)
+    data: int = _get_span(slot)[1]
     return data
-
-
-def _list_reader(read_item: Reader) -> Reader:
-    def read(slot: int) -> list[Any]:
-        span = _Span.from_address(slot)
-        count = span.size
-        if not count:
-            return []
-        data: int = span.data
-        return [read_item(at) for at in range(data, data + count * VALUE_SIZE, VALUE_SIZE)]
-
-    return read
 
 
 def _list_writer(write_item: Writer) -> Writer:
     def write(slot: int, value: Sequence[Any]) -> None:
+        if not value:
+            _set_empty(slot, _LIST, 0, 0)
+            return
         at = _new_items(slot, len(value), _LIST)
+        memset(at, 0, len(value) * VALUE_SIZE)  # a zeroed slot is valid: `false`
         for item in value:
             write_item(at, item)
             at += VALUE_SIZE
@@ -320,20 +271,32 @@ def _list_writer(write_item: Writer) -> Writer:
     return write
 
 
-def _tuple_reader(readers: list[Reader]) -> Reader:
-    def read(slot: int) -> tuple[Any, ...]:
-        data: int = _Span.from_address(slot).data
-        return tuple([read_item(data + VALUE_SIZE * n) for n, read_item in enumerate(readers)])
+def _tuple_writer(elements: Sequence[Type]) -> Writer:
+    layout = ""
+    blank: list[int] = []  # fields with nothing in them: zeros, and empty lists
+    numbers: list[tuple[int, int]] = []  # index of an element, of its field
+    others: list[tuple[int, int, Writer]] = []  # index of an element, its offset, what writes it
+    for n, element in enumerate(elements):
+        if isinstance(element, Scalar):
+            layout += f"B7x{_slot_layout(element)}"
+            blank += [_SCALARS[element][0], 0]
+            numbers.append((n, len(blank) - 1))
+        else:
+            layout += "B7xQQ8x"
+            blank += [_LIST, 0, 0]
+            others.append((n, n * VALUE_SIZE, writer(element)))
+    put = setter(layout)
 
-    return read
-
-
-def _tuple_writer(writers: list[Writer]) -> Writer:
     def write(slot: int, value: Sequence[Any]) -> None:
-        at = _new_items(slot, len(writers), _TUPLE)
-        for write_item, item in zip(writers, value, strict=True):
-            write_item(at, item)
-            at += VALUE_SIZE
+        if len(value) != len(elements):
+            raise ValueError(f"{len(value)} values for a tuple of {len(elements)}")
+        fields = blank[:]
+        for n, field in numbers:
+            fields[field] = value[n]
+        data = _new_items(slot, len(elements), _TUPLE)
+        put(data, *fields)
+        for n, offset, write_other in others:
+            write_other(data + offset, value[n])
 
     return write
 
@@ -356,17 +319,8 @@ class Scratch:
 
 def result_writer(ok: Type | None, scratch: Scratch) -> Writer:
     """What writes the `ok` case of a `result<T, string>`."""
-    at = _Outcome.from_address
     if ok is None:
-
-        def write_empty(slot: int, value: Any) -> None:
-            outcome = at(slot)
-            outcome.is_ok = True
-            outcome.value = None
-            outcome.kind = _RESULT
-
-        return write_empty
-
+        return lambda slot, value: _set_outcome(slot, _RESULT, True, 0)
     write_value, own, box = writer(ok), scratch.slot, symbols.val_new
 
     def write(slot: int, value: Any) -> None:
@@ -375,10 +329,7 @@ def result_writer(ok: Type | None, scratch: Scratch) -> Writer:
         except BaseException:
             scratch.clear()
             raise
-        outcome = at(slot)
-        outcome.value = box(own)  # moves the value
-        outcome.is_ok = True
-        outcome.kind = _RESULT
+        _set_outcome(slot, _RESULT, True, box(own))  # moves the value
 
     return write
 
@@ -386,16 +337,13 @@ def result_writer(ok: Type | None, scratch: Scratch) -> Writer:
 def write_failure(slot: int, text: str, scratch: Scratch) -> None:
     """Writes the `err` case of a `result<_, string>`."""
     write_string(scratch.slot, text.encode(errors="replace").decode())
-    outcome = _Outcome.from_address(slot)
-    outcome.value = symbols.val_new(scratch.slot)
-    outcome.is_ok = False
-    outcome.kind = _RESULT
+    _set_outcome(slot, _RESULT, False, symbols.val_new(scratch.slot))
 
 
 def read_outcome(slot: int) -> tuple[bool, str]:
     """Reads a `result<string, string>`."""
-    outcome = _Outcome.from_address(slot)
-    return outcome.is_ok, read_string(outcome.value)
+    is_ok, value = _get_outcome(slot)
+    return is_ok, read_string(value)
 
 
 def free(slot: int) -> None:
