@@ -44,8 +44,10 @@ def fail() -> str:
 
 
 @server.tool()
-async def wait(seconds: float, mark: str = "") -> str:
-    """Waits; writes a file when it is cancelled."""
+async def wait(seconds: float, mark: str = "", begun: str = "") -> str:
+    """Waits; writes a file when it begins, and another when it is cancelled."""
+    if begun:
+        Path(begun).write_text("begun")
     try:
         await anyio.sleep(seconds)
     except BaseException:

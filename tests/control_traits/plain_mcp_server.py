@@ -1,16 +1,21 @@
 """An MCP server of the older, stateful protocol without the SDK, with manners that the SDK does not have.
 
 It lists its tools in pages (`endless`: without an end), answers with an image, asks its client for a
-sample, and chatters.
+sample, chatters, ends its process and listens no more.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}}
+AFTERWARDS: list[Callable[[], object]] = []  # what to do after the next answer
 PAGES = {None: ("image", "second"), "second": ("ask", "third"), "third": ("chatter", None)}
 
 
@@ -46,6 +51,14 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
                 params = {"level": "info", "data": f"{i}"}
                 send(method="notifications/message", params=params)
             return text("done")
+        case "leave":
+            subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)  # keeps the output open
+            AFTERWARDS.append(lambda: os._exit(arguments["count"]))
+            return text(str(os.getpid()))
+        case "deafen":
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            AFTERWARDS.append(lambda: time.sleep(600))
+            return text("deaf")
     return text("no such tool") | {"isError": True}
 
 
@@ -78,3 +91,5 @@ while True:
         send(id=request["id"], error=error)
     else:
         send(id=request["id"], result=result)
+    for do in AFTERWARDS:
+        do()

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,13 @@ async def tools(**servers: Any) -> AsyncIterator[Tools]:
 def children() -> list[psutil.Process]:
     """The servers that the test under way has started; other tests' may run beside it."""
     found = psutil.Process().children(recursive=True)
-    return [p for p in found if SERVER in p.cmdline() and p not in _OTHERS]
+    return [p for p in found if p not in _OTHERS and SERVER in _command(p)]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):  # it may have ended since it was listed
+        return process.cmdline()
+    return []
 
 
 _OTHERS: list[psutil.Process] = []
@@ -142,11 +148,15 @@ def test_streamable_http_and_a_server_that_comes_back() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_is_started_again() -> None:
+def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with tools(test=STDIO) as t:
             first = (await t.call("pid"))["structured"]["result"]
-            waiting = t.start("wait", seconds=60)
+            begun = tmp_path / "begun"
+            waiting = t.start("wait", seconds=60, begun=str(begun))
+            with trio.fail_after(30):  # calls made together reach the server in any order
+                while not begun.exists():
+                    await trio.sleep(0.01)
             error = await t.failure("die")
             assert error.code == "remote-failed"
             assert "test is gone: its process has ended with status 3" in error.message
@@ -156,6 +166,23 @@ def test_a_server_that_dies_is_started_again() -> None:
             for _ in range(3):
                 assert (await t.failure("die")).code == "remote-failed"
             assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
+
+    run(main)
+
+
+def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for patience in ("LAST_WORDS_SECONDS", "GRACE_SECONDS"):
+        monkeypatch.setattr(f"pie_control.mcp.stdio.{patience}", 0.5)
+
+    async def main() -> None:
+        async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
+            # What it has started keeps its output open, so that its end does not show there. The SDK
+            # asks for the tool's schema after its answer, before or after the end.
+            error = await t.failure("leave", count=3)
+            assert "test is gone: its process has ended with status 3" in error.message
+            await t.call("image")
+            error = await t.failure("deafen")
+            assert "test is gone: it takes no input any more" in error.message
 
     run(main)
 

@@ -73,12 +73,17 @@ class McpServer:
         )
         for _ in range(2):
             connection = await self._connected()
+            if not connection.usable:  # lost between its start and this call's turn
+                continue
             on_connected()
             try:
                 return await action(connection)
             except module.SessionGone:  # it has not looked at the request, so nothing is done twice
                 connection.drop("the server has ended the session")
-        raise ApiError("remote-failed", f"the MCP server {self.name} ends every session at once")
+        raise ApiError(
+            "remote-failed",
+            f"the MCP server {self.name} ends every session at once ({connection.failure})",
+        )
 
     def suspect(self, since: float) -> None:
         """A call that began then has timed out: a process that has said nothing since is ended."""

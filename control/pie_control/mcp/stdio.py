@@ -28,7 +28,7 @@ log = structlog.get_logger("pie.mcp")
 
 GRACE_SECONDS = 2.0  # after its input has ended, and again after SIGTERM
 FLUSH_SECONDS = 0.5
-LAST_WORDS, LAST_WORDS_SECONDS = 10, 0.5  # lines; time from the output's end to the process's
+LAST_WORDS, LAST_WORDS_SECONDS = 10, 2.0  # lines; time from the output's end to the process's
 LOG_LINE_BYTES = 2000
 SKIPPED_BYTES = 64 << 20  # of one line
 TOO_LARGE = -32099  # our own error, in place of an answer that is not kept
@@ -71,12 +71,13 @@ async def stdio_transport(
     )
     to_session, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     from_session, to_server = anyio.create_memory_object_stream[SessionMessage](0)
-    written = trio.Event()
+    written, read_out = trio.Event(), trio.Event()
     said: deque[str] = deque(maxlen=LAST_WORDS)  # to standard error
 
     async def read() -> None:
         async with to_session:  # closed after the reason is told: the calls under way look for it
             on_end(await read_messages())
+            read_out.set()
 
     async def read_messages() -> str:
         """Passes messages on until there are no more; returns why."""
@@ -93,23 +94,38 @@ async def stdio_transport(
             return f"its output broke: {error}"
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return "the session is over"
+        reason = await why("it has closed its output")
+        log.warning("mcp server ended", name=name, status=process.returncode, said=list(said))
+        return reason
+
+    async def why(seen: str) -> str:
+        """The process's end, if that explains what has been seen of it."""
         with trio.move_on_after(LAST_WORDS_SECONDS):
             await process.wait()
-        log.warning("mcp server ended", name=name, status=process.returncode, said=list(said))
         if process.returncode is None:
-            return "it has closed its output"
+            return seen
         return f"its process has ended with status {process.returncode}"
+
+    async def watch() -> None:
+        """Ends the connection with the process, though its children may hold its output open."""
+        await process.wait()
+        with trio.move_on_after(LAST_WORDS_SECONDS):
+            await read_out.wait()
+            return
+        on_end(await why("it has ended"))
+        await to_session.aclose()
 
     async def write() -> None:
         assert process.stdin is not None
         try:
-            async with to_server:
-                async for message in to_server:
-                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    await process.stdin.send_all(text.encode() + b"\n")
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await to_session.aclose()
-            on_end("it takes no input any more")
+            async with to_server:  # open until the reason is told, as in `read`
+                try:
+                    async for message in to_server:
+                        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                        await process.stdin.send_all(text.encode() + b"\n")
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    on_end(await why("it takes no input any more"))
+                    await to_session.aclose()
         finally:
             written.set()
 
@@ -124,6 +140,7 @@ async def stdio_transport(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
         nursery.start_soon(write)
+        nursery.start_soon(watch)
         nursery.start_soon(read_log)
         try:
             yield for_session, from_session
