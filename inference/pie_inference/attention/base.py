@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
+
+Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,10 @@ class AttentionOptions:
 class PreparedAttention(ABC):
     """Attention of one forward batch, ready to run in every layer."""
 
+    # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None if
+    # they want them as they are.
+    order: Int64 | None = None
+
     @abstractmethod
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         """Stores keys and values `[t, 2 * kv_heads * head_dim]` of the inputs in their slots."""
@@ -43,5 +51,11 @@ class AttentionBackend(ABC):
     """A way to compute attention over one KV cache, each layer with its own options."""
 
     @abstractmethod
-    def prepare(self, sequences: Sequences) -> PreparedAttention:
-        """Does once for a forward what all layers share."""
+    def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
+        """Does once for a forward what all layers share.
+
+        Args:
+            sequences: of the forward.
+            ordered: whether the layers will get the inputs in the `order` that attention likes best;
+                else there is none.
+        """

@@ -16,13 +16,13 @@ Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Some consecutive inputs of one sequence, and the keys they may attend to."""
+class Pieces:
+    """Some consecutive inputs of a sequence, and the keys they may attend to, `n` times."""
 
-    sequence: int
-    first: int  # input, counted within the sequence
-    queries: int
-    keys: int
+    sequence: Int64  # [n]
+    first: Int64  # [n] input, counted within the sequence
+    queries: Int64  # [n]
+    keys: Int64  # [n]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,21 @@ class Visibility:
 class Padded:
     """The keys and queries of pieces, padded to one size by repeating a row of the same piece."""
 
-    def __init__(self, sequences: Sequences, pieces: list[Piece]) -> None:
+    def __init__(self, sequences: Sequences, pieces: Pieces) -> None:
         """Lays out pieces of sequences."""
-        sequence, first, self.queries, self.keys = np.array(
-            [(p.sequence, p.first, p.queries, p.keys) for p in pieces], np.int64
-        ).T
-        self.sequence = sequence
+        self.sequence = sequence = pieces.sequence
+        self.queries, self.keys = pieces.queries, pieces.keys
         self.lanes = np.arange(int(self.queries.max()))
         self.columns = np.minimum(np.arange(int(self.keys.max())), self.keys[:, None] - 1)
-        inputs = sequences.input_starts[sequence] + first
+        inputs = sequences.input_starts[sequence] + pieces.first
         # [batch, queries] inputs of the forward
         self.rows = inputs[:, None] + np.minimum(self.lanes, self.queries[:, None] - 1)
-        self._before = (
-            np.diff(sequences.context_starts)[sequence] + first
-        )  # keys before the queries
+        # [batch] keys before the queries
+        self._before = np.diff(sequences.context_starts)[sequence] + pieces.first
         self._sequences = sequences
-        self._pieces = pieces
-        self._explicit = any(p.sequence in sequences.visible for p in pieces)
+        self._first = pieces.first
+        ruled = list(sequences.visible)
+        self._ruled = np.flatnonzero(np.isin(sequence, ruled)).tolist() if ruled else []
 
     @property
     def padded(self) -> bool:
@@ -63,24 +61,24 @@ class Padded:
     @property
     def causal(self) -> bool:
         """Whether the kernels' own causality says all: query `i` sees the keys up to `i`."""
-        return self.lanes.size > 1 and not self._explicit and not self._before.any()
+        return self.lanes.size > 1 and not self._ruled and not self._before.any()
 
     @property
     def whole(self) -> bool:
         """Whether every query sees every key."""
         equal = not (self.keys != self.columns.shape[1]).any()
-        return not self._explicit and self.lanes.size == 1 and equal
+        return not self._ruled and self.lanes.size == 1 and equal
 
     def seen(self) -> Bool:
         """`[batch, queries, keys]`: by the contract's rule, or by explicit masks."""
         last = np.minimum(self._before[:, None] + self.lanes, self.keys[:, None] - 1)
         seen: Bool = np.arange(self.columns.shape[1]) <= last[:, :, None]
-        for b, piece in enumerate(self._pieces):
-            rule = self._sequences.visible.get(piece.sequence)
-            if rule is not None:
-                rows = rule[piece.first : piece.first + piece.queries]
-                seen[b, : piece.queries] = np.arange(seen.shape[2]) < piece.keys
-                seen[b, : piece.queries, piece.keys - rows.shape[1] : piece.keys] = rows
+        for b in self._ruled:
+            rule = self._sequences.visible[int(self.sequence[b])]
+            first, queries, keys = int(self._first[b]), int(self.queries[b]), int(self.keys[b])
+            rows = rule[first : first + queries]
+            seen[b, :queries] = np.arange(seen.shape[2]) < keys
+            seen[b, :queries, keys - rows.shape[1] : keys] = rows
         return seen
 
     def hidden_by(self, window: int, key_positions: NDArray[np.int32]) -> Bool | None:

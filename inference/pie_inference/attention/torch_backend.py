@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,21 +16,20 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
-from pie_inference.attention.masks import Padded, Piece, Visibility, visibility
+from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
 from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.window import DecodeWindow
+from pie_inference.attention.windows import DecodeWindows, Span
 from pie_inference.kv_cache import KvCache
 from pie_inference.upload import upload
 
 MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
 GROUP_COST = 1024  # work of a further group, in gathered keys
-MAX_WINDOWS = (
-    4  # decoding groups, of sequences of similar length, that keep their keys side by side
-)
 
 Int64 = NDArray[np.int64]
+Rows = torch.Tensor | slice  # a slice if they are consecutive
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,11 @@ class _Group:
     batch: int  # pieces
     queries: int  # padded
     keys: int  # padded
-    key_index: torch.Tensor | slice  # [batch * keys] slots; a range if they are consecutive
-    window: DecodeWindow | None  # holds the keys, in the place of the index
-    rows: torch.Tensor | None  # [batch * queries] inputs, None if all inputs in order
-    real: torch.Tensor | None  # rows that are not padding, None if all
+    held: Span | None  # where the keys lie side by side, in the place of the index
+    key_index: Rows  # [batch * keys] slots
+    rows: Rows  # [batch * queries] inputs, in the order of the layers
+    real: torch.Tensor | None  # those of them that are not padding, None if all are
+    targets: Rows  # inputs of the real ones
     seen: dict[int | None, Visibility]  # by the window of the layer
 
 
@@ -54,47 +55,113 @@ class TorchAttention(AttentionBackend):
         self.cache = cache
         self.heads = heads
         self.layers = layers
+        self.windows = DecodeWindows(cache)
         self._spans = {options.window for options in layers if options.window is not None}
         self._gathered = cache.data.new_empty(0)
-        self._windows: list[DecodeWindow] = []  # one a decoding group
-        self._windows_used = 0
 
-    def prepare(self, sequences: Sequences) -> PreparedAttention:
-        """Groups the sequences and makes their indices and masks."""
+    def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
+        """Groups the sequences and makes their indices and masks.
+
+        The order of the layers is that of the windows' rows, then come all other inputs.
+        """
         keys = _KeySlots(sequences)
         self.cache.stamp(sequences.input_slots)
-        self._windows_used = 0
-        row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
-        groups = [
-            self._group(sequences, keys, members)
-            for members in _grouped(_pieces(sequences), max(1, MAX_GATHER_BYTES // row))
+        held = self._open_windows(sequences, keys)
+        firsts = [
+            sequences.input_starts[span.members[span.real]]
+            for spans in held.values()
+            for span in spans
         ]
-        return _TorchPrepared(self, self._tensor(sequences.input_slots), groups)
+        total = sequences.input_slots.size
+        left = np.ones(total, np.bool_)
+        for first in firsts:
+            left[first] = False
+        order: Int64 | None = None
+        places = np.arange(total)
+        if ordered and held:
+            order = np.concatenate([*firsts, np.flatnonzero(left)])
+            if (order == places).all():
+                order = None
+            else:
+                places = np.empty_like(order)
+                places[order] = np.arange(total)
+        groups = [
+            self._held_group(sequences, keys, span, places)
+            for spans in held.values()
+            for span in spans
+        ]
+        row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
+        pieces = _pieces(sequences, left)
+        groups += [
+            self._gathered_group(sequences, keys, members, places)
+            for members in _grouped(pieces, max(1, MAX_GATHER_BYTES // row))
+        ]
+        slots = sequences.input_slots if order is None else sequences.input_slots[order]
+        stores = []
+        for window, spans in held.items():
+            own = np.concatenate([sequences.input_starts[s.members[s.real]] for s in spans])
+            stores.append((window, self._rows(places[own])))
+        return _TorchPrepared(self, order, self._tensor(slots), groups, stores)
 
     def _tensor(self, array: Int64) -> torch.Tensor:
         return upload(array, self.cache.data.device)
 
-    def _group(self, sequences: Sequences, keys: _KeySlots, pieces: list[Piece]) -> _Group:
-        padded = Padded(sequences, pieces)
-        matrix = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
-        slots, rows = matrix.reshape(-1), padded.rows.reshape(-1)
-        window: DecodeWindow | None = None
-        key_index: torch.Tensor | slice | None = _as_slice(slots)
-        if key_index is None:
-            if padded.lanes.size == 1 and len(pieces) > 1:
-                window = self._open_window(matrix, padded.keys)
-            key_index = slice(0, 0) if window else self._tensor(slots)
-        total = int(sequences.input_starts[-1])
-        real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
+    def _rows(self, array: Int64) -> Rows:
+        found = _as_slice(array)
+        return self._tensor(array) if found is None else found
+
+    def _open_windows(
+        self, sequences: Sequences, keys: _KeySlots
+    ) -> dict[DecodeWindow, list[Span]]:
+        """Rows for the sequences that decode one token."""
+        members = np.flatnonzero(np.diff(sequences.input_starts) == 1)
+        lengths = keys.counts[members]
+        if not members.size or (members.size == 1 and _as_slice(keys.of(members)[0]) is not None):
+            return {}  # nothing is faster than to read the pool itself
+        return self.windows.open(members, lengths, keys.of)
+
+    def _held_group(
+        self, sequences: Sequences, keys: _KeySlots, span: Span, places: Int64
+    ) -> _Group:
+        """Sequences whose keys lie in rows of a window."""
+        lengths = keys.counts[span.members]
+        first, one = np.zeros_like(lengths), np.ones_like(lengths)
+        padded = Padded(sequences, Pieces(span.members, first, one, lengths))
+        real = None if span.real.all() else np.flatnonzero(span.real)
+        return self._group(padded, keys, places, real, span)
+
+    def _gathered_group(
+        self, sequences: Sequences, keys: _KeySlots, pieces: list[_Piece], places: Int64
+    ) -> _Group:
+        """Pieces whose keys are gathered from the pool in every layer."""
+        padded = Padded(sequences, Pieces(*np.array(pieces, np.int64).T))
+        real = None
+        if padded.padded:
+            real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
+        return self._group(padded, keys, places, real, None)
+
+    def _group(
+        self,
+        padded: Padded,
+        keys: _KeySlots,
+        places: Int64,
+        real: Int64 | None,
+        held: Span | None,
+    ) -> _Group:
+        rows = places[padded.rows.reshape(-1)]
+        slots = np.empty((0, 0), np.int64)
+        if held is None or self._spans:
+            slots = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
         return _Group(
-            batch=len(pieces),
+            batch=padded.keys.size,
             queries=padded.lanes.size,
             keys=padded.columns.shape[1],
-            key_index=key_index,
-            window=window,
-            rows=None if not padded.padded and rows.size == total else self._tensor(rows),
-            real=self._tensor(real) if padded.padded else None,
-            seen=self._seen(padded, matrix),
+            held=held,
+            key_index=slice(0, 0) if held else self._rows(slots.reshape(-1)),
+            rows=self._rows(rows),
+            real=None if real is None else self._tensor(real),
+            targets=self._rows(rows if real is None else rows[real]),
+            seen=self._seen(padded, slots),
         )
 
     def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
@@ -116,23 +183,11 @@ class TorchAttention(AttentionBackend):
             )
         return found
 
-    def _open_window(self, slots: Int64, lengths: Int64) -> DecodeWindow | None:
-        """The window of the next decoding group, or None if it would be too large."""
-        if self._windows_used == MAX_WINDOWS:
-            return None
-        if self._windows_used == len(self._windows):
-            self._windows.append(DecodeWindow(self.cache))
-        window = self._windows[self._windows_used]
-        if not window.fits(*slots.shape):
-            return None
-        self._windows_used += 1
-        window.open(slots, lengths)
-        return window
-
     def gather(self, layer: int, group: _Group) -> torch.Tensor:
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
-        if group.window is not None:
-            return self.cache.unpack(group.window.read(layer, group.keys))
+        if group.held is not None:
+            held = group.held
+            return self.cache.unpack(held.window.read(layer, held.rows, group.keys))
         rows: torch.Tensor = self.cache.rows[layer]
         if isinstance(group.key_index, slice):
             found = rows[group.key_index]
@@ -150,38 +205,42 @@ class TorchAttention(AttentionBackend):
 
 
 class _TorchPrepared(PreparedAttention):
-    def __init__(self, backend: TorchAttention, slots: torch.Tensor, groups: list[_Group]) -> None:
+    def __init__(
+        self,
+        backend: TorchAttention,
+        order: Int64 | None,
+        slots: torch.Tensor,
+        groups: list[_Group],
+        stores: list[tuple[DecodeWindow, Rows]],
+    ) -> None:
+        self.order = order
         self._backend = backend
         self._slots = slots
         self._groups = groups
+        self._stores = stores
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         keys_values = self._backend.cache.pack(keys_values)
         self._backend.cache.rows[layer].index_copy_(0, self._slots, keys_values)
-        for group in self._groups:
-            if group.window is not None:
-                own = keys_values if group.rows is None else keys_values[group.rows]
-                group.window.store(layer, own)
+        for window, rows in self._stores:
+            window.store(layer, keys_values[rows])
 
     def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor | None = None
         options = self._backend.layers[layer]
         for group in self._groups:
-            rows = queries if group.rows is None else queries.index_select(0, group.rows)
             seen = group.seen[options.window]
             keys_values = self._backend.gather(layer, group)
-            found = _attend_group(rows, keys_values, group, seen, options)
+            found = _attend_group(queries[group.rows], keys_values, group, seen, options)
             if seen.blank is not None:
                 found.index_fill_(0, seen.blank, 0.0)
-            if group.rows is None:
+            if group.real is not None:
+                found = found.index_select(0, group.real)
+            if len(self._groups) == 1 and isinstance(group.targets, slice):
                 return found
             if result is None:
                 result = found.new_empty((queries.shape[0], found.shape[1]))
-            if group.real is None:
-                result.index_copy_(0, group.rows, found)
-            else:
-                rows_ = group.rows.index_select(0, group.real)
-                result.index_copy_(0, rows_, found.index_select(0, group.real))
+            result[group.targets] = found
         assert result is not None
         return result
 
@@ -226,33 +285,52 @@ class _KeySlots:
     def __init__(self, s: Sequences) -> None:
         inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
         self.starts = s.input_starts + s.context_starts
+        self.counts = inputs + context
         self.slots = np.empty(s.input_slots.size + s.context_slots.size, np.int64)
         of_context = np.arange(s.context_slots.size) + np.repeat(s.input_starts[:-1], context)
         of_inputs = np.arange(s.input_slots.size) + np.repeat(s.context_starts[1:], inputs)
         self.slots[of_context] = s.context_slots
         self.slots[of_inputs] = s.input_slots
 
+    def of(self, members: Int64) -> Int64:
+        """`[n, keys]` of some sequences, padded with the last one."""
+        counts = self.counts[members]
+        columns = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
+        found: Int64 = self.slots[self.starts[members][:, None] + columns]
+        return found
 
-def _pieces(s: Sequences) -> list[Piece]:
-    """Sequences, cut where one alone would exceed `MAX_SCORES`."""
+
+class _Piece(NamedTuple):
+    """One of `Pieces`."""
+
+    sequence: int
+    first: int
+    queries: int
+    keys: int
+
+
+def _pieces(s: Sequences, left: NDArray[np.bool_]) -> list[_Piece]:
+    """Sequences, cut where one alone would exceed `MAX_SCORES`; only those whose inputs are left."""
     pieces = []
-    inputs, context = np.diff(s.input_starts).tolist(), np.diff(s.context_starts).tolist()
-    for i, (queries, before) in enumerate(zip(inputs, context, strict=True)):
+    inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
+    some = np.flatnonzero(inputs)
+    for i in some[left[s.input_starts[some]]].tolist():
+        queries, before = int(inputs[i]), int(context[i])
         if queries == 1:
-            pieces.append(Piece(i, 0, 1, before + 1))
+            pieces.append(_Piece(i, 0, 1, before + 1))
             continue
         step = max(1, MAX_SCORES // max(1, before + queries))
         for first in range(0, queries, step):
             count = min(step, queries - first)
             # Without an explicit rule nothing after the last query is seen.
             seen = before + queries if i in s.visible else before + first + count
-            pieces.append(Piece(i, first, count, seen))
+            pieces.append(_Piece(i, first, count, seen))
     return pieces
 
 
-def _grouped(pieces: list[Piece], most_keys: int) -> list[list[Piece]]:
+def _grouped(pieces: list[_Piece], most_keys: int) -> list[list[_Piece]]:
     """Pieces of similar size together, so long as padding costs less than a further group."""
-    groups: list[list[Piece]] = []
+    groups: list[list[_Piece]] = []
     paid, group_keys = 0.0, 0
     for piece in sorted(pieces, key=lambda p: (p.queries, p.keys)):
         alone = _work(1, piece.queries, piece.keys)

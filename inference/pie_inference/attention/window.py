@@ -1,4 +1,4 @@
-"""Keys and values of sequences that decode together, kept side by side from one forward to the next.
+"""Keys and values of sequences that decode, kept side by side from one forward to the next.
 
 Without it every layer of every step gathers the whole context of every sequence from its pages. With
 it a step copies one token a sequence: the one it stores in the pool, too.
@@ -11,89 +11,171 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.kv_cache import KvCache
+from pie_inference.memory import zeros
 from pie_inference.upload import upload
 
-MAX_BYTES = 256 << 20  # of one window, all layers
-ROOM = 64  # keys that a window grows by
+MAX_BYTES = 512 << 20  # of one window, all layers
+FEWEST_ROWS = 8  # that a window begins with
+IDLE = 32  # forwards after which a row that nobody wanted is free
+NEVER = -IDLE - 1
 
 Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 
 
 class DecodeWindow:
-    """A copy of some slots of the pool, `[layers, batch, keys, 2, kv_heads, head_dim]`.
+    """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row a sequence.
 
-    It remembers which slot each place is a copy of and when it was made; what has another slot now, or
-    a slot that was written since, is copied anew. So it needs no notice of what happens to pages, and
-    serves whatever sequences come; it pays when they are those of the step before.
+    A sequence has the row in which the token before its input was stored, so it keeps it in whatever
+    order, and with whatever others, it is decoded. For every place it is remembered which slot it is a
+    copy of, and for every row when it was made; what has another slot now, or a slot that was written
+    since, is copied anew. So a window needs no notice of what happens to pages, and serves whatever
+    sequences come; it pays for those that it has seen before.
     """
 
-    def __init__(self, cache: KvCache) -> None:
+    def __init__(self, cache: KvCache, room: int) -> None:
+        """Makes a window without rows, for sequences of up to `room` keys."""
+        self.room = room
         self._cache = cache
-        self._slots: Int64 = np.empty((0, 0), np.int64)  # [batch, keys] slot of each place
-        self._memory: list[torch.Tensor] = []  # of the largest size so far, a layer each
-        self._layers: list[torch.Tensor] = []  # [batch * keys, 2 * kv_heads * head_dim] of it
-        self._clock = -1  # of the pool, when the copies were made
-        self._whole = False  # all layers were brought up to date
+        self._most = MAX_BYTES // (room * cache.data[:, 0].numel() * cache.data.itemsize)
+        self._layers = [layer[:0] for layer in cache.rows]  # [rows * room, width]
+        self._slots: Int64 = np.empty((0, room), np.int64)  # slot of each place
+        self._lengths: Int64 = np.empty(0, np.int64)  # [rows] keys of the sequence
+        self._made: Int64 = np.empty(0, np.int64)  # [rows] the pool's clock then, -1 if unfinished
+        self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward that had it
+        self._forwards = 0
+        # The row, plus one, in which a slot was stored last; memory is taken where there are any.
+        self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
+        self._now = self._lengths  # rows of this forward
+        self._clock = 0
         self._stale: torch.Tensor | None = None  # places to copy in every layer
         self._sources = torch.empty(0, dtype=torch.int64)  # their slots
-        self._own = self._sources  # places of this forward's inputs
+        self._own = self._sources  # places of this forward's inputs, ascending
 
-    def fits(self, batch: int, keys: int) -> bool:
-        """Whether a window of this size is worth its memory."""
-        cache = self._cache
-        return batch * (keys + ROOM) * cache.data[:, 0].numel() * cache.data.itemsize <= MAX_BYTES
+    @property
+    def copied(self) -> int:
+        """Places that each layer of this forward copies from the pool."""
+        return 0 if self._stale is None else int(self._stale.numel())
 
-    def open(self, slots: Int64, lengths: Int64) -> None:
+    def open(self, slots: Int64, lengths: Int64) -> Int64:
         """Begins a forward.
 
         Args:
             slots: `[batch, keys]` of each sequence's keys, its input's last; then anything.
-            lengths: `[batch]` keys of each sequence.
+            lengths: `[batch]` keys of each sequence, at most `room`.
+
+        Returns:
+            The row of each sequence, `[batch]`; -1 for one that there is no room for.
         """
-        batch, keys = slots.shape
-        if self._slots.shape[0] != batch or self._slots.shape[1] < keys:
-            self._resize(batch, -(-(keys + ROOM) // ROOM) * ROOM)
-        room = self._slots.shape[1]
-        # Places beyond a sequence's end hold its first key: nothing of another sequence comes in.
-        wanted = np.repeat(slots[:, :1], room, axis=1)
-        real = np.arange(keys) < lengths[:, None]
-        wanted[:, :keys][real] = slots[real]
-        stale = wanted != self._slots
-        stale |= self._cache.written[wanted] > self._clock
-        if not self._whole:
-            stale[:] = True
-        rows = np.arange(batch)
-        stale[rows, lengths - 1] = False  # `store` writes these
-        places = np.flatnonzero(stale)
-        self._stale = self._tensor(places) if places.size else None
-        self._sources = self._tensor(wanted.reshape(-1)[places])
-        self._own = self._tensor(rows * room + lengths - 1)
-        self._slots = wanted
-        self._clock = self._cache.clock
-        self._whole = False
+        self._forwards += 1
+        rows = self._find(slots, lengths)
+        self._move_one_down(rows)
+        held = rows >= 0
+        self._plan(slots[held], lengths[held], rows[held])
+        return rows
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """Writes the inputs' keys and values `[batch, 2 * kv_heads * head_dim]`."""
-        self._layers[layer].index_copy_(0, self._own, keys_values)
+        """Brings a layer up to date, after the pool.
 
-    def read(self, layer: int, keys: int) -> torch.Tensor:
-        """Keys and values `[batch, keys, 2, kv_heads, head_dim]`, after `store` of the layer."""
+        Args:
+            layer: its number.
+            keys_values: of the inputs, `[n, 2 * kv_heads * head_dim]`, in the order of their rows.
+        """
         data = self._layers[layer]
         if self._stale is not None:
-            rows = self._cache.rows[layer].index_select(0, self._sources)
-            data.index_copy_(0, self._stale, rows)
+            data.index_copy_(0, self._stale, self._cache.rows[layer].index_select(0, self._sources))
+        data.index_copy_(0, self._own, keys_values)
         if layer == len(self._layers) - 1:
-            self._whole = True
-        batch, room = self._slots.shape
-        cache = self._cache
-        return data.view(batch, room, 2, cache.kv_heads, cache.head_dim)[:, :keys]
+            self._made[self._now] = self._clock
 
-    def _resize(self, batch: int, room: int) -> None:
-        rows = self._cache.rows
-        if not self._memory or self._memory[0].shape[0] < batch * room:
-            self._memory = [layer.new_zeros((batch * room, layer.shape[1])) for layer in rows]
-        self._layers = [layer[: batch * room] for layer in self._memory]
-        self._slots = np.full((batch, room), -1, np.int64)
+    def read(self, layer: int, rows: slice, keys: int) -> torch.Tensor:
+        """Keys and values `[rows, keys, 2, kv_heads, head_dim]`, after `store` of the layer."""
+        cache = self._cache
+        data = self._layers[layer].view(-1, self.room, 2, cache.kv_heads, cache.head_dim)
+        found: torch.Tensor = data[rows, :keys]
+        return found
+
+    def _find(self, slots: Int64, lengths: Int64) -> Int64:
+        """The rows of sequences; each new one gets one, if there is any."""
+        before = np.maximum(lengths - 2, 0)
+        ends = slots[np.arange(lengths.size), before]
+        rows = self._row_of[ends].astype(np.int64) - 1
+        some = np.flatnonzero(rows >= 0)
+        some = some[self._slots[rows[some], before[some]] == ends[some]]
+        # Of sequences that have just parted, and share what is before their inputs, one keeps the row.
+        some = some[np.unique(rows[some], return_index=True)[1]]
+        found = np.full(lengths.size, -1)
+        found[some] = rows[some]
+        self._wanted[found[some]] = self._forwards
+        if some.size < lengths.size:
+            for i in np.flatnonzero(found < 0).tolist():
+                found[i] = self._row_for(slots[i], int(lengths[i]))
+                if found[i] >= 0:
+                    self._wanted[found[i]] = self._forwards
+        return found
+
+    def _row_for(self, slots: Int64, length: int) -> int:
+        """A row for a sequence that did not decode in one just now."""
+        others = np.flatnonzero(self._wanted < self._forwards)
+        ends = self._lengths[others] - 1
+        ahead = (ends >= 0) & (ends < length - 1)
+        others, ends = others[ahead], ends[ahead]
+        own = self._slots[others, ends] == slots[ends]
+        if own.any():  # it has grown elsewhere since
+            return int(others[own][ends[own].argmax()])
+        free = np.flatnonzero(self._wanted < self._forwards - IDLE)
+        if free.size:
+            return int(free[0])
+        count = self._lengths.size
+        if count < self._most:
+            self._grow(min(self._most, max(FEWEST_ROWS, 2 * count)))
+            return count
+        if not count:
+            return -1
+        oldest = int(self._wanted.argmin())
+        return oldest if self._wanted[oldest] < self._forwards else -1
+
+    def _move_one_down(self, rows: Int64) -> None:
+        """Closes gaps that sequences have left, one a forward, so that rows can be read as a range."""
+        free = np.flatnonzero(self._wanted < self._forwards - IDLE)
+        last = int(rows.argmax())
+        if free.size and free[0] < rows[last]:
+            self._wanted[rows[last]], self._lengths[rows[last]] = NEVER, 0
+            rows[last] = free[0]
+            self._wanted[free[0]] = self._forwards
+
+    def _plan(self, slots: Int64, lengths: Int64, rows: Int64) -> None:
+        """Notes which places are to be copied, and which ones the inputs go to."""
+        each, keys = np.arange(rows.size), slots.shape[1]
+        # Places beyond a sequence's end hold its first key: nothing of another sequence comes in.
+        wanted = np.repeat(slots[:, :1], self.room, axis=1)
+        real = np.arange(keys) < lengths[:, None]
+        wanted[:, :keys][real] = slots[real]
+        stale = wanted != self._slots[rows]
+        stale |= self._cache.written[wanted] > self._made[rows][:, None]
+        stale[each, lengths - 1] = False  # `store` writes these
+        at, column = np.nonzero(stale)
+        self._stale = self._tensor(rows[at] * self.room + column) if at.size else None
+        self._sources = self._tensor(wanted[at, column])
+        self._own = self._tensor(np.sort(rows * self.room + lengths - 1))
+        self._slots[rows] = wanted
+        self._lengths[rows] = lengths
+        self._row_of[wanted[each, lengths - 1]] = rows + 1
+        self._made[rows] = -1
+        self._now, self._clock = rows, self._cache.clock
+
+    def _grow(self, count: int) -> None:
+        device = self._cache.data.device
+        for i, old in enumerate(self._layers):
+            shape = (count * self.room, old.shape[1])
+            self._layers[i] = zeros(shape, old.dtype, device)
+            self._layers[i][: old.shape[0]] = old
+        more = count - self._lengths.size
+        none = np.full((more, self.room), -1, np.int64)
+        self._slots = np.concatenate([self._slots, none])
+        self._lengths = np.concatenate([self._lengths, np.zeros(more, np.int64)])
+        self._made = np.concatenate([self._made, none[:, 0]])
+        self._wanted = np.concatenate([self._wanted, np.full(more, NEVER)])
 
     def _tensor(self, array: Int64) -> torch.Tensor:
         return upload(array, self._cache.data.device)

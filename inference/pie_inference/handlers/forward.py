@@ -34,23 +34,33 @@ def forward(model: ServedModel, batch: Forward) -> Later[Attention] | None:
         model.cache.masked[sequences.input_slots] = False
         model.embeds.positions[batch.outputs] = positions[outputs]
         return None
-    attention = model.attention.prepare(sequences)
+    attention = model.attention.prepare(sequences, ordered=not batch.observed.any())
     observed = _observe(model, batch, sequences, attention)
     computed = outputs
     if observed is not None and not outputs.size:  # else the last layer would not attend
         computed = np.zeros(1, np.int32)
-    every_row = computed.size == batch.inputs.size  # then they are in order
-    counts = np.diff(batch.input_starts)
+    every_row = computed.size == batch.inputs.size  # then they are in the order of the layers
+    inputs, targets = batch.inputs, batch.outputs
+    owners = np.repeat(batch.adapters, np.diff(batch.input_starts)) if batch.adapters.size else None
+    if (order := attention.order) is not None:
+        inputs, positions = inputs[order], positions[order]
+        owners = None if owners is None else owners[order]
+        if every_row:
+            targets = targets[order]
+        else:
+            places = np.empty(order.size, np.int32)
+            places[order] = np.arange(order.size, dtype=np.int32)
+            computed = places[computed]
     hidden = model.network.forward(
-        model.embeds.read(batch.inputs),
+        model.embeds.read(inputs),
         model.index(positions),
         observed or attention,
         None if every_row else model.index(computed),
-        model.adapters.rows(batch.adapters, counts) if batch.adapters.size else None,
+        None if owners is None else model.adapters.rows(owners),
     )
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:
-        model.embeds.write(batch.outputs, hidden, positions[outputs])
+        model.embeds.write(targets, hidden, positions if every_row else positions[computed])
     return None if observed is None else observed.result()
 
 
