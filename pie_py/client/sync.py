@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from pie_py.client import client as asynchronous
@@ -19,6 +20,11 @@ from pie_py.client.functions import Function
 from pie_py.keys import ClientKey
 
 Value = TypeVar("Value")
+
+
+async def _within(seconds: float | None, wait: Callable[[], Awaitable[Value]]) -> Value:
+    with anyio.fail_after(seconds):
+        return await wait()
 
 
 class Instance:
@@ -37,13 +43,21 @@ class Instance:
         while (message := self.receive()) is not None:
             yield message
 
-    def receive(self) -> str | bytes | None:
-        """See `Instance.receive`."""
-        return self._portal.call(self._instance.receive)
+    def receive(self, timeout: float | None = None) -> str | bytes | None:
+        """See `Instance.receive`.
 
-    def result(self) -> str:
-        """See `Instance.result`."""
-        return self._portal.call(self._instance.result)
+        Raises:
+            TimeoutError: if nothing has come in so many seconds; a later call gets what comes then.
+        """
+        return self._portal.call(_within, timeout, self._instance.receive)
+
+    def result(self, timeout: float | None = None) -> str:
+        """See `Instance.result`.
+
+        Raises:
+            TimeoutError: if it has not ended in so many seconds; it goes on.
+        """
+        return self._portal.call(_within, timeout, self._instance.result)
 
     @property
     def ended(self) -> bool:

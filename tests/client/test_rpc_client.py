@@ -98,6 +98,18 @@ def test_sync_client(bench: Bench) -> None:
         client.models()
 
 
+def test_a_sync_client_waits_as_long_as_it_is_told(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        talker = client.launch("echo")
+        for wait in (talker.receive, talker.result):
+            with pytest.raises(TimeoutError):
+                wait(timeout=0.05)
+        talker.send("one")
+        talker.send("stop")
+        assert talker.result(timeout=20) == "stopped"
+        assert [talker.receive(timeout=20), talker.receive(timeout=0)] == ["one", None]
+
+
 def test_errors_of_an_inferlet(bench: Bench) -> None:
     with sync.Client(bench.endpoint) as client:
         with pytest.raises(InferletFailed, match=r"^it broke$"):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,9 +17,10 @@ from conformance_server import PROGRAMS, Place
 from plain_llama import Node, PlainLlama, causal
 from values import Reference
 
-from pie_py.client.sync import Instance
+from pie_py.client.sync import Client, Instance
 
 PAGES, EMBEDS, SIZE = 5, 12, 16
+PATIENCE_SECONDS = 50.0
 
 
 class Program:
@@ -157,9 +159,15 @@ def perform(instance: Instance, calls: list[list[Any]]) -> None:
     instance.send(json.dumps(calls))
 
 
-def outcomes_of(instance: Instance) -> list[dict[str, Any]]:
-    answer = instance.receive()
-    assert isinstance(answer, str), instance.result()
+def outcomes_of(client: Client, instance: Instance, calls: list[list[Any]]) -> list[dict[str, Any]]:
+    try:
+        answer = instance.receive(PATIENCE_SECONDS)
+    except TimeoutError:
+        raise AssertionError(
+            f"{instance.id} has not answered {calls} in {PATIENCE_SECONDS} s;"
+            f" instances: {client.instances()}; pools and queues: {client.stats()}"
+        ) from None
+    assert isinstance(answer, str), instance.result(PATIENCE_SECONDS)
     outcomes: list[dict[str, Any]] = json.loads(answer)
     return outcomes
 
@@ -173,25 +181,27 @@ START: list[list[Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", range(12))
 def test_two_programs_at_once(place: Place, model: PlainLlama, seed: int) -> None:
     torch.set_num_threads(1)
-    with place.server.client() as client:
+    with place.server.client() as client, ExitStack() as ends:
         instances = []
         for language, path in PROGRAMS.items():
             program = client.upload(path(), name=f"interpreter-{language}")
             instances.append(client.launch(program, ["serve", "random"]))
+            # One that is left would keep its pages for a minute, for which others would wait.
+            ends.callback(instances[-1].cancel)
         programs = []
         for number, instance in enumerate(instances):
             perform(instance, START)
-            first = [outcome["ok"] for outcome in outcomes_of(instance)]
+            first = [outcome["ok"] for outcome in outcomes_of(client, instance, START)]
             made = Program(2 * seed + number, model, first)
             made.make(24)
             programs.append(made)
         for instance, made in zip(instances, programs, strict=True):
             perform(instance, made.calls)
         for instance, made in zip(instances, programs, strict=True):
-            made.check(outcomes_of(instance))
+            made.check(outcomes_of(client, instance, made.calls))
             instance.send("")
-            assert instance.result() == "done"
+            assert instance.result(PATIENCE_SECONDS) == "done"
