@@ -112,8 +112,8 @@ def enqueue_sample(
     target.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
     if space.trails is not None:
-        found.chosen = Chosen()
-        on_token = found.chosen.first(on_token)
+        found.chosen = chosen = Chosen(on_token)
+        on_token = chosen.told
     target.enqueue(SampleCommand(row, found, found.steps, mask, future, on_token))
     found.steps += 1
     return future.handle

@@ -35,21 +35,19 @@ UNKNOWN = -1
 class Chosen:
     """A token that a sampler is to choose, known once it has."""
 
-    __slots__ = ("token",)
+    __slots__ = ("_then", "token")
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[int | None], None] | None) -> None:
+        """Takes who else wants to be told."""
         self.token = UNKNOWN
+        self._then = then
 
-    def first(self, then: Callable[[int | None], None] | None) -> Callable[[int | None], None]:
-        """What takes the token, or None for none, and passes it on."""
-
-        def take(token: int | None) -> None:
-            if token is not None:
-                self.token = token
-            if then is not None:
-                then(token)
-
-        return take
+    def told(self, token: int | None) -> None:
+        """Takes the token, or None for none, and passes it on."""
+        if token is not None:
+            self.token = token
+        if self._then is not None:
+            self._then(token)
 
 
 class Trail:
