@@ -15,12 +15,17 @@ PLANS_IN_FLIGHT = 2
 # How long an idle worker waits while launches are still coming in: their prompts in one batch take less
 # time than one after the other, and the launches are not slowed by the first of them.
 GATHER_NS = 30_000_000
+# The longest that an idle worker waits for guests whose turn is still to come.
+TURNS_NS = 100_000_000
 
 
 class Dispatcher:
     """Sends a plan whenever the worker is idle and a scheduler has one, and a second one behind it as
     soon as that leaves nobody behind (`Scheduler.may_follow`): then the worker goes on without a pause
     while guests look at their results.
+
+    Guests that are ready to run when the worker is idle go along if their turns take less time than a
+    plan: two plans of parts of them would take nearly two plans' time. So those that decode stay together.
 
     An answer resolves futures, gives the woken guests their turn, and the turn ends here again, with
     the commands of the next step: all in one call chain, without a pass through the event loop.
@@ -33,6 +38,9 @@ class Dispatcher:
         self._timer: Timer | None = None
         self._timer_due = 0
         self._gathering_since: int | None = None
+        self._turns_since: int | None = None  # the idle worker waits for guests' turns
+        self._running_ns = 0  # of the plan whose results are coming, so far
+        self._plan_ns = 0  # what the last plan took the worker
 
     def may_gather(self) -> bool:
         """Whether the next plan may wait for more commands, because the worker has not waited long."""
@@ -47,8 +55,10 @@ class Dispatcher:
         """Sends the plans that the worker may have now."""
         link = self._link
         if link.idle:
-            self._gathering_since = None
             now = time.monotonic_ns()
+            if self._waits_for_turns(now):
+                return  # the next one comes soon
+            self._gathering_since = None
             if not self._send(now, behind=False):
                 self._wake_at_deadline(now)
                 return
@@ -59,6 +69,15 @@ class Dispatcher:
             and self._send(time.monotonic_ns(), behind=True)
         ):
             pass
+
+    def _waits_for_turns(self, now: int) -> bool:
+        """Whether guests are ready to run, and have not kept the worker idle for as long as a plan takes."""
+        if self._host.executor.caught_up:
+            self._turns_since = None
+            return False
+        if self._turns_since is None:
+            self._turns_since = now
+        return now - self._turns_since < min(self._plan_ns, TURNS_NS)
 
     def _send(self, now: int, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Tells whether there was one."""
@@ -71,11 +90,15 @@ class Dispatcher:
             if plan is not None:
                 self._next_first = (self._next_first + i + 1) % len(services)
                 self._link.send(plan)
+                self._turns_since = None
                 return True
         return False
 
     def on_result(self, result: PlanResult) -> None:
         """Takes the worker's answer in and runs the guests that waited for it."""
+        self._running_ns += sum(batch.nanoseconds for batch in result.results)
+        if result.last:
+            self._plan_ns, self._running_ns = self._running_ns, 0
         service = self._host.services.get(result.model)
         deliver = None if service is None else partial(service.scheduler.complete, result)
         self._host.executor.turn(deliver)

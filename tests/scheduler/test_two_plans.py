@@ -217,6 +217,32 @@ def test_sequences_keep_their_order_from_step_to_step() -> None:
     assert all(order == together[0] for order in together)
 
 
+def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
+    line = Line()
+    early, late, last = (prepared(line.server) for _ in range(3))
+    line.server.drain()
+    executor, hour = line.server.host.executor, 3600 * 10**9
+    line.start(0, early, by_token(early, 1))
+    line.begin()
+    line.link.results[0].results[-1].nanoseconds = hour
+    executor.caught_up = False  # there is another guest, whose turn comes after this result's
+    executor._run_ready = lambda nanoseconds: None  # type: ignore[method-assign]
+    line.answer()
+    line.start(1, early, by_token(early, 1))
+    line.begin()
+    assert not line.link.plans
+    executor.caught_up = True
+    line.start(2, late, by_token(late, 1))
+    line.begin()
+    assert line.server.worker.sizes[-1][:2] == ("sample", 2)  # both in one plan
+    line.link.results[0].results[-1].nanoseconds = 0
+    executor.caught_up = False
+    line.answer()
+    line.start(3, last, by_token(last, 1))  # a plan takes no time, so that another one is no loss
+    line.begin()
+    assert line.link.plans
+
+
 def test_one_that_needs_its_tokens_keeps_its_rate_and_the_others_theirs() -> None:
     line = Line()
     guests = [prepared(line.server) for _ in range(4)]

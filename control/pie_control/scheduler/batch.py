@@ -91,8 +91,6 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
     if held_back(first):
         return []
     run = [first]
-    if len(pending) == 1 or most == 1 or not _same_kind(pending[1], first):
-        return run
     written = _names(first.written())
     for item in islice(pending, 1, most):
         if not _same_kind(item, first):
@@ -112,8 +110,11 @@ def held_back(command: Command) -> bool:
     """Whether a command has to wait: for what another queue of its instance has yet to send, or a mask."""
     if type(command) is SampleCommand and command.mask is not None and not command.mask.want():
         return True
-    if not command.after:
-        return False
+    return command.after > 0 and _must_follow(command)
+
+
+def _must_follow(command: Command) -> bool:
+    """Whether another queue of its instance has yet to send what comes before it."""
     queue = command.queue
     for other in queue.account.active:
         if other is not queue and cast(Command, other.pending[0]).number <= command.after:
@@ -126,7 +127,12 @@ def gather(queues: Iterable[CommandQueue], limits: BatchLimits) -> list[Command]
     """Horizontal batching: what the queues' first commands offer, each queue's in order."""
     commands: list[Command] = []
     for queue in queues:
-        commands += leading_run(queue, limits.commands)
+        pending = queue.pending
+        first = pending[0]
+        if len(pending) > 1 and type(pending[1]) is type(first):
+            commands += leading_run(queue, limits.commands)
+        elif not held_back(cast(Command, first)):
+            commands.append(cast(Command, first))
     return commands
 
 

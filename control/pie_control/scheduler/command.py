@@ -212,14 +212,10 @@ class NextDistCommand(_Queued):
     """Asks for the next-token distribution of an embed."""
 
     kind: ClassVar[str] = "next_dist"
+    rows: ClassVar[int] = 1
     embed: int
     k: int
     future: Future
-
-    @property
-    def rows(self) -> int:
-        """Always one."""
-        return 1
 
     def read(self) -> Touched:
         """The embed."""
@@ -235,17 +231,13 @@ class SetSamplerCommand(_Queued):
     """Makes a sampler."""
 
     kind: ClassVar[str] = "set_sampler"
+    rows: ClassVar[int] = 1
     sampler: Sampler
     numbers: list[float]  # temperature, top-p, min-p, penalties: repetition, presence, frequency
     top_k: int
     seed: int  # 64 bits
     bias_tokens: Numbers  # [b]
     biases: list[float]  # [b]
-
-    @property
-    def rows(self) -> int:
-        """Always one."""
-        return 1
 
     def read(self) -> Touched:
         """Nothing."""
@@ -284,17 +276,13 @@ class SampleCommand(_Queued):
     """Chooses a token after an embed. It runs even if nobody wants its result: the sampler moves on."""
 
     kind: ClassVar[str] = "sample"
+    rows: ClassVar[int] = 1
     embed: int
     sampler: Sampler
     step: int
     mask: Mask | None
     future: Future
     on_token: Callable[[int | None], None] | None = None  # told the token, or None if there is none
-
-    @property
-    def rows(self) -> int:
-        """Always one."""
-        return 1
 
     def read(self) -> Touched:
         """The embed."""
@@ -310,14 +298,10 @@ class EmbedSampledCommand(_Queued):
     """Embeds the token that a sampler chose last."""
 
     kind: ClassVar[str] = "embed_sampled"
+    rows: ClassVar[int] = 1
     sampler: Sampler
     position: int
     embed: int
-
-    @property
-    def rows(self) -> int:
-        """Always one."""
-        return 1
 
     def read(self) -> Touched:
         """The sampler."""

@@ -89,7 +89,7 @@ class Scheduler:
         self._in_flight: dict[int, _Sent] = {}  # oldest first
         self._riders: dict[CommandQueue, None] = {}  # queues with commands in the newest plan
         self._lost: ApiError | None = None
-        self._touched: dict[Account, None] = {}  # accounts that sent something in this plan
+        self._deferring: dict[Account, None] = {}  # accounts that wait until commands are sent
         self._sent = dict.fromkeys(KINDS, 0)  # commands
         self._batches = dict.fromkeys(KINDS, 0)
         self._plans = 0
@@ -163,6 +163,7 @@ class Scheduler:
         """Calls back once every command that the account has queued so far is in a plan."""
         if account.active:
             account.releases.append((next(self._numbers), release))
+            self._deferring[account] = None
         else:
             release()
 
@@ -325,6 +326,7 @@ class Scheduler:
         elif kind == "embed_text":
             for command in commands:
                 command.queue.ahead = False
+        rows = 0
         for command in commands:
             queue = command.queue
             if type(command) is ForwardPart:
@@ -333,10 +335,14 @@ class Scheduler:
                 queue.pending.popleft()
             queue.last = record
             queues[queue] = None
-            self._rows += command.rows
+            rows += command.rows
+        self._rows += rows
+        if len(queues) == len(heads):
+            heads.clear()
+        else:
+            for queue in queues:
+                del heads[queue]
         for queue in queues:
-            del heads[queue]
-            self._touched[queue.account] = None
             self._advance(queue)
         self._riders.update(queues)
         batches.append(join(commands))
@@ -368,9 +374,10 @@ class Scheduler:
                 sync.future.on_cancel = lambda: last.syncs.remove(entry)
 
     def _release_sent(self) -> None:
-        for account in self._touched:
+        for account in list(self._deferring):
             self._release(account)
-        self._touched.clear()
+            if not account.releases:
+                del self._deferring[account]
 
     def _release(self, account: Account) -> None:
         """Calls back who waited for commands that are all sent now."""
