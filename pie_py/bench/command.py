@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from pie_py.bench import options
@@ -274,21 +276,29 @@ def fairness_command(
     default=("vllm", "discard", "preserve", "swap", "min-waste", "unaware"),
     help="Sides of the comparison; all unless told. `unaware`: programs do nothing, the server does.",
 )
-@click.option("--requests", type=click.IntRange(1), default=60, show_default=True)
 @click.option(
-    "--rates", callback=options.rates, metavar="R,R,...", default="2,4,8", show_default=True
+    "--requests", type=click.IntRange(1), default=40, show_default=True, help="A rate, real."
+)
+@click.option(
+    "--rates", callback=options.rates, metavar="R,R,...", default="4,8", show_default=True
 )
 @click.option("--kv-pages", type=click.IntRange(8), default=256, show_default=True)
 @click.option("--host-pages", type=click.IntRange(0), default=1024, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--time-scale", type=float, default=0.1, show_default=True, help="Of calls, real.")
+@click.option("--time-scale", type=float, default=0.05, show_default=True, help="Of calls, real.")
 @click.option("--token-scale", type=float, default=0.1, show_default=True, help="Of lengths, real.")
-@click.option("--sim-requests", type=click.IntRange(1), default=300, show_default=True)
+@click.option(
+    "--sim-seconds",
+    type=click.FloatRange(1),
+    default=400,
+    show_default=True,
+    help="In which requests arrive, simulated.",
+)
 @click.option(
     "--sim-rates",
     callback=options.rates,
     metavar="R,R,...",
-    default="0.25,0.5,1,2,4",
+    default="0.2,0.35,0.5,0.7,1,1.4",
     show_default=True,
 )
 @click.option("--sim-memory", type=click.IntRange(4096), default=60_000, show_default=True)
@@ -300,7 +310,7 @@ def fairness_command(
     show_default=True,
     help="Reckoned from specifications, or as this machine's worker measures the model.",
 )
-@click.option("--plot", "plot_file", metavar="FILE", help="Draw both parts, as PNG or SVG.")
+@options.plot_file
 def intercept_command(
     model: ModelConfig,
     as_json: bool,
@@ -313,7 +323,7 @@ def intercept_command(
     seed: int,
     time_scale: float,
     token_scale: float,
-    sim_requests: int,
+    sim_seconds: float,
     sim_rates: tuple[float, ...],
     sim_memory: int,
     sim_host: int,
@@ -321,31 +331,37 @@ def intercept_command(
     plot_file: str | None,
 ) -> None:
     """Memory while requests wait for tools: vLLM's way, discard, preserve, swap, min-waste."""
-    from pathlib import Path
-
     from pie_py.bench import intercept
+    from pie_py.bench.plots import plot_path
+    from pie_py.bench.report import show_all
 
     model = model.model_copy(update={"kv_pages": kv_pages, "host_pages": host_pages})
     reports = []
-    steps = (len(rates) * len(systems) if "real" in parts else 0) + (
+    steps = (len(rates) * len(set(systems)) if "real" in parts else 0) + (
         len(sim_rates) * len(set(systems) & set(intercept.SIMULATED)) if "simulated" in parts else 0
     )
     with options.progress(steps) as progress:
+        plot = None if plot_file is None else plot_path(plot_file, "interception")
         if "real" in parts:
             most = kv_pages * model.page_size // 4
-            load = intercept.load_maker(requests, seed, time_scale, token_scale, most)
-            reports.append(intercept.real(model, systems, rates, load, seed, progress))
+            load = intercept.load_maker(lambda rate: requests, seed, time_scale, token_scale, most)
+            scales = (
+                f"Calls take {time_scale:g} of their times and texts have {token_scale:g} of their lengths,"
+                f" with {most} tokens a context at the most: this model is that much faster, or smaller."
+            )
+            reports.append(intercept.real(model, systems, rates, load, scales, seed, progress))
         if "simulated" in parts:
             measured = sim_costs == "measured"
             costs = intercept.measured_costs(model) if measured else intercept.GPTJ_A100
-            load = intercept.load_maker(sim_requests, seed, 1.0, 1.0, sim_memory // 4)
+            load = intercept.load_maker(
+                lambda rate: math.ceil(sim_seconds * rate), seed, 1.0, 1.0, sim_memory // 4
+            )
             reports.append(
                 intercept.simulated(costs, sim_memory, sim_host, systems, sim_rates, load, progress)
             )
-        if plot_file is not None:
-            intercept.plot(reports, Path(plot_file))
-    for report in reports:
-        report.show(as_json)
+        if plot is not None:
+            intercept.plot(reports, plot)
+    show_all(reports, as_json)
 
 
 @command.command("gpu")

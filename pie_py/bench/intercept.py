@@ -8,25 +8,29 @@ model says, for ranges of load that the machine at hand cannot show.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import anyio
 
 from pie_py.bench.intercept_load import Job, jobs
+from pie_py.bench.plots import pyplot, save
 from pie_py.bench.programs import GUESTS
-from pie_py.bench.report import Report, percentile
+from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
 from pie_py.config import ModelConfig
 
+WARM_UP = 1 / 3  # of the time of arrivals, in which completed requests are not counted yet
 RETRY_SECONDS = 0.02  # before a request that lost its pages starts again
 
 
@@ -149,13 +153,27 @@ def real(
     systems: Sequence[str],
     rates: Sequence[float],
     load: Callable[[float], list[Job]],
+    scales: str,
     seed: int,
     progress: Callable[[str], None],
 ) -> Report:
-    """Serves the load at each rate by each system, on servers of their own."""
+    """Serves the load at each rate by each system, on servers of their own.
+
+    Args:
+        model: with few pages.
+        systems: names of sides.
+        rates: arrivals a second.
+        load: makes the requests for a rate.
+        scales: says in words how these differ from the paper's.
+        seed: of the prompts.
+        progress: told of each run.
+    """
     program = (GUESTS / "intercept.py").read_bytes()
     rows: list[list[object]] = []
+    count = 0
     for rate in rates:
+        coming = load(rate)
+        count = len(coming)
         for system in SYSTEMS:
             if system.name not in systems:
                 continue
@@ -163,15 +181,14 @@ def real(
             with bench_server(
                 model, interception=settings, prefix_cache={"enabled": False}
             ) as server:
-                run = partial(_serve, server.endpoint, program, system, load(rate), seed)
+                run = partial(_serve, server.endpoint, program, system, coming, seed)
                 found = anyio.run(run)
             moved = found.stats["interception"].get("pages_evicted", 0)
             rows.append(
                 [
                     system.name,
                     rate,
-                    statistics.mean(found.latencies) * 1e3,
-                    percentile(found.latencies, 0.9) * 1e3,
+                    *_milliseconds(found.latencies),
                     len(found.latencies) / found.seconds,
                     found.restarted,
                     found.stats["commands"]["swap_out"],
@@ -180,11 +197,12 @@ def real(
             )
             progress(f"{system.name} at {rate:g}/s")
     return Report(
-        f"Interception, the real system: {Path(model.source).name}, {model.kv_pages} pages",
+        f"Interception, the real system: {Path(model.source).name}, {model.kv_pages} pages, {count} requests",
         [
             "system",
             "arrivals/s",
             "ms a token",
+            "median",
             "p90",
             "completed/s",
             "restarted",
@@ -193,8 +211,10 @@ def real(
         ],
         rows,
         [
-            "ms a token: from arrival to end, without the calls, over the tokens generated. restarted:"
-            " requests that were ended for want of pages and began anew.",
+            "ms a token: from arrival to end, without the calls, over the tokens generated, in the mean."
+            " completed/s: of all requests, until the last one is done. restarted: requests that were"
+            " ended for want of pages and began anew.",
+            scales,
         ],
     )
 
@@ -231,31 +251,24 @@ def simulated(
     Raises:
         RuntimeError: if the simulator fails, with what it says.
     """
-    rows: list[list[object]] = []
-    for rate in rates:
-        requests = [_plain(job) for job in load(rate)]
-        for system in SIMULATED:
-            if system not in systems:
-                continue
-            told = {
-                "costs": costs,
-                "memory": memory,
-                "host": host,
-                "runs": [{"system": system, "requests": requests}],
-            }
-            command = [sys.executable, "-m", "pie_control.interception.simulate"]
-            run = subprocess.run(command, input=json.dumps(told), capture_output=True, text=True)
-            if run.returncode:
-                raise RuntimeError(f"the simulator failed: {run.stderr.strip().splitlines()[-1]}")
-            (out,) = json.loads(run.stdout)
-            rows.append(_row(system, rate, out))
-            progress(f"{system} at {rate:g}/s, simulated")
+    loads = {rate: load(rate) for rate in rates}
+    sides = [(rate, system) for rate in rates for system in SIMULATED if system in systems]
+    runs = [
+        {"system": system, "requests": [_plain(job) for job in loads[rate]]}
+        for rate, system in sides
+    ]
+    told = {"costs": costs, "memory": memory, "host": host, "runs": runs}
+    rows = []
+    for (rate, system), out in zip(sides, _simulate(told), strict=True):
+        rows.append(_row(system, rate, loads[rate][-1].arrival, out))
+        progress(f"{system} at {rate:g}/s, simulated")
     return Report(
         f"Interception, simulated: memory of {memory} tokens, {host} beside it",
         [
             "system",
             "arrivals/s",
             "ms a token",
+            "median",
             "p90",
             "completed/s",
             "memory wasted %",
@@ -266,10 +279,94 @@ def simulated(
         ],
         rows,
         [
-            "memory wasted: held by those who wait, by chunks whose rest is still computed, and by those"
+            "ms a token: from arrival to end, without the calls, over the tokens generated, in the mean over"
+            " all requests. completed/s: while requests arrive, after the first third of that time."
+            " memory wasted: held by those who wait, by chunks whose rest is still computed, and by those"
             " who are slowed by that. by discard: without the first. recomputing: of the steps' time.",
+            *_same_latency(rows),
         ],
+        _simulated_goals(rows),
     )
+
+
+def _same_latency(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """The load that each system sustains at one latency, in words."""
+    limit = _limit(rows)
+    if limit is None:
+        return []
+    told = []
+    for system in SIMULATED:
+        rate = _sustained(rows, system, limit)
+        if rate is not None:
+            told.append(f"{system} {rate:.2f}/s")
+    return [f"At {limit:.0f} ms a token, twice vllm's at the lowest rate: {', '.join(told)}."]
+
+
+def _simulated_goals(rows: Sequence[Sequence[Any]]) -> list[Goal]:
+    """The blog's figures: 1.6 to 2 times the load at the same latency, twice as many requests completed."""
+    limit = _limit(rows)
+    if limit is None:
+        return []
+    base, ours = (_sustained(rows, system, limit) for system in ("vllm", "min-waste"))
+    completed = {row[0]: row[5] for row in rows if row[1] == max(row[1] for row in rows)}
+    goals = []
+    if base and ours:
+        goals.append(Goal("min-waste's load over vllm's at that latency", ours / base, 1.6, False))
+    if completed.get("vllm") and completed.get("min-waste"):
+        ratio = completed["min-waste"] / completed["vllm"]
+        goals.append(Goal("as many requests completed at the highest rate", ratio, 2.0, False))
+    return goals
+
+
+def _limit(rows: Sequence[Sequence[Any]]) -> float | None:
+    """Twice the latency, in milliseconds, that vLLM's way has at the lowest rate."""
+    rates = {row[1]: row[2] for row in rows if row[0] == "vllm" and row[2] is not None}
+    return (
+        2 * float(rates[min(rates)]) if len(rates) > 1 and "min-waste" in _systems(rows) else None
+    )
+
+
+def _systems(rows: Sequence[Sequence[Any]]) -> list[str]:
+    return list(dict.fromkeys(str(row[0]) for row in rows))
+
+
+def _sustained(rows: Sequence[Sequence[Any]], system: str, limit: float) -> float | None:
+    """The highest rate whose latency is within the limit; between two rates, in proportion of logarithms."""
+    points = sorted((row[1], row[2]) for row in rows if row[0] == system and row[2] is not None)
+    found = None
+    for at, (rate, latency) in enumerate(points):
+        if latency <= limit:
+            found = rate
+            continue
+        if found is not None:
+            before, below = points[at - 1]
+            share = math.log(limit / below) / math.log(latency / below)
+            found = before + share * (rate - before)
+        break
+    return found
+
+
+def _simulate(told: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Outcomes of the simulator's runs, as they end."""
+    command = [sys.executable, "-m", "pie_control.interception.simulate"]
+    with TemporaryFile("w+") as given, TemporaryFile("w+") as errors:
+        json.dump(told, given)
+        given.seek(0)
+        with subprocess.Popen(
+            command, stdin=given, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    yield json.loads(line)
+            finally:
+                process.kill()
+        if process.returncode > 0:
+            errors.seek(0)
+            lines = errors.read().strip().splitlines()
+            raise RuntimeError(
+                f"the simulator failed: {lines[-1] if lines else process.returncode}"
+            )
 
 
 def _plain(job: Job) -> dict[str, Any]:
@@ -278,16 +375,17 @@ def _plain(job: Job) -> dict[str, Any]:
     return plain
 
 
-def _row(system: str, rate: float, out: dict[str, Any]) -> list[object]:
+def _row(system: str, rate: float, last_arrival: float, out: dict[str, Any]) -> list[Any]:
     latencies = [one["latency"] for one in out["finished"]]
+    start = WARM_UP * last_arrival
+    completed = sum(start < one["end"] <= last_arrival for one in out["finished"])
     whole = out["preserved"] + out["recomputed"] + out["stalled"]
     wasted = 100 * out["wasted"]
     return [
         system,
         rate,
-        statistics.mean(latencies) * 1e3 if latencies else None,
-        percentile(latencies, 0.9) * 1e3 if latencies else None,
-        len(latencies) / out["seconds"] if out["seconds"] else None,
+        *_milliseconds(latencies),
+        completed / (last_arrival - start) if last_arrival else None,
         wasted,
         wasted * out["recomputed"] / whole if whole else 0.0,
         100 * out["recompute_seconds"] / out["seconds"] if out["seconds"] else 0.0,
@@ -299,41 +397,47 @@ def _row(system: str, rate: float, out: dict[str, Any]) -> list[object]:
 # Both
 
 
+def _milliseconds(latencies: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """Mean, median and 90th percentile of seconds."""
+    if not latencies:
+        return None, None, None
+    middle, high = statistics.median(latencies), percentile(latencies, 0.9)
+    return 1e3 * statistics.mean(latencies), 1e3 * middle, 1e3 * high
+
+
 def plot(reports: Sequence[Report], path: Path) -> None:
-    """Draws latency and completed requests against the rate, a row a report.
+    """Draws latency, completed requests and wasted memory against the rate, a row of plots a report.
 
     Raises:
-        RuntimeError: if matplotlib is not there.
+        RuntimeError: if matplotlib is not there, or the file can't be written.
     """
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        raise RuntimeError("a plot needs matplotlib: pip install matplotlib") from None
-    figure, axes = pyplot.subplots(
-        len(reports), 2, figsize=(10, 4 * len(reports)), squeeze=False, layout="constrained"
+    figure, axes = pyplot().subplots(
+        len(reports), 3, figsize=(14, 4 * len(reports)), squeeze=False, layout="constrained"
     )
-    for (left, right), report in zip(axes, reports, strict=True):
-        for system in dict.fromkeys(str(row[0]) for row in report.rows):
-            rows = [row for row in report.rows if row[0] == system]
-            rates = [row[1] for row in rows]
-            left.plot(rates, [row[2] for row in rows], marker="o", label=system)
-            right.plot(rates, [row[4] for row in rows], marker="o", label=system)
-        left.set(xlabel="arrivals a second", ylabel="ms a token", title=report.title, yscale="log")
-        right.set(xlabel="arrivals a second", ylabel="completed a second")
-        left.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
+    for row, report in zip(axes, reports, strict=True):
+        wasted = "memory wasted %" if "memory wasted %" in report.columns else "restarted"
+        for axis, column in zip(row, ("ms a token", "completed/s", wasted), strict=True):
+            at = report.columns.index(column)
+            for system in _systems(report.rows):
+                points = [(one[1], one[at]) for one in report.rows if one[0] == system]
+                axis.plot(*zip(*points, strict=True), marker="o", markersize=4, label=system)
+            axis.set(xlabel="arrivals a second", ylabel=column)
+        row[0].set(title=report.title, yscale="log")
+        row[0].title.set_fontsize("medium")
+        row[0].legend()
+    save(figure, path)
 
 
 def load_maker(
-    count: int, seed: int, time_scale: float, token_scale: float, most_tokens: int
+    count: Callable[[float], int],
+    seed: int,
+    time_scale: float,
+    token_scale: float,
+    most_tokens: int,
 ) -> Callable[[float], list[Job]]:
     """What makes the requests for a rate: the same ones at each, in the same order."""
     return lambda rate: jobs(
-        count,
+        count(rate),
         rate,
         seed,
         time_scale=time_scale,

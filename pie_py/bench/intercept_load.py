@@ -1,9 +1,9 @@
 """The workload of `pie-py bench intercept`: requests of six kinds of augmentation.
 
-Durations, numbers of calls and lengths of contexts follow table 1 of InferCept (Abhyankar et al., ICML
-2024); where the paper's summary gives ranges (3 to 28 calls a request, tools below a second, models that
-take 20 times longer) these lie in them. What a request generates between calls is not in the table: the
-context beyond the prompt is shared out evenly among answers and generated tokens.
+The authors' summary of InferCept (Abhyankar and Zhang, "Efficient Intercept Support for Augmented LLMs")
+names the six and gives ranges: from 3 calls a request in the mean to 28, calculators below a second, models
+for speech and images 20 times longer. Within these the figures of each kind are those of table 1 of the
+paper (ICML 2024) as remembered: the summary has no table. What is generated between calls is our choice.
 """
 
 from __future__ import annotations

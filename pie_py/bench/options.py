@@ -126,6 +126,12 @@ prompt = click.option(
     "--prompt", type=click.IntRange(1), default=64, show_default=True, help="Tokens."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+plot_file = click.option(
+    "--plot",
+    "plot_file",
+    metavar="FILE|FOLDER",
+    help="Draw what was measured, as PNG, SVG or PDF; in a folder, as an SVG named after the benchmark.",
+)
 languages = click.option(
     "--source",
     "languages",

@@ -17,6 +17,8 @@ from rich.table import Table
 
 from pie_py import __version__
 
+WIDE = 200  # columns of text where there is no terminal
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -48,11 +50,15 @@ class Report:
     notes: list[str] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
 
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON's values."""
+        goals = [{**asdict(goal), "met": goal.met} for goal in self.goals]
+        return {**asdict(self), "goals": goals}
+
     def show(self, as_json: bool) -> None:
         """Prints the report on standard output."""
         if as_json:
-            goals = [{**asdict(goal), "met": goal.met} for goal in self.goals]
-            print(json.dumps({**asdict(self), "goals": goals, "environment": environment()}))
+            print(json.dumps({**self.to_json(), "environment": environment()}))
             return
         table = Table(title=self.title, title_justify="left")
         for i, column in enumerate(self.columns):
@@ -60,9 +66,21 @@ class Report:
         for row in self.rows:
             table.add_row(*(_cell(value) for value in row))
         console = Console()
+        if not console.is_terminal:  # a file: as wide as the table is
+            console.width = WIDE
         console.print(table)
         for note in [*self.notes, *map(str, self.goals)]:
             console.print(note, highlight=False)
+
+
+def show_all(reports: Sequence[Report], as_json: bool) -> None:
+    """Prints the reports of one run; as JSON they are one document."""
+    if as_json:
+        found = [report.to_json() for report in reports]
+        print(json.dumps({"reports": found, "environment": environment()}))
+        return
+    for report in reports:
+        report.show(False)
 
 
 def environment() -> dict[str, Any]:

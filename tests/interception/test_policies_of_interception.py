@@ -89,6 +89,7 @@ def test_min_waste_keeps_to_the_budget(paused: list[Paused], load: Load, model: 
 def test_min_waste_swaps_those_first_that_would_waste_most(
     paused: list[Paused], load: Load
 ) -> None:
+    load = replace(load, host_room=1 << 20)  # for all of them
     choices = POLICIES["min-waste"](paused, load, COSTS)
 
     def least(one: Paused) -> float:
@@ -132,6 +133,15 @@ def test_a_short_call_is_preserved_and_a_long_one_is_not() -> None:
     short, long = Paused(1, 1000, 1e-3), Paused(2, 1000, 30.0)
     assert decide([short, long], load, COSTS) == [Choice.PRESERVE, Choice.DISCARD]
     assert decide([short, long], replace(load, swap_budget=2000), COSTS)[1] is Choice.SWAP
+
+
+def test_what_finds_no_room_as_a_whole_is_not_swapped_in_part() -> None:
+    decide = POLICIES["min-waste"]
+    load = Load(sequences=8, running_tokens=8000, swap_budget=2000, host_room=999)
+    long = Paused(1, 1000, 30.0)
+    assert decide([long], load, COSTS) == [Choice.DISCARD]
+    assert decide([replace(long, can_discard=False)], load, COSTS) == [Choice.SWAP]
+    assert decide([replace(long, tokens=999)], load, COSTS) == [Choice.SWAP]
 
 
 def test_costs_from_what_was_measured() -> None:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from random import Random
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from test_policies_of_interception import COSTS
 
 from pie_control.interception import simulation
+from pie_control.interception.costs import Costs
 from pie_control.interception.policy import POLICIES
-from pie_control.interception.simulation import Machine, Request, Segment, simulate, wasted
+from pie_control.interception.simulation import (
+    WHOLE_BATCH,
+    Machine,
+    Outcome,
+    Request,
+    Segment,
+    simulate,
+    wasted,
+)
+from pie_control.interception.waste import Choice, Load, Paused
 
 segments = st.lists(
     st.builds(Segment, st.integers(1, 6), st.floats(0, 5), st.integers(1, 20)), max_size=3
@@ -79,3 +93,114 @@ def test_least_waste_serves_scarce_memory_best() -> None:
     best = mean("min-waste", machine)
     assert best < mean("preserve", machine)
     assert best < mean("discard", Machine(COSTS, 1500, 20_000, tail=True))
+
+
+def reference(load: list[Request], tail: bool) -> dict[str, float]:
+    """When each request ends that discards, with memory for all: whole contexts first, then decoding."""
+    now, ends = 0.0, dict[str, float]()
+    coming = {number: one.arrival for number, one in enumerate(load)}  # who, from when on
+    rank = {number: (one.arrival, number) for number, one in enumerate(load)}
+    part = dict.fromkeys(coming, 0)
+    made = dict.fromkeys(coming, 0)
+    held = dict.fromkeys(coming, 0)
+    context = {number: one.prompt for number, one in enumerate(load)}
+    ready: set[int] = set()
+    while coming or ready:
+        for number in [n for n, at in coming.items() if at <= now]:
+            del coming[number]
+            ready.add(number)
+            if part[number] and tail:
+                rank[number] = (now, number)
+        computing, left = dict[int, int](), WHOLE_BATCH
+        for number in sorted(ready, key=lambda n: rank[n]):
+            tokens = min(left, context[number] - held[number])
+            if tokens:
+                computing[number] = tokens
+                left -= tokens
+        if computing:
+            squares = sum((held[n] + more) ** 2 - held[n] ** 2 for n, more in computing.items())
+            now += COSTS.step_time(0, sum(computing.values())) + COSTS.quadratic * squares
+            for number, more in computing.items():
+                held[number] += more
+            continue
+        if not ready:
+            now = max(now, min(coming.values()))
+            continue
+        now += COSTS.step_time(len(ready))
+        for number in list(ready):
+            held[number] += 1
+            context[number] += 1
+            made[number] += 1
+            segment = load[number].segments[part[number]]
+            if made[number] < segment.tokens:
+                continue
+            ready.remove(number)
+            if part[number] + 1 == len(load[number].segments):
+                ends[load[number].kind] = now
+                continue
+            part[number] += 1
+            made[number] = held[number] = 0
+            context[number] += segment.answer
+            coming[number] = now + segment.seconds
+    return ends
+
+
+@settings(deadline=None)
+@given(requests, st.booleans())
+def test_a_simple_reference_ends_at_the_same_times(load: list[Request], tail: bool) -> None:
+    named = []
+    for at, one in enumerate(sorted(load, key=lambda one: one.arrival)):
+        # In milliseconds: what happens at almost the same time may come in either order.
+        parts = tuple(Segment(s.tokens, round(s.seconds, 3), s.answer) for s in one.segments)
+        named.append(Request(round(one.arrival, 3), str(at), one.prompt, parts))
+    machine = Machine(COSTS, memory=1 << 20, host=0, tail=tail, chunked=False)
+    found = simulate(named, machine, POLICIES["discard"])
+    ends = {one["kind"]: one["end"] for one in found.finished}
+    assert ends == pytest.approx(reference(named, tail), abs=1e-6)
+
+
+def waste_of(out: Outcome) -> float:
+    return out.preserved + out.recomputed + out.stalled
+
+
+@pytest.mark.parametrize("host", [0, 400, 20_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_least_waste_is_near_the_best_of_all_assignments(seed: int, host: int) -> None:
+    """Every way to preserve, discard or swap each of four requests is tried."""
+    random = Random(seed)
+    seconds = {kind: random.choice([0.01, 0.05, 0.3, 1.0, 3.0, 8.0]) for kind in "ab"}
+    load = []
+    for number in range(4):
+        kind, prompt = random.choice("ab"), random.randint(50, 400)
+        calls = (Segment(5, seconds[kind], 10),) * 3
+        load.append(Request(0.2 * number, kind, prompt, (*calls, Segment(5, 0.0, 0))))
+    machine = Machine(COSTS, 900, host)
+    wastes = []
+    for assigned in itertools.product(Choice, repeat=len(load)):
+
+        def assignment(
+            paused: Sequence[Paused],
+            load: Load,
+            costs: Costs,
+            assigned: tuple[Choice, ...] = assigned,
+        ) -> list[Choice]:
+            return [assigned[one.arrival - 1] for one in paused]
+
+        wastes.append(waste_of(simulate(load, machine, assignment)))
+    ours = waste_of(simulate(load, machine, POLICIES["min-waste"]))
+    assert ours <= min(wastes) + 0.2 * max(wastes)
+    assert sum(other < ours for other in wastes) <= len(wastes) / 4
+
+
+def test_order_of_arrival_against_the_tail() -> None:
+    # A short call comes back while others wait: it goes on at once, or behind them.
+    calls = (Segment(2, 0.05, 5), Segment(2, 0.0, 0))
+    first = Request(0.0, "first", 1000, calls)
+    others = [Request(0.001 * n, "other", 1000, (Segment(20, 0.0, 0),)) for n in range(1, 40)]
+
+    def end(tail: bool) -> float:
+        machine = Machine(COSTS, 8000, 0, tail=tail, chunked=False)
+        found = simulate([first, *others], machine, POLICIES["discard"]).finished
+        return next(float(one["end"]) for one in found if one["kind"] == "first")
+
+    assert end(tail=False) < 0.5 * end(tail=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.errors import ApiError
-from pie_control.interception.policy import POLICIES, Policy
+from pie_control.interception.policy import POLICIES, SOONEST_SECONDS, Policy
 from pie_control.interception.waste import Choice, Load, Paused
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pie_control.scheduler.service import ModelService
 
 MAX_TOOL = 256  # characters of a tool's name
-SOONEST_SECONDS = 0.02  # before a program should ask again
 
 
 class Wait(BaseModel):

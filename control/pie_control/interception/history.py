@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
+from itertools import accumulate
 
 KEPT = 64  # newest waits of a kind
 MOST_KINDS = 4096  # those not seen for longest make room
+
+
+class _Waits:
+    """Waits of one kind, sorted when they are asked for: policies ask far more often than waits end."""
+
+    def __init__(self) -> None:
+        self._newest: deque[float] = deque(maxlen=KEPT)
+        self._sorted: list[float] | None = None
+        self._sums: list[float] = []  # of the i longest
+
+    def add(self, seconds: float) -> None:
+        self._newest.append(seconds)
+        self._sorted = None
+
+    def mean_beyond(self, elapsed: float) -> float | None:
+        """Mean of those that lasted longer; None if there are none."""
+        if self._sorted is None:
+            self._sorted = sorted(self._newest)
+            self._sums = list(accumulate(reversed(self._sorted), initial=0.0))
+        count = len(self._sorted) - bisect_right(self._sorted, elapsed)
+        return self._sums[count] / count if count else None
 
 
 class Durations:
     """Durations by kind: a user's tool, host, or what else a program waits for."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str], _Waits] = OrderedDict()
 
     def add(self, user: str, kind: str, seconds: float) -> None:
         """Notes a wait that has ended."""
         key = (user, kind)
         seen = self._seen.get(key)
         if seen is None:
-            seen = self._seen[key] = deque(maxlen=KEPT)
+            seen = self._seen[key] = _Waits()
             if len(self._seen) > MOST_KINDS:
                 self._seen.popitem(last=False)
         self._seen.move_to_end(key)
-        seen.append(seconds)
+        seen.add(seconds)
 
     def remaining(self, user: str, kind: str, elapsed: float) -> float:
         """Seconds that a wait is expected to last beyond those that it has lasted.
@@ -31,8 +54,10 @@ class Durations:
         The mean over earlier waits that were longer. If none was, as long again as so far: InferCept's
         estimate where nothing is known of a call.
         """
-        longer = [s - elapsed for s in self._seen.get((user, kind), ()) if s > elapsed]
-        return sum(longer) / len(longer) if longer else elapsed
+        seen = self._seen.get((user, kind))
+        mean = None if seen is None else seen.mean_beyond(elapsed)
+        # Rounding may put the mean of sums below the shortest of them.
+        return elapsed if mean is None else max(0.0, mean - elapsed)
 
     def __len__(self) -> int:
         return len(self._seen)

@@ -18,6 +18,8 @@ from pie_control.interception.waste import Choice, Load, Paused
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 
+SOONEST_SECONDS = 0.02  # after which whoever waits asks again
+
 POLICIES: dict[str, Policy] = {
     "preserve": preserve.decide,
     "discard": discard.decide,

@@ -1,8 +1,10 @@
 """`python -m pie_control.interception.simulate`: runs of the simulator, told and answered in JSON.
 
 Read from standard input: `{"costs": kv-costs, "memory": tokens, "host": tokens, "runs": [{"system": name,
-"requests": [...]}]}`; written: a list of outcomes. A *system* is a policy's name or import path, or `vllm`:
-discard, whoever comes back queues behind all others, and a step computes contexts or decodes.
+"requests": [...]}]}`; written: the outcome of each run as it ends, a line each. A *system* is a policy's name
+or import path, or `vllm`: discard, and whoever comes back queues behind all others. In `vllm` and `discard`,
+which differ in that order alone (InferCept's *ImprovedDiscard*), a step computes whole contexts or decodes;
+in the others it does both, in chunks.
 """
 
 from __future__ import annotations
@@ -21,13 +23,19 @@ def main() -> None:
     """Reads, simulates, writes."""
     told = json.load(sys.stdin)
     machine = Machine(Costs.measured(told["costs"]), told["memory"], told["host"])
-    json.dump([_run(run, machine) for run in told["runs"]], sys.stdout)
+    for run in told["runs"]:
+        print(json.dumps(_run(run, machine)), flush=True)
 
 
 def _run(run: dict[str, Any], machine: Machine) -> dict[str, Any]:
     system = run["system"]
     policy = load_policy("discard" if system == "vllm" else system)
-    machine = replace(machine, tail=system == "vllm", within_budget=system != "swap")
+    machine = replace(
+        machine,
+        tail=system == "vllm",
+        chunked=system not in ("vllm", "discard"),
+        within_budget=system != "swap",
+    )
     requests = [
         Request(r["arrival"], r["kind"], r["prompt"], tuple(Segment(*s) for s in r["segments"]))
         for r in run["requests"]

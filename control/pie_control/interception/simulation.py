@@ -8,16 +8,17 @@ unit of memory; pages are left out.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
 from pie_control.interception.costs import Costs
 from pie_control.interception.history import Durations
-from pie_control.interception.policy import Policy
+from pie_control.interception.policy import SOONEST_SECONDS, Policy
 from pie_control.interception.waste import Choice, Load, Paused
 
-TAIL_BATCH = 2048  # tokens that vLLM computes at once for those who (re)enter
+WHOLE_BATCH = 2048  # tokens that are computed at once where contexts are not chunked, as vLLM did
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,9 @@ class Machine:
     host: int  # tokens that fit beside it
     swap_share: float = 1.0  # of a step, behind which transfers hide
     tail: bool = False  # whether one that comes back queues behind all others, as a new request
+    chunked: bool = (
+        True  # whether contexts are computed in chunks beside decoding; else at once, instead
+    )
     within_budget: bool = True  # whether swaps keep to what hides behind steps
 
 
@@ -107,6 +111,7 @@ class _Run:
         self._paused: list[_Job] = []
         self._durations = Durations()
         self._numbers = 0
+        self._leaving = 0  # tokens that go out during the next step
         self.out = Outcome()
 
     def run(self) -> Outcome:
@@ -140,38 +145,42 @@ class _Run:
             insort(self._ready, job)
 
     def _skip(self) -> None:
-        """Nothing can run: to the next thing that happens."""
+        """Nothing can run: to the next thing that happens, or until policies are asked again."""
+        costs = self._machine.costs
+        self._intercept([], costs.step_time(1))
+        if self._leaving:
+            return
         times = [job.until for job in self._paused]
         if self._coming:
             times.append(self._coming[-1].arrival)
-        if times:
-            self._pass(max(min(times) - self._now, 1e-9), 0)
-        else:
+        if not times:
             raise RuntimeError("a request needs more memory than there is")
+        waits = [self._facts(job).remaining / 4 for job in self._paused if job.held]
+        asked = max(SOONEST_SECONDS, min(waits, default=math.inf))
+        self._pass(max(min(min(times) - self._now, asked), 1e-9), 0)
 
     # One step
 
     def _step(self) -> bool:
-        decoding, computing, moved = self._choose_batch()
+        decoding, computing, coming = self._choose_batch()
         running = sum(job.held for job in decoding)
-        if self._machine.tail and computing:  # vLLM's steps compute contexts, or decode
+        if computing and not self._machine.chunked:
             decoding = []
         inputs = sum(tokens for _, tokens in computing)
+        moved, self._leaving = coming + self._leaving, 0
         if not decoding and not inputs and not moved:
             return False
         costs, machine = self._machine.costs, self._machine
         step = costs.step_time(len(decoding), inputs)
         step += sum(costs.quadratic * ((j.held + n) ** 2 - j.held**2) for j, n in computing)
-        hidden = machine.swap_share * step
-        budget = costs.swap_budget(step, machine.swap_share)
-        moved += self._intercept(decoding, budget)
         stall = 0.0
         if moved and costs.swap_out is not None:
+            hidden = machine.swap_share * step
             stall = max(0.0, costs.swap_out.time(costs.pages(moved)) - hidden)
         again = sum(min(n, max(0, j.recompute - j.held)) for j, n in computing)
         self.out.stalled += stall * running
         if again:
-            slowed = step if machine.tail else costs.linear * again
+            slowed = costs.linear * again if machine.chunked else step
             self.out.recompute_seconds += slowed
             self.out.recomputed += slowed * running
             held = sum(j.held for j, _ in computing if j.held < j.recompute)
@@ -181,6 +190,7 @@ class _Run:
             job.held += tokens
         for job in decoding:
             self._generate(job)
+        self._intercept([job for job in decoding if job.held and not job.paused], step)
         return True
 
     def _pass(self, seconds: float, steps: int) -> None:
@@ -189,7 +199,7 @@ class _Run:
         self.out.preserved += seconds * sum(job.held for job in self._paused)
 
     def _choose_batch(self) -> tuple[list[_Job], list[tuple[_Job, int]], int]:
-        """Who decodes, who computes how many tokens of context, and tokens brought back."""
+        """Who decodes, who computes how many tokens of context, and how many tokens come back."""
         machine, costs = self._machine, self._machine.costs
         free = machine.memory - sum(job.held for job in (*self._ready, *self._paused))
         decoding = [j for j in self._ready if j.held == j.context and not j.away]
@@ -201,7 +211,7 @@ class _Run:
             if last in decoding:
                 decoding.remove(last)
         free -= len(decoding)
-        left = TAIL_BATCH if machine.tail else costs.chunk(len(decoding))
+        left = costs.chunk(len(decoding)) if machine.chunked else WHOLE_BATCH
         computing: list[tuple[_Job, int]] = []
         moved = 0
         for job in self._ready:
@@ -286,17 +296,22 @@ class _Run:
 
     # The policy
 
-    def _intercept(self, decoding: list[_Job], budget: int) -> int:
-        """Carries out the policy's choices for those who are paused; tokens that went out."""
+    def _intercept(self, decoding: list[_Job], step: float) -> None:
+        """Carries out the policy's choices for those who are paused, when a step has ended.
+
+        What is given up is gone at once; what goes out is under way during the next step, which is taken to
+        last as long as this one.
+        """
         jobs = [job for job in self._paused if job.held]
         if not jobs:
-            return 0
-        machine = self._machine
+            return
+        machine, costs = self._machine, self._machine.costs
+        budget = costs.swap_budget(max(step, costs.step_time(1)), machine.swap_share)
         room = machine.host - sum(j.away for j in (*self._ready, *self._paused))
         load = Load(len(decoding), sum(j.held for j in decoding), budget, room)
         facts = [self._facts(job) for job in jobs]
         moved = 0
-        for job, choice in zip(jobs, self._policy(facts, load, machine.costs), strict=True):
+        for job, choice in zip(jobs, self._policy(facts, load, costs), strict=True):
             if choice is Choice.DISCARD:
                 job.held, job.dropped = 0, True
             elif choice is Choice.SWAP:
@@ -307,7 +322,7 @@ class _Run:
                 moved += tokens
         self.out.swapped += moved
         self.out.over_budget += max(0, moved - budget)
-        return moved
+        self._leaving += moved
 
     def _facts(self, job: _Job) -> Paused:
         elapsed = self._now - job.paused_since

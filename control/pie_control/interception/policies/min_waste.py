@@ -15,10 +15,14 @@ def decide(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
     choices = [
         Choice.PRESERVE if preserve <= discard else Choice.DISCARD for preserve, discard in wastes
     ]
-    left = min(load.swap_budget, load.host_room)
+    budget, room = load.swap_budget, load.host_room
     for at in sorted(range(len(paused)), key=lambda i: (-min(wastes[i]), paused[i].arrival)):
         one = paused[at]
-        if left > 0 and waste.swap(one, costs) < min(wastes[at]):
-            left -= one.tokens  # what the last one has beyond the budget goes in the next step
+        # What the last one has beyond the budget goes in the next step. What could be discarded must find
+        # room as a whole: of one that has gone in part the rest could be neither moved nor given up.
+        fits = room >= one.tokens if one.can_discard else room > 0
+        if budget > 0 and fits and waste.swap(one, costs) < min(wastes[at]):
+            budget -= one.tokens
+            room -= one.tokens
             choices[at] = Choice.SWAP
     return choices
