@@ -58,6 +58,8 @@ class _Pages(BaseHTTPRequestHandler):
                 self.end_headers()
             case "/lines":
                 self.answer("one\r\n\ntwo\ngröße".encode())
+            case "/many-lines":
+                self.answer(b"x" * 100_000 + b"\n" + b"ab\r\n" * 5_000)
             case "/latin":
                 self.answer("größe".encode("latin-1"), "text/plain; charset=ISO-8859-1")
             case "/missing":

@@ -128,6 +128,13 @@ def test_a_program_that_samples_from_the_mask_gets_what_the_server_chooses(
     assert answer["own"]
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_any_json_object(run: Any, language: str) -> None:
+    texts = ["{}", '{"a": [1, {"b": null}]}', '{"a": ', "[1]", "1", "{1: 2}"]
+    told = run("objects", language, texts=texts)
+    assert told == [[True, True], [True, True], [True, False], *[[False, False]] * 3]
+
+
 def test_wrong_use_is_an_error_of_that_call(run: Any) -> None:
     wrong = [["regex", "("], ["json-schema", "{"], ["lark", "start: x"], ["yacc", ""]]
     wrong.append(["regex", "a" * (1 << 19)])

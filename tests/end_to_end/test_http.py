@@ -50,6 +50,16 @@ def test_requests_and_answers(client: Client, site: Site, language: str) -> None
     assert run(client, language, "many", f"{site.url}/", "10") == ",".join(pages)
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_lines_and_bad_statuses(client: Client, site: Site, language: str) -> None:
+    assert run(client, language, "lines", f"{site.url}/lines") == "4 one||two|größe"
+    many = "|".join(["x" * 100_000, *["ab"] * 5_000])
+    assert run(client, language, "lines", f"{site.url}/many-lines") == f"5001 {many}"
+    assert run(client, language, "lines", f"{site.url}/cookies") == "0 "
+    with pytest.raises(InferletFailed, match=f"{site.url}/missing: status 404"):
+        run(client, language, "lines", f"{site.url}/missing")
+
+
 def test_what_the_python_library_adds(client: Client, site: Site) -> None:
     assert run(client, "python", "library", site.url) == "größe"
 

@@ -61,6 +61,19 @@ async def own_choice(given: dict) -> dict:
     return {"own": tokens, "theirs": await same.collect_tokens()}
 
 
+async def objects(given: dict) -> list:
+    """Which of some texts may go on being an object, and whether they are whole ones."""
+    model = Model.load()
+    told = []
+    for text in given["texts"]:
+        matcher = await Grammar.json().matcher(model)
+        tokens = model.tokenizer.encode(text)
+        allowed = matcher.count_allowed(tokens) == len(tokens)
+        assert matcher.allows(tokens[0]) == (matcher.count_allowed(tokens[:1]) == 1)
+        told.append([allowed, allowed and matcher.advance(tokens)])
+    return told
+
+
 async def errors(given: dict) -> list:
     """The errors of wrong calls."""
     model = Model.load()
@@ -119,5 +132,5 @@ async def errors(given: dict) -> list:
 
 async def main(args: list[str]) -> str:
     """Runs what the first argument names."""
-    modes = {"generate": generate, "own": own_choice, "errors": errors}
+    modes = {"generate": generate, "own": own_choice, "objects": objects, "errors": errors}
     return json.dumps(await modes[args[0]](json.loads(args[1])))

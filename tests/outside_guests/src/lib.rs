@@ -14,6 +14,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         ["post", url, body] => post(url, body).await,
         ["json", url] => json(url).await,
         ["stream", url] => stream(url).await,
+        ["lines", url] => lines(url).await,
         ["many", url, count] => many(url, number(count)?).await,
         ["hurry", url, milliseconds] => hurry(url, number(milliseconds)?).await,
         ["give-up", url] => give_up(url).await,
@@ -57,6 +58,17 @@ async fn stream(url: &str) -> Result<String> {
         size += chunk.len();
     }
     Ok(size.to_string())
+}
+
+async fn lines(url: &str) -> Result<String> {
+    let mut lines = http::get(url, &[]).await?.error_for_status()?.lines();
+    let (mut count, mut all) = (0, Vec::new());
+    while let Some(line) = lines.next_line().await? {
+        count += 1;
+        all.push(line);
+    }
+    assert!(lines.next_line().await?.is_none());
+    Ok(format!("{count} {}", all.join("|")))
 }
 
 async fn many(url: &str, count: u64) -> Result<String> {

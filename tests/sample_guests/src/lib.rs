@@ -19,6 +19,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         "ahead" => ahead(&given).await,
         "grammars" => grammars(&given).await,
         "own" => own_choice(&given).await,
+        "objects" => objects(&given).await,
         "draws" => draws(&given),
         "run-ahead" => run_ahead(&given).await,
         _ => Err(Error::usage(format!("no guest is called {mode}"))),
@@ -191,6 +192,20 @@ async fn own_choice(given: &Value) -> Result<String> {
     let same = other.generate(Sampler::greedy()).grammar(&grammar_of(given)?).forced(false);
     let theirs = same.max_tokens(count).collect_tokens().await?;
     Ok(format!("{{\"own\": {own:?}, \"theirs\": {theirs:?}}}"))
+}
+
+/// Which of some texts may go on being an object, and whether they are whole ones.
+async fn objects(given: &Value) -> Result<String> {
+    let model = Model::load()?;
+    let mut told = Vec::new();
+    for text in field(given, "texts")?.as_list().unwrap_or_default() {
+        let mut matcher = Grammar::json().matcher(&model).await?;
+        let tokens = model.tokenizer().encode(text.as_str().unwrap_or_default())?;
+        let allowed = matcher.count_allowed(&tokens)? == tokens.len();
+        assert_eq!(matcher.allows(tokens[0])?, matcher.count_allowed(&tokens[..1])? == 1);
+        told.push(format!("[{allowed}, {}]", allowed && matcher.advance(&tokens)?));
+    }
+    Ok(format!("[{}]", told.join(", ")))
 }
 
 /// How often the SDK's own sampler chooses each of some tokens.

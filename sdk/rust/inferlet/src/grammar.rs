@@ -155,6 +155,11 @@ impl Grammar {
         Grammar { kind: "json-schema", text: schema.to_owned() }
     }
 
+    /// Any JSON object.
+    pub fn json() -> Grammar {
+        Grammar::json_schema(r#"{"type": "object"}"#)
+    }
+
     /// Text that a regular expression matches as a whole.
     pub fn regex(pattern: &str) -> Grammar {
         Grammar { kind: "regex", text: pattern.to_owned() }
@@ -209,6 +214,11 @@ impl Matcher {
     /// How many of the tokens, from the first on, `advance` would consume.
     pub fn count_allowed(&self, tokens: &[u32]) -> Result<usize> {
         count_allowed(self.handle, tokens).map(|count| count as usize)
+    }
+
+    /// Whether a token is allowed next.
+    pub fn allows(&self, token: u32) -> Result<bool> {
+        Ok(self.count_allowed(&[token])? == 1)
     }
 
     /// The tokens that follow whatever is chosen, possibly none.

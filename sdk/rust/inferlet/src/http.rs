@@ -1,8 +1,11 @@
 //! HTTP requests, made by the server for the inferlet.
 //!
 //! ```ignore
-//! let response = http::get("https://example.com/", &[]).await?;
-//! let text = response.text().await?;
+//! let response = http::get("https://example.com/", &[]).await?.error_for_status()?;
+//! let mut lines = response.lines();
+//! while let Some(line) = lines.next_line().await? {
+//!     session::send(&line)?;
+//! }
 //! ```
 //!
 //! The server's operator says which hosts may be reached. [`http_request`] and the others of that form
@@ -94,6 +97,15 @@ impl Response {
         self.status < 400
     }
 
+    /// The response itself; a status of 400 or more is the error `remote-failed`.
+    pub fn error_for_status(self) -> Result<Response> {
+        if self.is_ok() {
+            return Ok(self);
+        }
+        let message = format!("{}: status {}", self.url, self.status);
+        Err(Error::new(ErrorCode::RemoteFailed, message))
+    }
+
     /// The first value of a header, by its name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -109,6 +121,11 @@ impl Response {
             _ => self.close(),
         }
         read.map(|_| None)
+    }
+
+    /// What is left of the body, line by line as it arrives (event streams, JSON lines).
+    pub fn lines(self) -> Lines {
+        Lines { response: self, data: Vec::new(), start: 0, searched: 0 }
     }
 
     /// What is left of the body.
@@ -148,6 +165,44 @@ impl Response {
 impl Drop for Response {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// The lines of a body; see [`Response::lines`]. Dropped, it closes the body.
+#[derive(Debug)]
+pub struct Lines {
+    response: Response,
+    data: Vec<u8>,
+    /// Where the next line begins in `data`.
+    start: usize,
+    /// Where its end has to be looked for: before, there is none.
+    searched: usize,
+}
+
+impl Lines {
+    /// The next line without its end (`\n` or `\r\n`), as UTF-8, where what is none becomes U+FFFD; `None`
+    /// after the last.
+    pub async fn next_line(&mut self) -> Result<Option<String>> {
+        loop {
+            if let Some(length) = self.data[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let end = self.searched + length;
+                let line = &self.data[self.start..end];
+                let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
+                (self.start, self.searched) = (end + 1, end + 1);
+                return Ok(Some(line.into_owned()));
+            }
+            self.data.drain(..self.start);
+            (self.start, self.searched) = (0, self.data.len());
+            match self.response.chunk().await? {
+                Some(chunk) => self.data.extend(chunk),
+                None if self.data.is_empty() => return Ok(None),
+                None => {
+                    let last = std::mem::take(&mut self.data);
+                    self.searched = 0;
+                    return Ok(Some(String::from_utf8_lossy(&last).into_owned()));
+                }
+            }
+        }
     }
 }
 
