@@ -297,6 +297,7 @@ class ServerConfig(BaseSettings):
     max_program_bytes: PositiveInt = 256 << 20
     # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
     tensor_parallel_size: PositiveInt = 1
-    worker_threads: PositiveInt | None = None  # torch threads of the worker; by cores unless told
+    # Of PyTorch in the worker. Unless told, each forward gets what was found worth it at start.
+    worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
     trace: TraceConfig | None = None

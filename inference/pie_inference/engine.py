@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference import handlers
+from pie_inference import handlers, threads
 from pie_inference.assembly import load_models
 from pie_inference.costs import measure
 from pie_inference.errors import BadBatch, LoadError
@@ -17,6 +17,7 @@ from pie_inference.flight import LONG_KINDS, Flight, has_values
 from pie_inference.later import Later, now
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
+from pie_inference.threads import Threads
 from pie_inference.trial import run_trial
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import (
@@ -54,13 +55,22 @@ LONG_NS = 2_000_000
 class Engine:
     """The models of one worker."""
 
-    def __init__(self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE, fixed_threads: bool = True
+    ) -> None:
         """Loads every model, or this rank's part of it, and sizes its pools.
+
+        Args:
+            configs: of the models.
+            ranks: that compute them together.
+            fixed_threads: whether PyTorch's number of threads stays as it is; else it is chosen for
+                each forward.
 
         Raises:
             LoadError: if one of them cannot be served.
         """
         self._models: dict[str, ServedModel] = {}
+        self._threads: dict[str, Threads] = {}
         self._long_ns = dict.fromkeys(LONG_KINDS, 0)  # what each of them took last
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
@@ -70,6 +80,9 @@ class Engine:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
             self._models[name] = model
             _warm_up(model)
+            self._threads[name] = Threads(torch.get_num_threads())
+            if not fixed_threads and model.device.type == "cpu":
+                self._threads[name] = threads.measured(model)
             model.description.kv_costs = measure(model)
 
     @property
@@ -144,9 +157,12 @@ class Engine:
             return PlanResult(plan.id, plan.model, [BatchResult(error) for _ in plan.batches])
         results: list[BatchResult] = []
         first = 0
+        own = self._threads[plan.model]
         with torch.inference_mode():
             for batch in plan.batches:
                 kind = batch.kind
+                if isinstance(batch, Forward):
+                    own.use(batch.inputs.size)
                 if kind not in LONG_KINDS:
                     results.append(_run(model, batch))
                     continue

@@ -9,8 +9,8 @@ from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import EmbedText, Forward, NextDist
 
 
-def run_trial(model: ServedModel, lengths: list[int]) -> None:
-    """Runs sequences of these lengths and asks for what follows the last input of each.
+def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
+    """Runs sequences of these lengths and asks for the `k` tokens that may follow each.
 
     They write to scratch slots, or, one input each, to a page each, as decoding does; and to embeds that
     no one owns yet. All together they are at most `max_batch_tokens` inputs, and as many as there are
@@ -43,5 +43,5 @@ def run_trial(model: ServedModel, lengths: list[int]) -> None:
             mask=none,
         ),
     )
-    k = np.full(len(lengths), min(256, model.network.shape.vocab_size), np.int32)
-    handlers.next_dist(model, NextDist(lasts, k))
+    wanted = np.full(len(lengths), min(k, model.network.shape.vocab_size), np.int32)
+    handlers.next_dist(model, NextDist(lasts, wanted))

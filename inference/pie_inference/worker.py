@@ -53,9 +53,15 @@ class WorkerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     models: tuple[ModelConfig, ...] = Field(min_length=1)
-    threads: PositiveInt | None = None  # of torch; one a core unless told
+    threads: PositiveInt | None = None  # of torch; chosen for each forward unless told
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
     trace: TraceConfig | None = None
+
+    @property
+    def fixed_threads(self) -> bool:
+        """Whether somebody has said how many threads PyTorch has; ranks share the cores as they are."""
+        told = self.threads is not None or "OMP_NUM_THREADS" in os.environ
+        return told or self.tensor_parallel_size > 1
 
     @property
     def on_cpu(self) -> bool:
@@ -83,7 +89,7 @@ def run(endpoint: str, config: WorkerConfig) -> int:
                 check_devices(size, config.on_cpu)
                 team = Team(context, size, config.model_dump_json())
                 ranks = join(0, size, team.meeting, config.on_cpu)
-            engine = Engine(config.models, ranks)
+            engine = Engine(config.models, ranks, config.fixed_threads)
         except LoadError as error:
             _send(socket, Failed(str(error)))
             return 1

@@ -45,6 +45,7 @@ class _Group:
     real: torch.Tensor | None  # those of them that are not padding, None if all are
     targets: Rows  # inputs of the real ones
     seen: dict[int | None, Visibility]  # by the window of the layer
+    by_head: bool  # one query a head, instead of query heads as queries of the head they share
 
 
 class TorchAttention(AttentionBackend):
@@ -162,7 +163,25 @@ class TorchAttention(AttentionBackend):
             real=None if real is None else self._tensor(real),
             targets=self._rows(rows if real is None else rows[real]),
             seen=self._seen(padded, slots),
+            by_head=padded.lanes.size > 1 or self._by_head(padded.columns.shape[1]),
         )
+
+    def _by_head(self, keys: int) -> bool:
+        """Whether decoding is faster with one query a head, by what PyTorch's CPU kernel was found to take.
+
+        Time with query heads as queries of the head they share, divided by that with one query a head;
+        bfloat16, 64 numbers a head, 1 to 128 sequences:
+
+        | query heads a key head | 2 | 2 | 2 | 3 | 3 | 3 | 4 | 4 | 4 |
+        |---|---|---|---|---|---|---|---|---|---|
+        | keys | 64 | 192 | 512 | 64 | 192 | 512 | 64 | 192 | 512 |
+        | 1 thread | 1.4-1.6 | 1.5-1.7 | 1.4-2.0 | 1.0-1.2 | 1.0-1.3 | 1.1-1.7 | 0.8-1.0 | 0.9-1.6 | 0.9-2.0 |
+        | 2 threads | 0.5-1.3 | 0.8-1.2 | 1.2-1.4 | 0.3-1.0 | 0.6-0.8 | 1.0-1.8 | 0.3-0.6 | 0.6-1.2 | 0.8 |
+        """
+        if self.cache.dtype != torch.bfloat16 or self.cache.data.device.type != "cpu":
+            return False
+        few = self.heads // self.cache.kv_heads <= 3
+        return few and (keys >= 384 or torch.get_num_threads() == 1)
 
     def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
         """What the queries see, for every window of a layer."""
@@ -255,7 +274,7 @@ def _attend_group(
     """Output `[batch * queries, heads * head_dim]` of one group."""
     key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
     kv_heads, dim = key.shape[1], key.shape[3]
-    if options.softcap is None and group.queries == 1:
+    if options.softcap is None and not group.by_head:
         # The query heads that share a key head are queries of one head: no key is repeated.
         query = queries.view(group.batch, kv_heads, -1, dim)
         out = F.scaled_dot_product_attention(

@@ -1,0 +1,71 @@
+"""Each forward gets the threads that were found worth it; results do not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import make_llama
+from model_rig import Rig, Step, expected_logits, tokens_of
+
+from pie_inference import threads
+from pie_inference.threads import Threads, measured
+from pie_inference.worker import WorkerConfig
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def used(found: Threads, inputs: int) -> int:
+    found.use(inputs)
+    return torch.get_num_threads()
+
+
+def test_by_the_number_of_inputs() -> None:
+    found = Threads(2, {1: 2, 8: 1, 32: 1})
+    assert [used(found, n) for n in (1, 2, 8, 9, 32, 33, 1000)] == [2, 1, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(("beside", "wanted"), [(-1e9, 2), (1e9, 1)])
+def test_all_cores_where_that_is_worth_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: float, wanted: int
+) -> None:
+    monkeypatch.setattr(threads, "STEP_SECONDS", beside)
+    monkeypatch.setattr(threads, "SECONDS", 1e9)
+    found = measured(Rig(make_llama(tmp_path / "llama")).model)
+    assert torch.get_num_threads() == 2
+    assert used(found, 1) == used(found, 128) == wanted
+    assert used(found, 129) == 2
+
+
+def test_who_is_told_a_number_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [{"source": "x"}]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert not WorkerConfig.model_validate({"models": models}).fixed_threads
+    assert WorkerConfig.model_validate({"models": models, "threads": 2}).fixed_threads
+    assert WorkerConfig.model_validate({"models": models, "tensor_parallel_size": 2}).fixed_threads
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert WorkerConfig.model_validate({"models": models}).fixed_threads
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_both_ways_to_decode_in_bfloat16(tmp_path: Path, count: int) -> None:
+    """Heads as queries of the one they share, and each by itself; few keys and many."""
+    folder = make_llama(tmp_path / "llama", heads=4, kv_heads=2, head_dim=64)
+    rig = Rig(folder, pages=128, dtype="bfloat16")
+    lengths = [30, 50, 400, 420]
+    texts = [tokens_of(n, seed=n) for n in lengths]
+    sequences = [rig.sequence(n) for n in lengths]
+    rig.forward(*(Step(s, text[:-1]) for s, text in zip(sequences, texts, strict=True)))
+    torch.set_num_threads(count)
+    found = rig.forward(*(Step(s, text[-1:]) for s, text in zip(sequences, texts, strict=True)))
+    for text, logits in zip(texts, found, strict=True):
+        wanted = expected_logits(folder, text)[-1]
+        assert torch.nn.functional.cosine_similarity(logits[0], wanted, dim=0) > 0.995
