@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from pie_control.api import FUNCTIONS
 from pie_control.wasm import HostFunction, symbols
 from pie_py.config import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
-from pie_py.wire.trace import CallCounter, StageClock, Tap, tokens_of
+from pie_py.wire.trace import StageClock, Tap, recording, tokens_of
 
 IDLE = "idle"  # the thread sleeps in the event loop
 REST = "event loop and clients"
@@ -41,31 +41,17 @@ TAPS = (
 )
 
 
-@contextmanager
-def tracing(config: TraceConfig | None) -> Iterator[None]:
+def tracing(config: TraceConfig | None) -> AbstractContextManager[None]:
     """Within it, a record is kept if one is wanted, and written at the end."""
-    if config is None:
-        yield
-        return
-    config.folder.mkdir(parents=True, exist_ok=True)
-    file = config.folder / "control.json"
-    if config.kind == "calls":
-        counter = CallCounter()
-        _on_sent(counter.mark)
-        counter.start()
-        try:
-            yield
-        finally:
-            counter.write(file)
-    else:
-        host = [f"{HOST} {function.name}" for function in FUNCTIONS]
-        clock = StageClock([IDLE, *host, *(tap.stage for tap in TAPS)], REST)
-        _tap(clock)
-        trio.lowlevel.add_instrument(_Idle(clock))
-        try:
-            yield
-        finally:
-            clock.write(file)
+    return recording(config, "control", lambda counter: _on_sent(counter.mark), _clock)
+
+
+def _clock() -> StageClock:
+    host = [f"{HOST} {function.name}" for function in FUNCTIONS]
+    clock = StageClock([IDLE, *host, *(tap.stage for tap in TAPS)], REST)
+    _tap(clock)
+    trio.lowlevel.add_instrument(_Idle(clock))
+    return clock
 
 
 def _tap(clock: StageClock) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pie_py.config import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
-from pie_py.wire.trace import CallCounter, StageClock, Tap, tokens_of
+from pie_py.wire.trace import CallCounter, StageClock, Tap, recording, tokens_of
 
 IDLE = "idle"  # waits for a plan
 KERNELS = "kernels"  # PyTorch's operators, with what PyTorch does before them in C++
@@ -43,28 +43,17 @@ TAPS = (
 @contextmanager
 def tracing(config: TraceConfig | None) -> Iterator[None]:
     """Within it, a record is kept if one is wanted, and written at the end."""
-    if config is None:
-        yield
-        return
-    config.folder.mkdir(parents=True, exist_ok=True)
-    file = config.folder / "worker.json"
-    if config.kind == "calls":
-        counter = CallCounter()
-        RECEIVE.replace(lambda receive: _uncounted(counter, receive))
-        _on_received(counter.mark)
-        counter.start()
-        try:
+    with ExitStack() as kernels:
+
+        def start() -> StageClock:
+            clock = StageClock([KERNELS, *(tap.stage for tap in TAPS)], REST)
+            _tap(clock)
+            if config is not None and config.kind == "kernels":
+                kernels.enter_context(_Kernels(clock))
+            return clock
+
+        with recording(config, "worker", _count, start):
             yield
-        finally:
-            counter.write(file)
-    else:
-        clock = StageClock([KERNELS, *(tap.stage for tap in TAPS)], REST)
-        _tap(clock)
-        try:
-            with _Kernels(clock) if config.kind == "kernels" else nullcontext():
-                yield
-        finally:
-            clock.write(file)
 
 
 class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -112,16 +101,20 @@ def _tap(clock: StageClock) -> None:
     _on_received(lambda plan, tokens: clock.mark("received", plan, tokens, at=arrived))
 
 
-def _uncounted(counter: CallCounter, receive: Callable[..., Any]) -> Callable[..., Any]:
-    """How often one looks for a message says nothing about the work."""
+def _count(counter: CallCounter) -> None:
+    def uncounted(receive: Callable[..., Any]) -> Callable[..., Any]:
+        """How often one looks for a message says nothing about the work."""
 
-    def run(*args: Any) -> Any:
-        counter.stop()
-        message = receive(*args)
-        counter.start()
-        return message
+        def run(*args: Any) -> Any:
+            counter.stop()
+            message = receive(*args)
+            counter.start()
+            return message
 
-    return run
+        return run
+
+    RECEIVE.replace(uncounted)
+    _on_received(counter.mark)
 
 
 def _on_received(mark: Callable[[int, int], None]) -> None:

@@ -10,12 +10,14 @@ import cProfile
 import importlib
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from pie_py.config import TraceConfig
 from pie_py.wire.plan import NextDist, Plan, Sample
 
 MARKS = 50_000  # newest ones kept
@@ -133,6 +135,38 @@ class CallCounter:
         """Writes all counts."""
         self.stop()
         file.write_text(json.dumps(list(self._counts)))
+
+
+@contextmanager
+def recording(
+    config: TraceConfig | None,
+    process: str,
+    count: Callable[[CallCounter], None],
+    clock: Callable[[], StageClock],
+) -> Iterator[None]:
+    """Within it, a process keeps a record if one is wanted; it is written at the end.
+
+    Args:
+        config: what is wanted, and the folder where it goes.
+        process: name of the record's file.
+        count: prepares a counter of calls, which counts from then on.
+        clock: makes a clock that runs.
+    """
+    if config is None:
+        yield
+        return
+    config.folder.mkdir(parents=True, exist_ok=True)
+    record: CallCounter | StageClock
+    if config.kind == "calls":
+        record = CallCounter()
+        count(record)
+        record.start()
+    else:
+        record = clock()
+    try:
+        yield
+    finally:
+        record.write(config.folder / f"{process}.json")
 
 
 def tokens_of(plan: Plan) -> int:

@@ -184,7 +184,8 @@ impl Lines {
     /// after the last.
     pub async fn next_line(&mut self) -> Result<Option<String>> {
         loop {
-            if let Some(length) = self.data[self.searched..].iter().position(|byte| *byte == b'\n') {
+            let fresh = &self.data[self.searched..];
+            if let Some(length) = fresh.iter().position(|byte| *byte == b'\n') {
                 let end = self.searched + length;
                 let line = &self.data[self.start..end];
                 let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
