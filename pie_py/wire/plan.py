@@ -467,36 +467,47 @@ def decode(frames: Sequence[Frame]) -> Message:
     raise ValueError(f"not a message of the worker protocol: {header!r:.200}")
 
 
-_DTYPES = {"Int32": np.dtype("<i4"), "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
+_WORDS = np.dtype("<i4")
+_DTYPES = {"Int32": _WORDS, "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
 _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
     record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
     for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention)
 }
 
 
-def _put(record: Any, arrays: list[memoryview]) -> list[tuple[int, ...]]:
-    """Appends a record's arrays and returns their shapes."""
-    shapes = []
+def _put(record: Any, arrays: list[memoryview]) -> list[int | tuple[int, ...]]:
+    """Appends a record's arrays and returns the length of each, or the shape if it has more dimensions."""
+    shapes: list[int | tuple[int, ...]] = []
     for name, dtype in _LAYOUTS[type(record)]:
         array = np.ascontiguousarray(getattr(record, name), dtype)
         arrays.append(array.data)
-        shapes.append(array.shape)
+        shapes.append(array.shape if array.ndim > 1 else array.size)
     return shapes
 
 
 class _Arrays:
-    """The arrays of a message, taken in order."""
+    """The arrays of a message, taken in order: parts of one, for making an array costs more."""
 
     def __init__(self, data: Frame) -> None:
-        self._data = data
+        self._words = np.frombuffer(data, _WORDS)
         self._at = 0
 
-    def take(self, record: type[Any], shapes: list[list[int]]) -> Any:
-        """A record of the next arrays."""
+    def take(self, record: type[Any], shapes: list[int | list[int]]) -> Any:
+        """A record of the next arrays.
+
+        Raises:
+            ValueError: if the message has too little.
+        """
+        words, at = self._words, self._at
         arrays = []
         for (_, dtype), shape in zip(_LAYOUTS[record], shapes, strict=True):
-            count = math.prod(shape)
-            array = np.frombuffer(self._data, dtype, count, self._at)
-            arrays.append(array if len(shape) == 1 else array.reshape(shape))
-            self._at += 4 * count
+            end = at + (shape if isinstance(shape, int) else math.prod(shape))
+            array = words[at:end]
+            if dtype is not _WORDS:
+                array = array.view(dtype)
+            arrays.append(array if isinstance(shape, int) else array.reshape(shape))
+            at = end
+        if at > words.size:
+            raise ValueError(f"not a message of the worker protocol: {at} words of {words.size}")
+        self._at = at
         return record(*arrays)
