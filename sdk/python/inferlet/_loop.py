@@ -17,7 +17,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
-from inferlet import raw
+from inferlet import _bindings, raw
+from inferlet.errors import PieError
+from inferlet.raw._convert import as_u32
 
 T = TypeVar("T")
 
@@ -296,6 +298,29 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._debug = enabled
 
 
+def wait_here(future: int) -> bool:
+    """Waits for a host future on the spot, if nothing else could run before it is ready; whether it has.
+
+    A task switch through asyncio costs more than the rest of a generation step. Takes only handles that
+    the host has given.
+
+    Raises:
+        PieError: `invalid-handle`.
+    """
+    loop = events._get_running_loop()
+    if isinstance(loop, HostLoop):
+        if loop._ready or loop._waiting or loop._timers:
+            return False
+        task = asyncio.current_task(loop)
+        if task is not None and task.cancelling():
+            return False
+    try:
+        _bindings.runtime.wait([future])
+    except _bindings.Err as error:
+        raise PieError(error.value) from None
+    return True
+
+
 async def ready(future: int) -> None:
     """Waits until a host future is ready; other tasks run meanwhile. Consume it afterwards.
 
@@ -304,17 +329,11 @@ async def ready(future: int) -> None:
 
     If the waiting task is cancelled, so is the future.
     """
-    loop = events._get_running_loop()
-    if not isinstance(loop, HostLoop):
-        raw.wait([future])
+    future = as_u32(future)
+    if wait_here(future):
         return
-    if not (loop._ready or loop._waiting or loop._timers):
-        task = asyncio.current_task(loop)
-        if task is None or not task.cancelling():
-            # Nothing else can run before the future is ready, so wait for it right here: a task
-            # switch through asyncio costs more than the rest of a generation step.
-            raw.wait([future])
-            return
+    loop = events._get_running_loop()
+    assert isinstance(loop, HostLoop)
     waiter: asyncio.Future[None] = loop.create_future()
     loop._waiting[future] = waiter
     try:

@@ -9,17 +9,20 @@ def spans(addresses: Sequence[int]) -> list[int]:
     """Addresses in order as `[start, count, start, count, ...]`."""
     if not addresses:
         return []
-    start = previous = addresses[0]
-    if addresses[-1] - start == len(addresses) - 1 and len(addresses) < 3:
-        return [start, len(addresses)]
+    if len(addresses) == 1:
+        return [addresses[0], 1]
     out: list[int] = []
-    for address in addresses[1:]:
-        if address != previous + 1:
-            out += (start, previous + 1 - start)
-            start = address
-        previous = address
-    out += (start, previous + 1 - start)
+    extend(out, addresses)
     return out
+
+
+def extend(spans: list[int], more: Sequence[int]) -> None:
+    """Appends addresses to spans."""
+    for address in more:
+        if spans and spans[-2] + spans[-1] == address:
+            spans[-1] += 1
+        else:
+            spans += (address, 1)
 
 
 def addresses(spans: Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from inferlet import _bindings, raw
 from inferlet._ahead import Ahead, retract
 from inferlet._loop import done, ready
-from inferlet._pages import addresses, drop, share, spans
+from inferlet._pages import addresses, drop, extend, share, spans
 from inferlet.chat import Conversation
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -547,9 +547,13 @@ class Context:
 
     def _inputs(self, filled: int) -> list[int]:
         """Spans of the first pages."""
-        if self._input_spans[0] != filled:
-            self._input_spans = (filled, spans(self._pages[:filled]))
-        return self._input_spans[1]
+        known, found = self._input_spans
+        if known != filled:
+            if filled < known:
+                known, found = 0, []
+            extend(found, self._pages[known:filled])
+            self._input_spans = (filled, found)
+        return found
 
     def _run_forward(
         self, inputs: list[int], embeds: list[int], targets: list[int], outputs: list[int]

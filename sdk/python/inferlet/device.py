@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
-from inferlet import raw
+from inferlet import _bindings, raw
 from inferlet._ahead import Ahead, confirm, look_ahead, retract
-from inferlet._loop import done, ready
+from inferlet._loop import done, ready, wait_here
 from inferlet.errors import PieError
 
 if TYPE_CHECKING:
@@ -69,13 +69,9 @@ class DeviceSampler:
         )
 
 
-class Choice(NamedTuple):
-    """A token that the server chose."""
-
-    token: int
-    logprob: float | None  # in the model's own distribution; None for a forced token
-    top_tokens: list[int]
-    top_logprobs: list[float]
+# A token that the server chose; its log-probability in the model's own distribution, None for a forced
+# token; the most likely tokens and theirs.
+Choice: TypeAlias = tuple[int, float | None, list[int], list[float]]
 
 
 class DeviceRun:
@@ -126,7 +122,7 @@ class DeviceRun:
         matcher = self._matcher
         if matcher is not None:
             if self._force(matcher):
-                return Choice(self._waiting.popleft(), None, [], [])
+                return self._waiting.popleft(), None, [], []
             if matcher.is_finished:
                 return None
         ctx = self._ctx
@@ -140,14 +136,19 @@ class DeviceRun:
         if ahead and not ctx._borrowed:
             self._ahead = look_ahead(ctx, self._handle)
         try:
-            await ready(future)
-            choice = Choice(*raw.take_sample(future))
+            # The hot path: without a coroutine, and without the checks and the calls of `raw`.
+            if not wait_here(future):
+                await ready(future)
+            try:
+                choice: Choice = _bindings.sample.take_sample(future)
+            except _bindings.Err as error:
+                raise PieError(error.value) from None
         except BaseException as error:
             await self._give_up(error)
             raise
         ctx._completed()
         if self._ahead is not None:
-            self._ahead.token = choice.token
+            self._ahead.token = choice[0]
             ctx._in_flight = True
         return choice
 

@@ -12,7 +12,7 @@ from inferlet import raw
 from inferlet._ahead import SCARCE
 from inferlet._loop import ready
 from inferlet._stream import StopStrings, TextDecoder
-from inferlet.device import Choice, DeviceRun, DeviceSampler
+from inferlet.device import DeviceRun, DeviceSampler
 from inferlet.errors import PieError
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
@@ -248,12 +248,16 @@ class Generator:
             tokens, probabilities = await self._ask(self._size)
             token = self._sampler.choose(tokens, probabilities, self._random)
         else:
-            choice = await self._choose_on_device(ahead=self._count <= self._ahead_until)
+            if self._run is None:
+                await self._prepare()
+            assert self._run is not None
+            choice = await self._run.choose(ahead=self._count <= self._ahead_until)
             if choice is None:
+                self._done = True
                 return None
-            token = choice.token
+            token = choice[0]
         taken = self._take(token)
-        text_of_token = self._text_of(token) if taken else ""
+        text_of_token = self._text_of(token) if taken and self._decoder is not None else ""
         if self._done and self._run is not None:
             self._run.retract()
         return (token, text_of_token) if taken else None
@@ -274,16 +278,6 @@ class Generator:
                 raise
             return  # all samplers are in use, and this one can do without
         self._device = device
-
-    async def _choose_on_device(self, *, ahead: bool = False) -> Choice | None:
-        """The server's choice, or None at the grammar's end."""
-        if self._run is None:
-            await self._prepare()
-        assert self._run is not None
-        choice = await self._run.choose(ahead=ahead)
-        if choice is None:
-            self._done = True
-        return choice
 
     async def _ask(self, k: int) -> tuple[list[int], list[float]]:
         ctx = self._ctx
@@ -374,16 +368,20 @@ class GenStep:
         return Output(accepted, text, Distribution(tokens, probabilities))
 
     async def _execute_on_device(self, generator: Generator) -> Output:
-        choice = await generator._choose_on_device()
+        await generator._prepare()
+        assert generator._run is not None
+        choice = await generator._run.choose()
         if choice is None:
+            generator._done = True
             return Output([], "", Distribution([], []))
-        taken = generator._take(choice.token)
-        chances = [math.exp(logprob) for logprob in choice.top_logprobs]
+        token, logprob, top_tokens, top_logprobs = choice
+        taken = generator._take(token)
+        chances = [math.exp(chance) for chance in top_logprobs]
         return Output(
-            [choice.token] if taken else [],
-            generator._text_of(choice.token) if taken else "",
-            Distribution(choice.top_tokens, chances),
-            choice.logprob,
+            [token] if taken else [],
+            generator._text_of(token) if taken else "",
+            Distribution(top_tokens, chances),
+            logprob,
         )
 
     async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
