@@ -8,16 +8,16 @@ what one core can do.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
 import psutil  # type: ignore[import-untyped]
 
 from pie_py.bench.decoding import decode_together
-from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import BenchServer, bench_server
+from pie_py.bench.turns import Turns
 from pie_py.client import Client
 from pie_py.config import ModelConfig
 
@@ -34,9 +34,7 @@ class Capacity(NamedTuple):
     cpu_us_a_token: float  # of the control process, everything in it, while all decode
 
 
-async def _measure(
-    server: BenchServer, program: bytes, count: int, prompt: int, tokens: int
-) -> Capacity:
+async def _measure(server: BenchServer, turns: Turns, program: bytes, count: int) -> Capacity:
     control = psutil.Process(server.pid)
     async with Client(server.endpoint) as client:
         digest = await client.upload(program, name="bench")
@@ -45,33 +43,21 @@ async def _measure(
         def note() -> None:
             spent.append(sum(control.cpu_times()[:2]))
 
-        decoded = await decode_together(client, digest, count, prompt, tokens, before_go=note)
+        decoded = await decode_together(
+            client, digest, count, turns.prompt, turns.tokens, before_go=note
+        )
         note()
-    cpu = (spent[1] - spent[0]) / (count * tokens)
+    cpu = (spent[1] - spent[0]) / (count * turns.tokens)
     return Capacity(decoded.tokens / decoded.seconds, cpu * 1e6)
 
 
-def capacity(
-    model: ModelConfig,
-    at_once: Sequence[int],
-    languages: Sequence[str],
-    rounds: int,
-    prompt: int,
-    tokens: int,
-    progress: Callable[[str], None],
-) -> Report:
+def capacity(model: ModelConfig, turns: Turns, progress: Callable[[str], None]) -> Report:
     """Measures the control layer against a worker that answers at once."""
-    programs = bench_programs(languages)
-    found: dict[tuple[str, int], list[Capacity]] = {}
     with bench_server(model, worker_module=DEVICE) as server:
         progress("the server runs")
-        for turn in range(-1, rounds):  # the first one warms up
-            for language, program in programs.items():
-                for count in at_once:
-                    one = anyio.run(_measure, server, program, count, prompt, tokens)
-                    if turn >= 0:
-                        found.setdefault((language, count), []).append(one)
-                    progress(f"{language}, {count} at once")
+        found = turns.measure(
+            lambda program, count: anyio.run(_measure, server, turns, program, count), progress
+        )
     rows: list[list[object]] = []
     cost: dict[str, dict[int, float]] = {}
     goals = []
@@ -95,7 +81,8 @@ def capacity(
         ["guest", "at once", "tokens/s", "µs a token", "CPU µs a token"],
         rows,
         [
-            f"Medians of {rounds} rounds; {prompt} prompt and {tokens} new tokens each.",
+            f"Medians of {turns.rounds} rounds; {turns.prompt} prompt and {turns.tokens} new tokens"
+            " each.",
             "CPU is the control process's own; where it is less than µs a token, it waited for a core.",
         ],
         goals,

@@ -7,6 +7,7 @@ import math
 import click
 
 from pie_py.bench import options
+from pie_py.bench.turns import Turns
 from pie_py.config import ModelConfig
 
 
@@ -137,25 +138,13 @@ def stages_command(
 @command.command("capacity")
 @options.model("tiny")
 @options.as_json
-@options.languages
-@options.counts("8,32,128,256,512,896")
-@options.rounds(3)
-@options.prompt
-@options.tokens(64)
-def capacity_command(
-    model: ModelConfig,
-    as_json: bool,
-    languages: tuple[str, ...],
-    at_once: tuple[int, ...],
-    rounds: int,
-    prompt: int,
-    tokens: int,
-) -> None:
+@options.turns("8,32,128,256,512,896", 3)
+def capacity_command(model: ModelConfig, as_json: bool, turns: Turns) -> None:
     """Tokens a second of the control layer alone: its worker is a device that answers at once."""
     from pie_py.bench.capacity import capacity
 
-    with options.progress(1 + len(languages) * len(at_once) * (rounds + 1)) as progress:
-        report = capacity(model, at_once, languages, rounds, prompt, tokens, progress)
+    with options.progress(turns.steps) as progress:
+        report = capacity(model, turns, progress)
     report.show(as_json)
 
 
@@ -405,25 +394,13 @@ def gpu_command(
 @command.command("run-ahead")
 @options.model("tiny")
 @options.as_json
-@options.languages
-@options.counts("1,8,32")
-@options.rounds(5)
-@options.prompt
-@options.tokens(64)
-def run_ahead_command(
-    model: ModelConfig,
-    as_json: bool,
-    languages: tuple[str, ...],
-    at_once: tuple[int, ...],
-    rounds: int,
-    prompt: int,
-    tokens: int,
-) -> None:
+@options.turns("1,8,32", 5)
+def run_ahead_command(model: ModelConfig, as_json: bool, turns: Turns) -> None:
     """Generations that queue steps before the last token is known, against step by step."""
     from pie_py.bench.run_ahead import run_ahead
 
-    with options.progress(1 + len(languages) * len(at_once) * (rounds + 1)) as progress:
-        report = run_ahead(model, at_once, languages, rounds, prompt, tokens, progress)
+    with options.progress(turns.steps) as progress:
+        report = run_ahead(model, turns, progress)
     report.show(as_json)
 
 

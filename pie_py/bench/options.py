@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pie_py.bench.turns import Turns
 from pie_py.build.errors import BuildError
 from pie_py.client.errors import ClientError
 from pie_py.config import EMBEDDED_MODEL, ModelConfig
@@ -140,3 +143,19 @@ languages = click.option(
     default=LANGUAGES,
     help="Rust component, Python source, or both (the default).",
 )
+
+
+def turns(at_once: str, often: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of what is measured in turns, given as `turns`."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def gathered(**values: Any) -> None:
+            own = {field.name: values.pop(field.name) for field in dataclasses.fields(Turns)}
+            function(turns=Turns(**own), **values)
+
+        for option in (tokens(64), prompt, rounds(often), counts(at_once), languages):
+            gathered = option(gathered)
+        return gathered
+
+    return decorate
