@@ -160,7 +160,7 @@ def test_a_simple_reference_ends_at_the_same_times(load: list[Request], tail: bo
 
 
 def waste_of(out: Outcome) -> float:
-    return out.preserved + out.recomputed + out.stalled
+    return float(out.preserved + out.recomputed + out.stalled)
 
 
 @pytest.mark.parametrize("host", [0, 400, 20_000])

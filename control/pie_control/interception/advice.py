@@ -32,6 +32,7 @@ class Wait(BaseModel):
     tool: str = Field(default="", max_length=MAX_TOOL)
     policy: str = ""  # the operator's, if it is empty
     elapsed_ns: int = Field(default=0, ge=0, lt=1 << 63)  # that it has lasted so far
+    expected_ns: int | None = Field(default=None, ge=0, lt=1 << 63)  # in all, if the program knows
     can_discard: bool = True  # whether the program knows all tokens
 
     @classmethod
@@ -57,6 +58,7 @@ class Advice(BaseModel):
     seconds: float  # after which to ask again
     remaining: float  # seconds that the wait is expected to last
     chunk: int  # tokens to compute at once after a discard, so that others are not slowed
+    restore: float  # seconds, about, until the context is back after this choice
 
 
 class Adviser:
@@ -93,9 +95,7 @@ class Adviser:
         if policy is None:
             known = ", ".join(POLICIES)
             raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
-        remaining = self._durations.remaining(
-            instance.user, tool_kind(wait.tool), wait.elapsed_ns / 1e9
-        )
+        remaining = self._remaining(instance, wait)
         load = self._load(instance)
         if pages:
             paused = Paused(instance.number, tokens, remaining, wait.can_discard)
@@ -114,7 +114,15 @@ class Adviser:
             seconds=max(SOONEST_SECONDS, self._budget.step_seconds(), remaining / 4),
             remaining=remaining,
             chunk=costs.chunk(load.sequences),
+            restore=_restore_seconds(choice, tokens, costs),
         )
+
+    def _remaining(self, instance: Instance, wait: Wait) -> float:
+        """What the program expects, or else what earlier waits have taken; from now on."""
+        if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
+            return (wait.expected_ns - wait.elapsed_ns) / 1e9
+        kind = tool_kind(wait.tool)
+        return self._durations.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
 
     def _load(self, instance: Instance) -> Load:
         service = self._service
@@ -123,6 +131,14 @@ class Adviser:
         tokens = sum(service.spaces[i].pages.resident for i in running) * size
         budget, room = self._budget.left * size, service.host_pages.free * size
         return Load(len(running), tokens, budget, room)
+
+
+def _restore_seconds(choice: Choice, tokens: int, costs: Costs) -> float:
+    if choice is Choice.DISCARD:
+        return costs.forward_time(tokens)
+    if choice is Choice.SWAP and costs.swap_in is not None:
+        return costs.swap_in.time(costs.pages(tokens))
+    return 0.0
 
 
 def tool_kind(tool: str) -> str:

@@ -70,6 +70,10 @@ class Costs:
         """Seconds by which a context's computation, alone or in chunks, lengthens other steps."""
         return self.linear * tokens + self.quadratic * tokens * tokens
 
+    def forward_time(self, tokens: float) -> float:
+        """Seconds of a forward that computes a context, alone."""
+        return self.fixed + self.recompute_time(tokens)
+
     def chunk(self, sequences: int) -> int:
         """Tokens to recompute beside a running batch: what it leaves of the device."""
         return max(self.saturation - sequences, 1)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TypeAlias
 
 from pie_control.interception.costs import Costs
-from pie_control.interception.policies import discard, min_waste, preserve, swap
+from pie_control.interception.policies import cheapest, discard, min_waste, preserve, swap
 from pie_control.interception.waste import Choice, Load, Paused
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
@@ -25,6 +25,7 @@ POLICIES: dict[str, Policy] = {
     "discard": discard.decide,
     "swap": swap.decide,
     "min-waste": min_waste.decide,
+    "cheapest": cheapest.decide,
 }
 
 

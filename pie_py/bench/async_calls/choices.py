@@ -21,13 +21,17 @@ WAITS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 def choices(model: ModelConfig, tokens: Sequence[int], waits_ms: Sequence[int]) -> Report:
-    """The inferlet's own policy, asked on a server with the costs that its worker has measured."""
+    """What the server advises a context of each length, from the costs that its worker has measured."""
 
     async def ask(endpoint: str) -> list[dict[str, Any]]:
         async with Client(endpoint) as client:
             source = (GUESTS / "trap_choices.py").read_bytes()
             digest = await client.upload(source, name="trap_choices")
-            given = {"tokens": tokens, "seconds": [wait / 1e3 for wait in waits_ms]}
+            given = {
+                "policy": "cheapest",
+                "tokens": tokens,
+                "seconds": [wait / 1e3 for wait in waits_ms],
+            }
             instance = await client.launch(digest, [json.dumps(given)])
             found: list[dict[str, Any]] = json.loads(await instance.result())
             return found
@@ -54,7 +58,7 @@ def choices(model: ModelConfig, tokens: Sequence[int], waits_ms: Sequence[int]) 
             "Rows: tokens of the context, and what it costs to move its pages out and back and to compute"
             " them anew, as measured by the worker; columns: the wait that is expected, in ms. P, preserve,"
             " where both take longer than that, else the quicker of the two: S, swap, or D, discard and"
-            " compute anew (AsyncLM, section 5.4)."
+            " compute anew: the server's advice by its policy `cheapest` (AsyncLM, section 5.4)."
         ],
     )
 

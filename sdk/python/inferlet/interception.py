@@ -10,7 +10,7 @@
 
 The server's policy chooses whether the pages stay, go to its host memory, or are given up, from what the
 tool has taken before, what else runs, and what moving and recomputing cost. It is asked again while the
-wait lasts.
+wait lasts. Who knows how long a wait takes says so (`expected_seconds`): then the pages are back in time.
 """
 
 from __future__ import annotations
@@ -46,18 +46,22 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
         policy: str = "",
         *,
         tool: str = "",
+        expected_seconds: float | None = None,
     ) -> None:
         """Prepares a wait.
 
         Args:
             contexts: whose pages are not needed meanwhile.
-            policy: `preserve`, `discard`, `swap`, `min-waste`, or the operator's.
+            policy: `preserve`, `discard`, `swap`, `min-waste`, `cheapest`, or the operator's.
             tool: names what is waited for. The durations of waits for one tool are learned together,
                 over all instances of this user.
+            expected_seconds: how long the wait will last, if this program knows. What was learned of the
+                tool counts only if it lasts longer.
         """
         contexts = [contexts] if isinstance(contexts, Context) else contexts
-        self._absences = [_Absence(ctx, policy, tool) for ctx in contexts]
+        self._absences = [_Absence(ctx, policy, tool, expected_seconds) for ctx in contexts]
         self._tool = tool
+        self._expected = expected_seconds
         self._started = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -70,7 +74,7 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
         self._started = raw.monotonic_now()
         for absence in self._absences:
             again = absence.ask(0)
-            if again is not None:
+            if again is not None or absence.due(0) is not None:
                 self._tasks.append(asyncio.create_task(self._watch(absence, again)))
         return self
 
@@ -84,15 +88,21 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if error is None:
+        if error is None and self._expected is None:
             raw.note_wait(self._tool, lasted)
         for absence in self._absences:
             await absence.end()
 
-    async def _watch(self, absence: _Absence, seconds: float) -> None:
-        """Asks again, as long as the wait lasts and something can still be done."""
-        again: float | None = seconds
-        while again is not None:
+    async def _watch(self, absence: _Absence, again: float | None) -> None:
+        """Asks again, as long as something can still be done; and brings the pages back in time."""
+        while True:
+            due = absence.due(raw.monotonic_now() - self._started)
+            if due is not None and (again is None or due <= again):
+                await asyncio.sleep(due)
+                await absence.end()
+                return
+            if again is None:
+                return
             await asyncio.sleep(again)
             again = absence.ask(raw.monotonic_now() - self._started)
 
@@ -100,17 +110,24 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
 class _Absence:
     """One context during a wait."""
 
-    def __init__(self, ctx: Context, policy: str, tool: str) -> None:
+    def __init__(
+        self, ctx: Context, policy: str, tool: str, expected_seconds: float | None
+    ) -> None:
         self._ctx = ctx
-        self._policy = policy
-        self._tool = tool
+        self._facts: dict[str, str | int] = {"tool": tool, "policy": policy}
+        self._expected = expected_seconds
+        if expected_seconds is not None:
+            self._facts["expected_ns"] = max(0, round(1e9 * expected_seconds))
         self._left: list[int] | None = None  # pages of its own that are still in the pool
         self._chunk = 0  # tokens to compute at once afterwards
+        self._restore = 0.0  # seconds until the context is back
         self.choice: Choice = "preserve"
 
     def ask(self, elapsed_ns: int) -> float | None:
         """Does what the policy says; returns when to ask again, if at all."""
         ctx = self._ctx
+        if self._expected is not None and elapsed_ns / 1e9 >= self._expected:
+            self._expected = None  # it was wrong: what leaves from now on stays away to the end
         if self._left is None:
             ctx._settle()
             shared = ctx._model._shared_pages
@@ -124,10 +141,12 @@ class _Absence:
                 if gone:
                     raw.swap_out(ctx._queue, spans(gone))
                     self.choice = "swap"
+                    self._restore += advice["restore"] * count / len(self._left)
                     del self._left[-count:]
             elif advice["choice"] == "discard" and self.choice == "preserve":
                 offload.discard(ctx)
                 self.choice, self._chunk = "discard", advice["chunk"]
+                self._restore = advice["restore"]
                 return None
         except PieError as error:
             if error.code not in _HARMLESS:
@@ -138,8 +157,13 @@ class _Absence:
     def _wait(self, elapsed_ns: int) -> str:
         # A context that has begun to go to the host goes on that way.
         can_discard = self.choice == "preserve" and UNKNOWN not in self._ctx._tokens
-        facts = {"tool": self._tool, "policy": self._policy, "elapsed_ns": elapsed_ns}
-        return json.dumps({**facts, "can_discard": can_discard})
+        return json.dumps({**self._facts, "elapsed_ns": elapsed_ns, "can_discard": can_discard})
+
+    def due(self, elapsed_ns: int) -> float | None:
+        """Seconds until the context should be brought back; None if it is there, or nobody knows when."""
+        if self._expected is None or self.choice == "preserve":
+            return None
+        return max(0.0, self._expected - elapsed_ns / 1e9 - self._restore)
 
     async def end(self) -> None:
         """Makes the context usable again."""

@@ -85,7 +85,7 @@ def _parser(mode: Mode) -> ArgumentParser:
     add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
     add("--style", choices=list(Style), help="of the prompt; what suits the model unless told")
     add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")
-    add("--policy", choices=list(POLICIES), default="cheapest", help="of the KV cache in waits")
+    add("--policy", choices=POLICIES, default="cheapest", help="of the KV cache in waits")
     add("--stateless", action="store_true", help="recompute the KV cache for each turn")
     add("--max-tokens", type=int, default=1024, help="most tokens to generate")
     add("--most-value-tokens", type=int, default=256, help="of a result; longer ones are cut")
@@ -117,7 +117,7 @@ def _settings(options: Namespace, mode: Mode) -> Options:
         style=Style(options.style) if options.style else None,
         strictness=Strictness(options.strictness),
         sampler=_sampler(options),
-        policy=POLICIES[options.policy],
+        policy=options.policy,
         stateless=options.stateless,
         max_tokens=options.max_tokens,
         most_value_tokens=options.most_value_tokens,

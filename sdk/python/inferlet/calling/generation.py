@@ -23,10 +23,9 @@ from inferlet.cml.monitor import Monitor
 from inferlet.cml.parser import CallBlock, TextPart
 from inferlet.cml.script import Script
 from inferlet.cml.stream import TokenStream
-from inferlet.cml.traps import Action, Arrival, Policy, TrapHandler, cheapest, discard
+from inferlet.cml.traps import Action, Arrival, TrapHandler
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
-from inferlet.errors import PieError
 from inferlet.model import Model
 from inferlet.tools.executor import Executor, Outcome
 from inferlet.tools.tool import Tool
@@ -47,7 +46,7 @@ class Options:
         style: of the prompt; what suits the model unless told.
         strictness: what calls are held to while they are generated.
         sampler: how tokens are chosen.
-        policy: what becomes of the KV cache in a wait, or the name of a policy of the server.
+        policy: of the server, what becomes of the KV cache in a wait: one of `cml.POLICIES`.
         stateless: whether every request to the model starts anew, as over a chat API that keeps no
             KV cache; always so with `ASYNC_NAIVE`.
         max_tokens: most tokens to generate.
@@ -62,7 +61,7 @@ class Options:
     style: Style | None = None
     strictness: Strictness = Strictness.TOOLS
     sampler: DeviceSampler = GREEDY
-    policy: Policy | str = cheapest
+    policy: str = "cheapest"
     stateless: bool = False
     max_tokens: int = 1024
     most_value_tokens: int = 256
@@ -169,7 +168,7 @@ class Generation:
         self._inbox._sink = self._told
         self._inbox._closed = self._interrupts.wake
         self._measured: dict[str, list[float]] = {}
-        self._traps = TrapHandler(discard if self._stateless else options.policy, _costs(model))
+        self._traps = TrapHandler(options.policy)
         self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
         self._outcomes = Outcomes(self._executor)
         # What was computed before is not found either, where every request is to start anew.
@@ -417,6 +416,13 @@ class Generation:
         """Waits, with the pages where the policy wants them."""
         recorder, resident = self._recorder, self._ctx.seq_len
         recorder.resident(resident)
+        if self._stateless:  # nothing is kept between requests, however short the wait
+            if not arrival.pending:
+                self._forget()
+                self._traps.actions[Action.DISCARD] += 1
+                await arrival.wait()
+            recorder.resident(0)
+            return
         action = await self._traps.wait(self._ctx, arrival, expected, tool)
         if action is Action.DISCARD:
             recorder.record.recomputed_tokens += resident
@@ -451,10 +457,3 @@ class Generation:
     def _stateless(self) -> bool:
         """Whether every request starts anew."""
         return self._options.stateless or self._options.mode is Mode.ASYNC_NAIVE
-
-
-def _costs(model: Model) -> dict[str, Any]:
-    try:
-        return offload.costs(model)
-    except PieError:
-        return {}

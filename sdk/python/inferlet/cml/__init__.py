@@ -12,7 +12,7 @@ from inferlet.cml.monitor import Monitor
 from inferlet.cml.parser import CallBlock, CmlError, Parser, State, TextPart, TrapBlock
 from inferlet.cml.script import Order, Script, ScriptedCall
 from inferlet.cml.stream import TokenStream
-from inferlet.cml.traps import POLICIES, Action, Pause, Policy, TrapHandler, cheapest
+from inferlet.cml.traps import POLICIES, Action, TrapHandler
 
 __all__ = [
     "POLICIES",
@@ -28,8 +28,6 @@ __all__ = [
     "Monitor",
     "Order",
     "Parser",
-    "Pause",
-    "Policy",
     "Script",
     "ScriptedCall",
     "Signature",
@@ -42,7 +40,6 @@ __all__ = [
     "TrapHandler",
     "block_grammar",
     "call_block",
-    "cheapest",
     "interrupt_block",
     "parse_call",
     "write_call",

@@ -1,0 +1,24 @@
+"""Which call a script has written first."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferlet.cml import Order, Script, ScriptedCall
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [(Order.LPT, "b"), (Order.GIVEN, "a"), (Order.RANDOM, None)]
+)
+def test_which_call_a_script_takes_first(order: Order, first: str | None) -> None:
+    calls = [ScriptedCall("a", "f()", seconds=1), ScriptedCall("b", "f()", seconds=2)]
+    taken = {Script(calls, order=order, seed=seed)._ready().identifier for seed in range(20)}
+    assert taken == ({first} if first else {"a", "b"})
+
+
+def test_scripts_that_are_wrong() -> None:
+    with pytest.raises(ValueError, match="the same identifier"):
+        Script([ScriptedCall("a", "f()"), ScriptedCall("a", "g()")])
+    for found in ({}, {"calls": [1]}, {"calls": [{"id": "a", "call": "f()", "seconds": "x"}]}):
+        with pytest.raises(ValueError, match=r"no script|could not convert"):
+            Script.from_json(found)
