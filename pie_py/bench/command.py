@@ -469,7 +469,7 @@ _BFCL = ("v1-parallel", "live-parallel", "multi-turn-base", "multi-step-parallel
     help="Of forced calls that are ready, by the first one on all sides and by each of them on"
     " `async`. Repeatable; LPT and random unless told.",
 )
-@click.option("--requests", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--requests", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--longest", type=click.IntRange(1, 5), default=5, show_default=True, help="Chain.")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
@@ -479,7 +479,7 @@ _BFCL = ("v1-parallel", "live-parallel", "multi-turn-base", "multi-step-parallel
     metavar="FOLDER",
     help="Where bfcl-eval is installed, if not beside this program.",
 )
-@click.option("--plot", "plot_file", metavar="FILE", help="Draw `traps`, as PNG or SVG.")
+@options.plot_file
 @options.rounds(1)
 def async_command(
     model: ModelConfig,
@@ -501,6 +501,9 @@ def async_command(
     from pie_py.bench.async_calls import bfcl, choices
     from pie_py.bench.async_calls.drawn import draw
     from pie_py.bench.async_calls.measure import FORCED_OPTIONS, SIDES, Side, measure, reports
+    from pie_py.bench.async_calls.plots import plot
+    from pie_py.bench.plots import plot_path
+    from pie_py.bench.report import show_all
 
     decided = [Side(mode) for mode in SIDES] if "model" in parts else []
     forced = [
@@ -509,12 +512,11 @@ def async_command(
         for order in orders[: None if mode == "async" else 1]
         if "script" in parts
     ]
-    if plot_file is not None and "traps" not in parts:
-        raise click.UsageError("--plot draws the part `traps`: add --part traps")
     place = None if folder is None else Path(folder)
     found = []
     runs = bool(decided or forced) * len(workloads) * requests * rounds
     with options.progress(runs + ("traps" in parts)) as progress:
+        picture = None if plot_file is None else plot_path(plot_file, "async-function-calling")
         drawn = {
             name: [draw(name, seed, number, longest) for number in range(requests)]
             for name in workloads
@@ -533,7 +535,6 @@ def async_command(
         if "traps" in parts:
             found.append(choices.choices(model, choices.TOKENS, choices.WAITS_MS))
             progress("traps")
-            if plot_file is not None:
-                choices.plot(found[-1], Path(plot_file))
-    for report in found:
-        report.show(as_json)
+        if picture is not None:
+            plot(found, picture)
+    show_all(found, as_json)

@@ -65,33 +65,3 @@ def choices(model: ModelConfig, tokens: Sequence[int], waits_ms: Sequence[int]) 
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
-
-
-def plot(report: Report, path: Path) -> None:
-    """Draws the map: a colour for each choice.
-
-    Raises:
-        RuntimeError: if matplotlib is not there.
-    """
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        from matplotlib.colors import ListedColormap
-        from matplotlib.patches import Patch
-    except ImportError:
-        raise RuntimeError("a plot needs matplotlib: pip install matplotlib") from None
-    colours = {"preserve": "tab:blue", "swap": "tab:orange", "discard": "tab:green"}
-    order = [name[0].upper() for name in colours]
-    cells = [[order.index(choice) for choice in row[3:]] for row in report.rows]
-    figure, axes = pyplot.subplots(layout="constrained")
-    colour_map = ListedColormap(list(colours.values()))
-    axes.imshow(cells, cmap=colour_map, vmin=0, vmax=2, origin="lower", aspect="auto")
-    axes.set_xticks(range(len(report.columns) - 3), report.columns[3:])
-    axes.set_yticks(range(len(report.rows)), [str(row[0]) for row in report.rows])
-    axes.set(xlabel="expected wait (ms)", ylabel="tokens of context", title=report.title)
-    patches = [Patch(color=colour, label=name) for name, colour in colours.items()]
-    figure.legend(handles=patches, loc="outside upper right")
-    figure.savefig(path)
-    pyplot.close(figure)

@@ -14,7 +14,7 @@ import anyio
 from pie_py.bench.async_calls import formulas
 from pie_py.bench.async_calls.drawn import draw
 from pie_py.bench.async_calls.jobs import Job, Verdict, judge
-from pie_py.bench.report import Report
+from pie_py.bench.report import Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
 from pie_py.client.functions import Mode
@@ -28,7 +28,9 @@ LATENCY = [
     "right",
     "wrong",
     "missing",
+    "p10",
     "median",
+    "p90",
     "mean",
     "× sync",
     "of",
@@ -218,8 +220,8 @@ def reports(model: ModelConfig, runs: Mapping[tuple[str, Side], list[Run]]) -> l
 
 
 LATENCY_NOTE = (
-    "Milliseconds. median, mean: of all requests, from the first token to the last (AsyncLM, section"
-    " 6.1); of interrupts, from the first task's arrival. all: requests done all right; right, wrong,"
+    "Milliseconds. p10, median, p90, mean: of all requests, from the first token to the last (AsyncLM,"
+    " section 6.1); of interrupts, from the first task's arrival. all: requests done all right; right, wrong,"
     " missing: calls. × sync: of the means, over so many requests (`of`) as sync and the side did all"
     " right; calls, formula: over those that all sides did all right. calls:"
     " from the first token to the end of the last call; formula: what AsyncLM, section 6.3,"
@@ -251,7 +253,9 @@ def _latencies(workload: str, own: dict[Side, list[Run]]) -> list[list[Any]]:
                 verdict.right,
                 verdict.wrong,
                 verdict.missing,
+                percentile(times, 0.1),
                 statistics.median(times),
+                percentile(times, 0.9),
                 statistics.mean(times),
                 ratio,
                 len(both),
