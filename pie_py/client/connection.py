@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import anyio
 import anyio.abc
@@ -14,6 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from pie_py import __version__
 from pie_py.client import handshake
+from pie_py.client.calls import Call, Calls, Reader
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.endpoint import Endpoint
 from pie_py.keys import ClientKey
@@ -29,7 +29,6 @@ from pie_py.wire.rpc import (
     Message,
     Ping,
     Refused,
-    Request,
     Response,
     Welcome,
     Who,
@@ -39,16 +38,12 @@ from pie_py.wire.rpc import (
 
 RECONNECT_MS = 50
 JOINED_FRAMES = 16  # in one message; with more the server would wait for what it could do meanwhile
-MAX_CALLS = 4000  # at once; the server allows a few more
 WATCHED_EVENTS = (
     zmq.Event.HANDSHAKE_SUCCEEDED
     | zmq.Event.DISCONNECTED
     | zmq.Event.CONNECT_RETRIED
     | handshake.FAILURES
 )
-
-
-Reader: TypeAlias = Callable[[Any], Any]
 
 
 class Stream(Protocol):
@@ -62,42 +57,6 @@ class Stream(Protocol):
 
     def on_closed(self, error: ClientError) -> None:
         """No more items come."""
-
-
-class _Call:
-    """A request that waits for its answer."""
-
-    __slots__ = ("answer", "done", "frame", "read", "then")
-
-    def __init__(self, frame: Callable[[], bytes], read: Reader | None) -> None:
-        self.frame = frame
-        self.done = anyio.Event()
-        self.answer: Any = None  # the value, or an exception
-        self.read = read
-        self.then: Callable[[Any], None] | None = None  # gets the answer if nobody awaits it
-
-    def settle(self, answer: Any) -> None:
-        """Gives the call its value or exception."""
-        if not isinstance(answer, Exception) and self.read is not None:
-            answer = self.read(answer)
-        self.answer = answer
-        self.done.set()
-        if self.then is not None:
-            self.then(answer)
-
-    def give_up(self, on_late: Callable[[Any], None] | None) -> None:
-        """Its caller was cancelled: a value that has come already, or comes later, goes to `on_late`."""
-        if on_late is None:
-            return
-
-        def then(answer: Any) -> None:
-            if not isinstance(answer, Exception):
-                on_late(answer)
-
-        if self.done.is_set():
-            then(self.answer)
-        else:
-            self.then = then
 
 
 class Connection:
@@ -114,8 +73,7 @@ class Connection:
         self._key = key
         self._patience = patience
         self._session = os.urandom(SESSION_BYTES)
-        self._numbers = itertools.count(1)
-        self._calls: dict[int, _Call] = {}  # by number, in order
+        self._calls = Calls()
         self._streams: dict[str, Stream] = {}  # by instance
         self._welcome = anyio.Event()  # set while the session is open
         self._dead: ClientError | None = None
@@ -162,16 +120,10 @@ class Connection:
         self._lose_all(error)
 
     def _lose_all(self, error: ClientError) -> None:
-        self._fail_calls(error)
+        self._calls.fail(error)
         for stream in list(self._streams.values()):
             stream.on_closed(error)
         self._streams.clear()
-
-    def _fail_calls(self, error: ClientError) -> None:
-        calls = list(self._calls.values())
-        self._calls.clear()
-        for call in calls:
-            call.settle(error)
 
     # Requests
 
@@ -192,17 +144,16 @@ class Connection:
             RpcError: if the server refuses.
             ConnectionLost, ServerUnreachable: if the answer will never come.
         """
-        while len(self._calls) >= MAX_CALLS:
-            await next(iter(self._calls.values())).done.wait()
+        await self._calls.room()
         if self._dead is not None:
             raise self._dead
-        number, call = self._start(method, params, read)
+        call = self._start(method, params, read)
         try:
             await call.done.wait()
         except BaseException:
             call.give_up(on_late)
             if on_late is None:
-                self._calls.pop(number, None)
+                self._calls.forget(call.number)
             raise
         if isinstance(call.answer, Exception):
             raise call.answer
@@ -211,19 +162,13 @@ class Connection:
     def ask(self, method: str, *, then: Callable[[Any], None] | None = None, **params: Any) -> None:
         """Asks the server without waiting; `then` gets the value or the exception."""
         if self._dead is None:
-            self._start(method, params, None)[1].then = then
+            self._start(method, params, None).then = then
 
-    def _start(self, method: str, params: dict[str, Any], read: Reader | None) -> tuple[int, _Call]:
-        number = next(self._numbers)
-        # Below the lowest number that is open here, nothing will be asked for again.
-        call = _Call(
-            lambda: encode(Request(number, next(iter(self._calls), number), method, params)), read
-        )
-        frame = _frame(call, method, self.facts["frame_bytes"])
-        self._calls[number] = call
+    def _start(self, method: str, params: dict[str, Any], read: Reader | None) -> Call:
+        call, frame = self._calls.open(method, params, read, self.facts["frame_bytes"])
         if self._welcome.is_set():
             self._send(frame)
-        return number, call
+        return call
 
     def tell(self, message: Message) -> None:
         """Sends a message that needs no answer; it is lost with the connection."""
@@ -252,9 +197,9 @@ class Connection:
                 if (stream := self._streams.get(instance)) is not None:
                     stream.on_items(message)
             case Response(number, value):
-                self._answer(number, value)
+                self._calls.answer(number, value)
             case Failure(number, code, text):
-                self._answer(number, RpcError(code, text))
+                self._calls.answer(number, RpcError(code, text))
             case Welcome():
                 self._welcomed(message)
             case Who():
@@ -267,11 +212,6 @@ class Connection:
             case Bye(reason):
                 self._die(ConnectionLost(f"{self.endpoint.text} has ended the session: {reason}"))
 
-    def _answer(self, number: int, answer: Any) -> None:
-        call = self._calls.pop(number, None)
-        if call is not None:
-            call.settle(answer)
-
     def _hello(self) -> None:
         self._transmit(Hello(PROTOCOL, self._session, f"pie_py {__version__}"))
 
@@ -280,7 +220,7 @@ class Connection:
         self.user = welcome.user
         if self._known and not welcome.resumed:
             # The requests may have been done or not: their callers must know.
-            self._fail_calls(
+            self._calls.fail(
                 ConnectionLost(
                     f"{self.endpoint.text} has forgotten this session (was it restarted?);"
                     " ask again if that does no harm"
@@ -289,8 +229,8 @@ class Connection:
         self._known = True
         self._first_word.set()
         self._welcome.set()
-        for call in list(self._calls.values()):
-            self._send(call.frame())
+        for frame in self._calls.frames():
+            self._send(frame)
         for stream in list(self._streams.values()):
             stream.on_resume(welcome.resumed)
 
@@ -429,21 +369,3 @@ class Connection:
             f"the server at {self.endpoint.text} {lost} within {self._patience:g} s; `pie-py serve`"
             " starts one"
         )
-
-
-def _frame(call: _Call, method: str, limit: int) -> bytes:
-    """A request's bytes.
-
-    Raises:
-        RpcError: `invalid-argument` if it has what no message holds, `limit-exceeded` if it has more
-            than `limit` bytes: the server would break the connection.
-    """
-    try:
-        frame = call.frame()
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RpcError("invalid-argument", f"{method} cannot be sent: {error}") from None
-    if len(frame) > limit:
-        raise RpcError(
-            "limit-exceeded", f"{method}: {len(frame)} bytes; this server takes {limit} at once"
-        )
-    return frame

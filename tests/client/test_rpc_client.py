@@ -12,7 +12,7 @@ import pytest
 from rpc_bench import Bench, Proxy
 
 from pie_control.instance import State
-from pie_control.rpc.server import EndpointInUse
+from pie_control.rpc.endpoint import EndpointInUse
 from pie_py.client import (
     Client,
     ConnectionLost,

@@ -19,7 +19,7 @@ import zmq
 from rpc_bench import FAST, Bench, Proxy
 
 from pie_control.errors import ApiError
-from pie_control.rpc.server import EndpointRefused
+from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.session import Session
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client

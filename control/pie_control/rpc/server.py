@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from pie_control.host import Host
 from pie_control.instance import Instance
 from pie_control.lifecycle import MAX_ARGUMENT_BYTES
 from pie_control.programs import ProgramStore
-from pie_control.rpc.auth import ZAP_DOMAIN, Authenticator
+from pie_control.rpc.auth import Authenticator
+from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
 from pie_control.rpc.params import Params
 from pie_control.rpc.requests import Requests
@@ -25,7 +25,7 @@ from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Sess
 from pie_py import __version__
 from pie_py.config import ServerConfig
 from pie_py.contract import contract_version
-from pie_py.endpoint import Endpoint, answers, parse_endpoint
+from pie_py.endpoint import parse_endpoint
 from pie_py.keys import KeyStore
 from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
@@ -58,15 +58,6 @@ log = structlog.get_logger("pie.rpc")
 MAX_SESSIONS = 4096
 TURN_NS = 2_000_000  # of messages taken in before others have their turn
 JOINED_FRAMES = 64  # in one ZeroMQ message
-QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
-
-
-class EndpointInUse(Exception):
-    """Something else listens there."""
-
-
-class EndpointRefused(Exception):
-    """The server does not listen there as it is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +114,10 @@ class RpcServer:
         self._socket = context.socket(zmq.ROUTER)
         authenticator = Authenticator(context, keys) if self._secure else None
         try:
-            self._configure(endpoint, keys)
-            bound = _bind(self._socket, endpoint)
+            configure(self._socket, endpoint, self._frame_bytes)
+            if self._secure:
+                encrypt(self._socket, keys.server_pair())
+            bound = bind(self._socket, endpoint)
             async with trio.open_nursery() as self._nursery:
                 if authenticator is not None:
                     self._nursery.start_soon(authenticator.run)
@@ -138,28 +131,6 @@ class RpcServer:
             if authenticator is not None:
                 authenticator.close()
             context.destroy(linger=200)
-
-    def _configure(self, endpoint: Endpoint, keys: KeyStore) -> None:
-        socket = self._socket
-        socket.setsockopt(zmq.MAXMSGSIZE, self._frame_bytes)
-        # A send to a connection that is gone or full fails, rather than vanishing.
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
-        socket.setsockopt(zmq.RCVHWM, 100)
-        # The kernel closes connections whose other machine is gone. ZeroMQ's own heartbeats would abort
-        # the process (libzmq 4.3.5, an assertion in out_event) when one comes due on a connection that
-        # broke while its input was held back.
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
-        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
-        socket.setsockopt(zmq.IPV6, int(endpoint.is_ipv6))
-        if self._secure:
-            pair = keys.server_pair()
-            socket.setsockopt(zmq.CURVE_SERVER, 1)
-            socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
-            socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
-            socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
 
     # The loop
 
@@ -210,7 +181,7 @@ class RpcServer:
             return
         session = self._peers.get(peer)
         if isinstance(message, Hello):
-            self._hello(peer, message, _user(frame) if self._secure else LOCAL_USER)
+            self._hello(peer, message, user_of(frame) if self._secure else LOCAL_USER)
             return
         if session is None:
             self._refuse(peer, Who())
@@ -487,35 +458,6 @@ class RpcServer:
         if self._sleep is not None and has_input(self._socket):
             self._wake()  # the send has taken the edge that the sleeper waits for
         return True
-
-
-def _bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
-    if endpoint.path is not None and answers(endpoint):
-        raise _in_use(endpoint)  # ZeroMQ would replace that server's socket without a word
-    try:
-        socket.bind(endpoint.text)
-    except zmq.ZMQError as error:
-        if error.errno == zmq.EADDRINUSE:
-            raise _in_use(endpoint) from None
-        raise EndpointRefused(f"cannot listen on {endpoint.text}: {error.strerror}") from None
-    if endpoint.path is not None:
-        os.chmod(endpoint.path, 0o600)  # whoever may write to the socket is user `local`
-    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
-    assert isinstance(bound, bytes)
-    return bound.rstrip(b"\0").decode()
-
-
-def _in_use(endpoint: Endpoint) -> EndpointInUse:
-    return EndpointInUse(
-        f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"
-        " choose another with --endpoint tcp://127.0.0.1:PORT"
-    )
-
-
-def _user(frame: zmq.Frame) -> str:
-    user = frame.get("User-Id")
-    assert isinstance(user, str)
-    return user
 
 
 def _closed(instance: str) -> Closed:

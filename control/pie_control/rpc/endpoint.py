@@ -1,0 +1,82 @@
+"""The server's socket: its options, its encryption, and where it listens."""
+
+from __future__ import annotations
+
+import os
+
+import zmq
+
+from pie_control.rpc.auth import ZAP_DOMAIN
+from pie_py.endpoint import Endpoint, answers
+from pie_py.keys import KeyPair
+
+QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
+
+
+class EndpointInUse(Exception):
+    """Something else listens there."""
+
+
+class EndpointRefused(Exception):
+    """The server does not listen there as it is configured."""
+
+
+def configure(socket: zmq.Socket[bytes], endpoint: Endpoint, frame_bytes: int) -> None:
+    """Sets a ROUTER's options, before it listens. A larger frame breaks the connection it comes by."""
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
+    # A send to a connection that is gone or full fails, rather than vanishing.
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
+    socket.setsockopt(zmq.RCVHWM, 100)
+    # The kernel closes connections whose other machine is gone. ZeroMQ's own heartbeats would abort
+    # the process (libzmq 4.3.5, an assertion in out_event) when one comes due on a connection that
+    # broke while its input was held back.
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+    socket.setsockopt(zmq.IPV6, int(endpoint.is_ipv6))
+
+
+def encrypt(socket: zmq.Socket[bytes], pair: KeyPair) -> None:
+    """Lets in only who encrypts, and whom the authenticator knows."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+
+
+def bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
+    """Listens; returns the endpoint with the port that was bound.
+
+    Raises:
+        EndpointInUse: if something else listens there.
+        EndpointRefused: if the operating system does not allow it.
+    """
+    if endpoint.path is not None and answers(endpoint):
+        raise _in_use(endpoint)  # ZeroMQ would replace that server's socket without a word
+    try:
+        socket.bind(endpoint.text)
+    except zmq.ZMQError as error:
+        if error.errno == zmq.EADDRINUSE:
+            raise _in_use(endpoint) from None
+        raise EndpointRefused(f"cannot listen on {endpoint.text}: {error.strerror}") from None
+    if endpoint.path is not None:
+        os.chmod(endpoint.path, 0o600)  # whoever may write to the socket is user `local`
+    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(bound, bytes)
+    return bound.rstrip(b"\0").decode()
+
+
+def user_of(frame: zmq.Frame) -> str:
+    """Whom the authenticator has let in, by a frame that came over the connection."""
+    user = frame.get("User-Id")
+    assert isinstance(user, str)
+    return user
+
+
+def _in_use(endpoint: Endpoint) -> EndpointInUse:
+    return EndpointInUse(
+        f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"
+        " choose another with --endpoint tcp://127.0.0.1:PORT"
+    )

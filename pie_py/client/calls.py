@@ -1,0 +1,113 @@
+"""A session's requests that wait for their answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import anyio
+
+from pie_py.client.errors import ClientError, RpcError
+from pie_py.wire.rpc import Request, encode
+
+MAX_CALLS = 4000  # at once; the server allows a few more
+
+Reader: TypeAlias = Callable[[Any], Any]
+
+
+class Call:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "done", "frame", "number", "read", "then")
+
+    def __init__(self, number: int, frame: Callable[[], bytes], read: Reader | None) -> None:
+        self.number = number
+        self.frame = frame
+        self.done = anyio.Event()
+        self.answer: Any = None  # the value, or an exception
+        self.read = read
+        self.then: Callable[[Any], None] | None = None  # gets the answer if nobody awaits it
+
+    def settle(self, answer: Any) -> None:
+        """Gives the call its value or exception."""
+        if not isinstance(answer, Exception) and self.read is not None:
+            answer = self.read(answer)
+        self.answer = answer
+        self.done.set()
+        if self.then is not None:
+            self.then(answer)
+
+    def give_up(self, on_late: Callable[[Any], None] | None) -> None:
+        """Its caller was cancelled: a value that has come already, or comes later, goes to `on_late`."""
+        if on_late is None:
+            return
+
+        def then(answer: Any) -> None:
+            if not isinstance(answer, Exception):
+                on_late(answer)
+
+        if self.done.is_set():
+            then(self.answer)
+        else:
+            self.then = then
+
+
+class Calls:
+    """The open calls, in order of their numbers, which grow."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._open: dict[int, Call] = {}
+
+    async def room(self) -> None:
+        """Waits until there are few enough for one more."""
+        while len(self._open) >= MAX_CALLS:
+            await next(iter(self._open.values())).done.wait()
+
+    def open(
+        self, method: str, params: dict[str, Any], read: Reader | None, limit: int
+    ) -> tuple[Call, bytes]:
+        """A new call and its request's bytes; the bytes are made anew when it is sent again.
+
+        Raises:
+            RpcError: `invalid-argument` if it has what no message holds, `limit-exceeded` if it has more
+                than `limit` bytes: the server would break the connection.
+        """
+        number = next(self._numbers)
+
+        def frame() -> bytes:
+            # Below the lowest number that is open here, nothing will be asked for again.
+            return encode(Request(number, next(iter(self._open), number), method, params))
+
+        try:
+            data = frame()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RpcError("invalid-argument", f"{method} cannot be sent: {error}") from None
+        if len(data) > limit:
+            raise RpcError(
+                "limit-exceeded", f"{method}: {len(data)} bytes; this server takes {limit} at once"
+            )
+        call = self._open[number] = Call(number, frame, read)
+        return call, data
+
+    def answer(self, number: int, answer: Any) -> None:
+        """Ends a call with its value or exception; one that is not open is left alone."""
+        call = self._open.pop(number, None)
+        if call is not None:
+            call.settle(answer)
+
+    def forget(self, number: int) -> None:
+        """Nobody wants its answer any more."""
+        self._open.pop(number, None)
+
+    def fail(self, error: ClientError) -> None:
+        """Ends all calls."""
+        calls = list(self._open.values())
+        self._open.clear()
+        for call in calls:
+            call.settle(error)
+
+    def frames(self) -> list[bytes]:
+        """The requests of all calls, to be sent again."""
+        return [call.frame() for call in self._open.values()]
