@@ -13,11 +13,13 @@ from random import Random
 from typing import Any
 
 import anyio
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
-from pie_py.bench.async_calls import bfcl, formulas
+from pie_py.bench.async_calls import bfcl, formulas, measure
 from pie_py.bench.async_calls.drawn import WORKLOADS, draw, draw_seconds
-from pie_py.bench.async_calls.jobs import Job, PlannedCall, judge
+from pie_py.bench.async_calls.jobs import Job, PlannedCall, Verdict, judge
 
 SIDES = ["sync", "sync_parallel", "async_naive", "async"]
 
@@ -204,3 +206,30 @@ def test_formulas() -> None:
     assert formulas.sync_parallel(generation, execution) == 36
     # The longest is generated first, then that of 20, then that of 10.
     assert formulas.asynchronous(generation, execution) == max(2 + 30, 5 + 20, 6 + 10)
+
+
+times = st.lists(st.tuples(st.floats(0.001, 1), st.floats(0.001, 1)), min_size=2, max_size=6)
+
+
+@given(times)
+def test_asynchronous_is_never_slower_by_the_formulas(both: list[tuple[float, float]]) -> None:
+    """Theorem 6.1 of AsyncLM."""
+    generation, execution = zip(*both, strict=True)
+    ours = formulas.asynchronous(generation, execution)
+    assert ours <= formulas.sync_parallel(generation, execution) + 1e-9
+    assert formulas.sync_parallel(generation, execution) < formulas.sync(generation, execution)
+
+
+def ran(seconds: float, right: bool = True) -> measure.Run:
+    return measure.Run(seconds, [], Verdict(right=1, missing=int(not right)))
+
+
+def test_what_compares_are_requests_that_both_did_right() -> None:
+    own = {
+        measure.Side("sync_parallel"): [ran(2.0), ran(2.0), ran(9.0, right=False)],
+        measure.Side("async"): [ran(1.0), ran(4.0, right=False), ran(1.0)],
+    }
+    (goal,) = measure._goals(own)
+    assert goal.figure == 0.5
+    assert goal.met
+    assert measure._goals({measure.Side("async"): [ran(1.0)]}) == []

@@ -14,7 +14,7 @@ import anyio
 from pie_py.bench.async_calls import formulas
 from pie_py.bench.async_calls.drawn import draw
 from pie_py.bench.async_calls.jobs import Job, Verdict, judge
-from pie_py.bench.report import Report, percentile
+from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
 from pie_py.client.functions import Mode
@@ -37,6 +37,11 @@ LATENCY = [
     "calls",
     "formula",
 ]
+PAPER = {  # AsyncLM, figures 5, 6 and 8
+    **dict.fromkeys(("parallel", "v1-parallel", "live-parallel"), "1.6× (local) to 2.1× (cloud)"),
+    **dict.fromkeys(("multi-step", "multi-step-parallel"), "up to 5.4×"),
+    "interrupts": "2.4×",
+}
 COST = ["side", "ms a token", "written", "put in", "recomputed", "largest", "KV token·s"]
 # Of BFCL's sets, whose types are not those of JSON schemas and whose results are long.
 FORCED_OPTIONS = ("--strictness", "calls", "--most-value-tokens", "64")
@@ -213,6 +218,7 @@ def reports(model: ModelConfig, runs: Mapping[tuple[str, Side], list[Run]]) -> l
         latency = Report(f"{workload}: {count} requests, {how}", LATENCY)
         latency.rows = _latencies(workload, own)
         latency.notes = [*([FORCED] if forced else []), *_notes(workload, own), LATENCY_NOTE]
+        latency.goals = _goals(own)
         cost = Report(f"{workload}: what a request costs, {how}", COST, _costs(own))
         cost.notes = [*_overheads(own), COST_NOTE]
         told += [latency, cost]
@@ -264,6 +270,21 @@ def _latencies(workload: str, own: dict[Side, list[Run]]) -> list[list[Any]]:
             ]
         )
     return rows
+
+
+def _goals(own: dict[Side, list[Run]]) -> list[Goal]:
+    """Async is never slower than Sync-Parallel (AsyncLM, section 6.3), over what both did all right."""
+    ours, other = (
+        next((found for side, found in own.items() if side.mode == mode), None)
+        for mode in ("async", "sync_parallel")
+    )
+    if ours is None or other is None:
+        return []
+    both = _all_right({"ours": ours, "other": other})
+    if not both:
+        return []
+    what = f"async's latency over sync_parallel's, {len(both)} requests"
+    return [Goal(what, _mean(ours, both) / _mean(other, both), 1.0)]
 
 
 def _costs(own: dict[Side, list[Run]]) -> list[list[Any]]:
@@ -320,6 +341,8 @@ def _formula(
 def _notes(workload: str, own: dict[Side, list[Run]]) -> list[str]:
     shared = _all_right(own)
     notes = [f"{len(shared)} requests were done all right by all sides."]
+    if workload in PAPER:
+        notes.append(f"The paper, of Async over Sync: {PAPER[workload]}.")
     failed = sum(c["failed"] for runs in own.values() for run in runs for c in run.calls)
     if failed:
         notes.append(f"{failed} calls of all sides together had an error as their result.")
