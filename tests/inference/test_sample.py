@@ -135,6 +135,19 @@ def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) 
         np.testing.assert_allclose(found.top_logprobs[i, : len(best)], logprobs[best], atol=1e-4)
 
 
+@torch.inference_mode()
+def test_greedy_rows_alone_get_what_they_get_beside_others(rig: Rig) -> None:
+    """To the bit: two ways lead there, and which one is taken is a matter of who else is in the batch."""
+    for slot in range(4):
+        put(rig, slot, **GREEDY)
+    put(rig, 4, 1.0)
+    alone, _ = draw(rig, [0, 1, 2, 3], [0, 1, 2, 3])
+    beside, _ = draw(rig, [0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    assert alone.tokens.tolist() == beside.tokens[:4].tolist()
+    assert alone.logprobs.tolist() == beside.logprobs[:4].tolist()
+    assert rig.model.samplers.tokens[:4].tolist() == alone.tokens.tolist()
+
+
 def penalised(
     logits: NDArray[np.float64],
     given_tokens: list[int],
@@ -298,6 +311,10 @@ def test_logits_that_are_no_numbers_do_no_harm(rig: Rig) -> None:
         rig.model.embeds.hidden[9] = torch.nan
     put(rig, 0, **GREEDY)
     put(rig, 1, 1.0)
+    found, refused = draw(rig, [0, 9], [0, 1])
+    assert found.tokens[0] == logits_of(rig, 0).argmax()
+    assert list(refused) == [1]
+    put(rig, 1, **GREEDY)
     found, refused = draw(rig, [0, 9], [0, 1])
     assert found.tokens[0] == logits_of(rig, 0).argmax()
     assert list(refused) == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class Padded:
         self.sequence = sequence = pieces.sequence
         self.queries, self.keys = pieces.queries, pieces.keys
         self.lanes = np.arange(int(self.queries.max()))
-        self.columns = np.minimum(np.arange(int(self.keys.max())), self.keys[:, None] - 1)
+        self.width = int(self.keys.max())  # keys, padded
         inputs = sequences.input_starts[sequence] + pieces.first
         # [batch, queries] inputs of the forward
         self.rows = inputs[:, None] + np.minimum(self.lanes, self.queries[:, None] - 1)
@@ -52,6 +53,12 @@ class Padded:
         self._first = pieces.first
         ruled = list(sequences.visible)
         self._ruled = np.flatnonzero(np.isin(sequence, ruled)).tolist() if ruled else []
+
+    @cached_property
+    def columns(self) -> Int64:
+        """`[batch, width]` keys of each piece, counted within its sequence."""
+        found: Int64 = np.minimum(np.arange(self.width), self.keys[:, None] - 1)
+        return found
 
     @property
     def padded(self) -> bool:
@@ -66,13 +73,13 @@ class Padded:
     @property
     def whole(self) -> bool:
         """Whether every query sees every key."""
-        equal = not (self.keys != self.columns.shape[1]).any()
+        equal = not (self.keys != self.width).any()
         return not self._ruled and self.lanes.size == 1 and equal
 
     def seen(self) -> Bool:
         """`[batch, queries, keys]`: by the contract's rule, or by explicit masks."""
         last = np.minimum(self._before[:, None] + self.lanes, self.keys[:, None] - 1)
-        seen: Bool = np.arange(self.columns.shape[1]) <= last[:, :, None]
+        seen: Bool = np.arange(self.width) <= last[:, :, None]
         for b in self._ruled:
             rule = self._sequences.visible[int(self.sequence[b])]
             first, queries, keys = int(self._first[b]), int(self.queries[b]), int(self.keys[b])
@@ -80,6 +87,17 @@ class Padded:
             seen[b, :queries] = np.arange(seen.shape[2]) < keys
             seen[b, :queries, keys - rows.shape[1] : keys] = rows
         return seen
+
+    def everything(self, dtype: torch.dtype, device: torch.device) -> Visibility:
+        """What the queries see if no window hides anything."""
+        if self.causal or self.whole:
+            return Visibility(mask=None, causal=self.causal, blank=None)
+        if self.lanes.size == 1 and not self._ruled:
+            hidden = upload(np.arange(self.width) >= self.keys[:, None], device)
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
+            mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None]
+            return Visibility(mask, causal=False, blank=None)
+        return visibility(self.seen(), dtype, device)
 
     def hidden_by(self, window: int, key_positions: NDArray[np.int32]) -> Bool | None:
         """`[batch, queries, keys]` that lie before a window, or None if none does.

@@ -92,7 +92,7 @@ class TorchAttention(AttentionBackend):
             for span in spans
         ]
         row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
-        pieces = _pieces(sequences, left)
+        pieces = _pieces(sequences, left) if left.any() else []
         groups += [
             self._gathered_group(sequences, keys, members, places)
             for members in _grouped(pieces, max(1, MAX_GATHER_BYTES // row))
@@ -156,14 +156,14 @@ class TorchAttention(AttentionBackend):
         return _Group(
             batch=padded.keys.size,
             queries=padded.lanes.size,
-            keys=padded.columns.shape[1],
+            keys=padded.width,
             held=held,
             key_index=slice(0, 0) if held else self._rows(slots.reshape(-1)),
             rows=self._rows(rows),
             real=None if real is None else self._tensor(real),
             targets=self._rows(rows if real is None else rows[real]),
             seen=self._seen(padded, slots),
-            by_head=padded.lanes.size > 1 or self._by_head(padded.columns.shape[1]),
+            by_head=padded.lanes.size > 1 or self._by_head(padded.width),
         )
 
     def _by_head(self, keys: int) -> bool:
@@ -186,10 +186,7 @@ class TorchAttention(AttentionBackend):
     def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
         """What the queries see, for every window of a layer."""
         data = self.cache.data
-        if padded.causal or padded.whole:
-            everything = Visibility(mask=None, causal=padded.causal, blank=None)
-        else:
-            everything = visibility(padded.seen(), self.cache.dtype, data.device)
+        everything = padded.everything(self.cache.dtype, data.device)
         found: dict[int | None, Visibility] = {None: everything}
         if self._spans:
             positions = self.cache.positions[slots]

@@ -44,6 +44,7 @@ class DecodeWindow:
         self._made: Int64 = np.empty(0, np.int64)  # [rows] the pool's clock then, -1 if unfinished
         self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward that had it
         self._forwards = 0
+        self._columns = np.arange(room)
         # The row, plus one, in which a slot was stored last; memory is taken where there are any.
         self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
         self._now = self._lengths  # rows of this forward
@@ -71,7 +72,10 @@ class DecodeWindow:
         rows = self._find(slots, lengths)
         self._move_one_down(rows)
         held = rows >= 0
-        self._plan(slots[held], lengths[held], rows[held])
+        if held.all():
+            self._plan(slots, lengths, rows)
+        else:
+            self._plan(slots[held], lengths[held], rows[held])
         return rows
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
@@ -103,7 +107,8 @@ class DecodeWindow:
         some = np.flatnonzero(rows >= 0)
         some = some[self._slots[rows[some], before[some]] == ends[some]]
         # Of sequences that have just parted, and share what is before their inputs, one keeps the row.
-        some = some[np.unique(rows[some], return_index=True)[1]]
+        if np.bincount(rows[some]).max(initial=0) > 1:
+            some = some[np.unique(rows[some], return_index=True)[1]]
         found = np.full(lengths.size, -1)
         found[some] = rows[some]
         self._wanted[found[some]] = self._forwards
@@ -146,21 +151,23 @@ class DecodeWindow:
 
     def _plan(self, slots: Int64, lengths: Int64, rows: Int64) -> None:
         """Notes which places are to be copied, and which ones the inputs go to."""
-        each, keys = np.arange(rows.size), slots.shape[1]
+        each = np.arange(rows.size)
         # Places beyond a sequence's end hold its first key: nothing of another sequence comes in.
         wanted = np.repeat(slots[:, :1], self.room, axis=1)
-        real = np.arange(keys) < lengths[:, None]
-        wanted[:, :keys][real] = slots[real]
+        real = self._columns[: slots.shape[1]] < lengths[:, None]
+        np.copyto(wanted[:, : slots.shape[1]], slots, where=real)
         stale = wanted != self._slots[rows]
         stale |= self._cache.written[wanted] > self._made[rows][:, None]
         stale[each, lengths - 1] = False  # `store` writes these
-        at, column = np.nonzero(stale)
-        self._stale = self._tensor(rows[at] * self.room + column) if at.size else None
-        self._sources = self._tensor(wanted[at, column])
+        self._stale = None
+        if stale.any():
+            at, column = np.nonzero(stale)
+            self._stale = self._tensor(rows[at] * self.room + column)
+            self._sources = self._tensor(wanted[at, column])
         self._own = self._tensor(np.sort(rows * self.room + lengths - 1))
         self._slots[rows] = wanted
         self._lengths[rows] = lengths
-        self._row_of[wanted[each, lengths - 1]] = rows + 1
+        self._row_of[slots[each, lengths - 1]] = rows + 1
         self._made[rows] = -1
         self._now, self._clock = rows, self._cache.clock
 

@@ -49,14 +49,19 @@ class DecodeWindows:
         Returns:
             The rows of each window in use, ascending. Sequences that there is no room for are in none.
         """
-        rooms = np.maximum(2 ** np.ceil(np.log2(lengths)).astype(np.int64), SMALLEST_ROOM)
         found: dict[DecodeWindow, list[Span]] = {}
         self.copied = 0
-        for room in np.unique(rooms).tolist():
+        first, last = _room(int(lengths.min())), _room(int(lengths.max()))
+        for room in (first << i for i in range(last.bit_length() - first.bit_length() + 1)):
+            here: slice | Bool = slice(None)
+            if first != last:
+                here = (lengths <= room) & ((lengths > room // 2) | (room == SMALLEST_ROOM))
+            some, keys = members[here], lengths[here]
+            if not some.size:
+                continue
             if room not in self._by_room:
                 self._by_room[room] = DecodeWindow(self._cache, room)
-            window, here = self._by_room[room], rooms == room
-            some, keys = members[here], lengths[here]
+            window = self._by_room[room]
             rows = window.open(slots(some), keys)
             self.copied += window.copied
             held = rows >= 0
@@ -65,9 +70,17 @@ class DecodeWindows:
         return found
 
 
+def _room(keys: int) -> int:
+    return max(SMALLEST_ROOM, 1 << (keys - 1).bit_length())
+
+
 def _spans(window: DecodeWindow, members: Int64, rows: Int64, keys: int) -> list[Span]:
-    order = rows.argsort()
-    members, rows = members[order], rows[order]
+    if rows.size > 1:
+        order = rows.argsort()
+        members, rows = members[order], rows[order]
+    if int(rows[-1]) - int(rows[0]) == rows.size - 1:
+        real = np.ones(rows.size, np.bool_)
+        return [Span(window, slice(int(rows[0]), int(rows[-1]) + 1), members, real)]
     cuts = np.flatnonzero((np.diff(rows) - 1) * keys > GAP_COST) + 1
     found = []
     for part, own in zip(np.split(members, cuts), np.split(rows, cuts), strict=True):

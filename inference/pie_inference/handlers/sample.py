@@ -67,9 +67,17 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     pool, samplers = model.samplers, batch.samplers[rows]
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     adjusted = pool.adjusts(samplers)
+    parameters = pool.parameters(samplers, batch.steps[rows])
+    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
+    if model.device.type == "cpu" and not (
+        adjusted or masked.size or batch.top[rows].any() or parameters.drawn.any()
+    ):
+        likeliest = _likeliest(raw)
+        if likeliest is not None:
+            pool.note(samplers, likeliest[0])
+            return list(likeliest)
     logits, whole = _normalized(raw) if model.device.type == "cpu" else _on_gpu(raw, adjusted)
     wanted = logits
-    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
     if masked.size or adjusted:
         wanted = logits.clone()
         pool.adjust(wanted, samplers)
@@ -77,12 +85,28 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
             allowed = _allowed(batch.masks[batch.masked[rows][masked]], model)
             index = model.index(masked)
             wanted[index] = wanted[index].masked_fill_(~allowed, -torch.inf)
-    tokens = choose(wanted, pool.parameters(samplers, batch.steps[rows]))
+    tokens = choose(wanted, parameters)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, tokens)
     return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
+
+
+def _likeliest(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """On the CPU: the most likely token of each row and its log-probability, as `choose` would have them.
+
+    One array serves for all. None if a row's best is no finite number.
+    """
+    logits = raw.to(torch.float32, copy=True)
+    array = logits.numpy()
+    tokens = array.argmax(1)  # the first of equal ones, or the first that is no number
+    best = array[np.arange(tokens.size), tokens]
+    if not np.isfinite(best).all():
+        return None
+    highest = torch.from_numpy(best)
+    whole = logits.sub_(highest[:, None]).exp_().sum(1).log_().add_(highest)
+    return torch.from_numpy(tokens), highest - whole
 
 
 def _normalized(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:

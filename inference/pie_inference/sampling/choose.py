@@ -39,6 +39,12 @@ class Parameters:
     seeds: NDArray[np.uint64]  # [n]
     steps: NDArray[np.uint32]  # [n]
 
+    @property
+    def drawn(self) -> NDArray[np.bool_]:
+        """Which rows are drawn by chance; the others take the most likely token."""
+        found: NDArray[np.bool_] = (self.temperature > 0) & (self.top_p > 0) & (self.top_k != 1)
+        return found
+
     def rows(self, index: NDArray[np.intp]) -> Parameters:
         """The parameters of some rows."""
         if len(index) == len(self.temperature):
@@ -61,7 +67,7 @@ def choose(logits: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """
     chosen = top_tokens(logits, 1)
     best = logits.gather(1, chosen)
-    drawn = (parameters.temperature > 0) & (parameters.top_p > 0) & (parameters.top_k != 1)
+    drawn = parameters.drawn
     if drawn.any():
         limited = (parameters.top_k > 0) & (parameters.top_k < logits.shape[1])
         filtered = limited | (parameters.top_p < 1)
