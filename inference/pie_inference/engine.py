@@ -139,12 +139,18 @@ class Engine:
         self._flights[model.device] = flight
         return flight
 
-    def run(self, plan: Plan, tell: Callable[[PlanResult], None] = lambda part: None) -> PlanResult:
+    def run(
+        self,
+        plan: Plan,
+        tell: Callable[[PlanResult], None] = lambda part: None,
+        look: Callable[[], None] = lambda: None,
+    ) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running.
 
         Args:
             plan: what to run.
             tell: takes results that are ready while a long batch is still to come.
+            look: called behind each long batch: what is to be run next may have come meanwhile.
 
         Returns:
             The results that `tell` was not given.
@@ -172,6 +178,7 @@ class Engine:
                     results = []
                 results.append(_run(model, batch))
                 self._long_ns[kind] = results[-1].nanoseconds
+                look()
         self._ended_ns = time.perf_counter_ns()
         return PlanResult(plan.id, plan.model, results, first, idle_ns=idle)
 

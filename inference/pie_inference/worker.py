@@ -34,6 +34,7 @@ from pie_py.wire.plan import (
     decode,
     encode,
 )
+from pie_py.wire.readiness import has_input
 
 log = structlog.get_logger("pie.worker")
 
@@ -162,16 +163,36 @@ def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
     return decode(frames)
 
 
+class _Inbox:
+    """Messages in their order. One that comes while a plan runs is read before that plan's end."""
+
+    def __init__(self, socket: zmq.Socket[bytes], team: Team | None) -> None:
+        self._socket = socket
+        self._team = team
+        self._read: Message | None = None
+
+    def look(self) -> None:
+        """Reads the next message if it is there."""
+        if self._read is None and has_input(self._socket):
+            self._read = _next(self._socket, self._team)
+
+    def take(self) -> Message:
+        """The next message."""
+        message, self._read = self._read, None
+        return message or _next(self._socket, self._team)
+
+
 def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """Answers plans until `Stop`. A plan that has come while another ran is taken without sleeping."""
+    """Answers plans until `Stop`. One that has come while another ran has been read by its end."""
+    inbox = _Inbox(socket, team)
 
     def tell(part: PlanResult) -> None:
         _send(socket, part)
 
     while True:
-        match _next(socket, team):
+        match inbox.take():
             case Plan() as plan:
-                _send(socket, engine.run(plan, tell))
+                _send(socket, engine.run(plan, tell, inbox.look))
             case Stop():
                 return
             case other:
