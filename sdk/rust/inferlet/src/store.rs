@@ -87,14 +87,7 @@ pub fn store_delete(key: &str) -> HostFuture<()> {
 /// As the contract's `store-list`.
 pub fn store_list(prefix: &str, after: &str, limit: u32) -> HostFuture<Vec<String>> {
     let started = call(|area| unsafe {
-        host::store_list(
-            prefix.as_ptr(),
-            prefix.len(),
-            after.as_ptr(),
-            after.len(),
-            limit,
-            area,
-        )
+        host::store_list(prefix.as_ptr(), prefix.len(), after.as_ptr(), after.len(), limit, area)
     });
     HostFuture::new(started, runtime::take_texts)
 }

@@ -1,0 +1,67 @@
+//! Contexts kept under a name, for other instances.
+
+use std::rc::Rc;
+
+use super::{spans, Context};
+use crate::allocate;
+use crate::error::{Error, ErrorCode, Result};
+use crate::model::Model;
+
+impl Context {
+    /// Keeps the pages under a name, for [`open`](Context::open) in this and other instances, until
+    /// [`delete`](Context::delete). Other users may open it if `shared`.
+    ///
+    /// Errors: `already-exists`; `invalid-argument` if something is buffered or the context is empty.
+    pub fn save(&mut self, name: &str, shared: bool) -> Result {
+        if !self.pending.is_empty() || self.chat.waiting() || self.tokens.is_empty() {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                "only what is in the pages can be saved: fill something and flush first",
+            ));
+        }
+        self.retract()?;
+        self.in_flight |= self.unseen; // what is written can't be saved
+        self.settle()?;
+        let used = self.tokens.len().div_ceil(self.page_size());
+        allocate::export_kvpage(self.queue, &spans(&self.pages[..used]), name, shared)?;
+        self.borrowed = true;
+        Ok(())
+    }
+
+    /// A context with the content saved under a name. The saved one stays as it is.
+    ///
+    /// `tokens` are those that it holds, from [`tokens`](Context::tokens) of the saved one.
+    /// Errors: `not-found`; `invalid-argument` if the pages hold another number of tokens.
+    pub fn open(model: &Model, name: &str, tokens: &[u32]) -> Result<Context> {
+        let mut context = Context::new(model)?;
+        let mapped = allocate::import_kvpage(context.queue, name)?;
+        for span in mapped.chunks_exact(2) {
+            context.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
+        }
+        let held: u32 = allocate::kvpage_used(context.queue, &mapped)?.iter().sum();
+        if held as usize != tokens.len() {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!("`{name}` holds {held} tokens, {} are given", tokens.len()),
+            ));
+        }
+        context.tokens.extend(tokens);
+        context.borrowed = true;
+        context.rerun_last_token()?;
+        Ok(context)
+    }
+
+    /// Withdraws a saved context. Contexts opened from it live on.
+    ///
+    /// Errors: `not-found`, `permission-denied`.
+    pub fn delete(model: &Model, name: &str) -> Result {
+        let context = Context::new(model)?;
+        allocate::release_export(context.queue, name)
+    }
+
+    /// Names of the saved contexts that may be opened.
+    pub fn saved(model: &Model) -> Result<Vec<String>> {
+        let context = Context::new(model)?;
+        allocate::list_exports(context.queue)
+    }
+}

@@ -1,0 +1,79 @@
+//! What is filled in: text, tokens and messages, buffered until they run.
+
+use super::Context;
+use crate::chat::Message;
+use crate::error::Result;
+
+impl Context {
+    /// Appends text. Special tokens written in it are recognised. An empty context starts with the
+    /// model's beginning-of-sequence token, if its tokenizer adds one.
+    pub fn fill(&mut self, text: &str) -> Result<&mut Context> {
+        self.render(false)?;
+        let tokens = self.model.tokenizer().encode(text)?;
+        if self.is_empty() && tokens.first() != self.model.bos_token().as_ref() {
+            self.pending.extend(self.model.bos_token());
+        }
+        self.pending.extend(tokens);
+        Ok(self)
+    }
+
+    /// Appends tokens as they are.
+    pub fn append(&mut self, tokens: &[u32]) -> Result<&mut Context> {
+        self.render(false)?;
+        self.pending.extend(tokens);
+        Ok(self)
+    }
+
+    /// Appends a system message in the model's chat format.
+    pub fn system(&mut self, message: &str) -> Result<&mut Context> {
+        self.message(Message::system(message))
+    }
+
+    /// Appends a user message in the model's chat format.
+    pub fn user(&mut self, message: &str) -> Result<&mut Context> {
+        self.message(Message::user(message))
+    }
+
+    /// Appends an assistant message in the model's chat format: a turn of the past.
+    pub fn assistant(&mut self, message: &str) -> Result<&mut Context> {
+        self.message(Message::assistant(message))
+    }
+
+    /// Appends what starts the assistant's turn. A generation after a message does so by itself.
+    pub fn cue(&mut self) -> Result<&mut Context> {
+        let started = self.len();
+        self.pending.extend(self.chat.render(&self.model, true, started)?);
+        Ok(self)
+    }
+
+    /// Ends the assistant's turn with the model's stop token.
+    pub fn seal(&mut self) -> Result<&mut Context> {
+        self.render(false)?;
+        self.pending.extend(self.model.stop_tokens().first());
+        self.chat.seal();
+        Ok(self)
+    }
+
+    pub(super) fn message(&mut self, message: Message) -> Result<&mut Context> {
+        if let Some(start) = self.chat.open_turn() {
+            let said = [&self.tokens[..], &self.pending[..]].concat().split_off(start);
+            self.chat.close_turn(self.model.tokenizer().decode(&said)?);
+        }
+        self.chat.add(message);
+        Ok(self)
+    }
+
+    /// Turns the messages that wait into tokens.
+    pub(super) fn render(&mut self, cue: bool) -> Result {
+        if self.chat.waiting() {
+            let started = self.len();
+            self.pending.extend(self.chat.render(&self.model, cue, started)?);
+        }
+        Ok(())
+    }
+
+    /// Turns what waits into tokens; after a message, the assistant's turn starts.
+    pub(crate) fn start_turn(&mut self) -> Result {
+        self.render(true)
+    }
+}

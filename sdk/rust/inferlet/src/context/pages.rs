@@ -1,0 +1,121 @@
+//! A context's pages: had when they are needed, shared until they are written to, given back.
+
+use std::rc::Rc;
+
+use super::{Context, UNKNOWN_TOKEN};
+use crate::error::Result;
+use crate::{allocate, runtime};
+
+impl Context {
+    /// Allocates pages up to `need`, and some of those that the generation will want anyway.
+    pub(super) fn grow(&mut self, need: usize) -> Result {
+        let have = self.pages.len();
+        if need <= have {
+            return Ok(());
+        }
+        let wanted = self.limit.div_ceil(self.page_size());
+        let count = (need.max(wanted.min(need + have / 8)) - have) as u32;
+        let start = allocate::alloc_kvpage(self.queue, count)?;
+        self.pages.extend((start..start + count).map(Rc::new));
+        Ok(())
+    }
+
+    /// Replaces a borrowed last page by a copy of its part that belongs to this context.
+    pub(super) fn own_last_page(&mut self) -> Result {
+        let used = self.tokens.len() % self.page_size();
+        if used > 0 {
+            let last = self.tokens.len() / self.page_size();
+            let copy = allocate::alloc_kvpage(self.queue, 1)?;
+            allocate::copy_kvpage(self.queue, *self.pages[last], 0, copy, 0, used as u32)?;
+            self.in_flight = true;
+            // Pages after it are empty, and as shared as it is.
+            self.pins.extend(self.pages.drain(last..));
+            self.pages.push(Rc::new(copy));
+        } else {
+            self.pins.extend(self.pages.drain(self.tokens.len() / self.page_size()..));
+        }
+        self.input_spans.0 = usize::MAX;
+        self.borrowed = false;
+        Ok(())
+    }
+
+    /// Forgets the tokens from `length` on. Slots can't be emptied: a cut page gets copied.
+    pub(crate) fn set_length(&mut self, length: usize) -> Result {
+        let cut = self.pages.split_off(length.div_ceil(self.page_size()));
+        self.release(cut)?;
+        self.tokens.truncate(length);
+        self.cached = self.cached.min(length / self.page_size());
+        self.borrowed = true;
+        self.has_hidden = false;
+        self.input_spans.0 = usize::MAX;
+        Ok(())
+    }
+
+    /// Takes the last token back into the buffer, so that the next run gives its hidden state.
+    pub(super) fn rerun_last_token(&mut self) -> Result {
+        if let (true, Some(&last)) = (self.pending.is_empty(), self.tokens.last()) {
+            if last == UNKNOWN_TOKEN {
+                return Ok(());
+            }
+            self.set_length(self.tokens.len() - 1)?;
+            self.pending.push(last);
+        }
+        Ok(())
+    }
+
+    /// Spans of the pages that hold tokens.
+    pub(crate) fn filled_pages(&self) -> Vec<u32> {
+        spans(&self.pages[..self.tokens.len().div_ceil(self.page_size())])
+    }
+
+    /// Gives those pages back that no other context holds.
+    pub(super) fn release(&mut self, pages: Vec<Rc<u32>>) -> Result {
+        let free: Vec<Rc<u32>> =
+            pages.into_iter().filter_map(Rc::into_inner).map(Rc::new).collect();
+        match free.is_empty() {
+            true => Ok(()),
+            false => allocate::dealloc_kvpage(self.queue, &spans(&free)),
+        }
+    }
+
+    /// Notes that all commands so far have taken effect.
+    pub(crate) fn completed(&mut self) -> Result {
+        self.in_flight = false;
+        if self.pins.is_empty() {
+            return Ok(());
+        }
+        let pins = std::mem::take(&mut self.pins);
+        self.release(pins)
+    }
+
+    pub(super) async fn synchronize(&mut self) -> Result {
+        runtime::synchronize(self.queue).await?;
+        self.completed()
+    }
+
+    /// Waits, with every task of the inferlet, until all commands so far have taken effect. Needed
+    /// only after an operation that was dropped halfway.
+    pub(crate) fn settle(&mut self) -> Result {
+        self.retract()?;
+        if !self.in_flight {
+            return Ok(());
+        }
+        let future = runtime::synchronize(self.queue).into_handle()?;
+        runtime::wait(&[future])?;
+        runtime::take(future)?;
+        self.unseen = false;
+        self.completed()
+    }
+}
+
+/// Addresses in order as `[start, count, start, count, ...]`.
+pub(crate) fn spans(addresses: &[Rc<u32>]) -> Vec<u32> {
+    let mut out: Vec<u32> = Vec::new();
+    for address in addresses {
+        match out[..] {
+            [.., start, ref mut count] if start + *count == **address => *count += 1,
+            _ => out.extend([**address, 1]),
+        }
+    }
+    out
+}
