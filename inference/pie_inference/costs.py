@@ -23,8 +23,14 @@ PREFILLS = (16, 64, 256, 1024, 4096)  # tokens of one sequence
 DECODES = (1, 8, 32, 128)  # sequences
 
 
-def measure(model: ServedModel) -> dict[str, Any]:
+def measure(
+    model: ServedModel, settle: Callable[[int], None] = lambda inputs: None
+) -> dict[str, Any]:
     """Measures a model whose pools nobody uses yet; what is in them afterwards is worth nothing.
+
+    Args:
+        model: to be measured.
+        settle: called before a forward of so many inputs.
 
     Returns:
         `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a fixed
@@ -37,8 +43,10 @@ def measure(model: ServedModel) -> dict[str, Any]:
     end = time.perf_counter() + SECONDS
     with torch.inference_mode():
         swaps = _measure_swaps(model)
-        decodes = _series(model, [[1] * n for n in DECODES if n <= most], end - SECONDS / 2)
-        prefills = _series(model, [[n] for n in PREFILLS if n <= most] or [[most]], end)
+        steps = [[1] * n for n in DECODES if n <= most]
+        decodes = _series(model, steps, end - SECONDS / 2, settle)
+        prompts = [[n] for n in PREFILLS if n <= most] or [[most]]
+        prefills = _series(model, prompts, end, settle)
     tokens = [lengths[0] for lengths, _ in prefills]
     seconds = [taken for _, taken in prefills]
     return {
@@ -96,7 +104,7 @@ def _rate(model: ServedModel, most: int, swap: Callable[[int], None]) -> dict[st
 
 
 def _series(
-    model: ServedModel, trials: list[list[int]], end: float
+    model: ServedModel, trials: list[list[int]], end: float, settle: Callable[[int], None]
 ) -> list[tuple[list[int], float]]:
     """Times of steps of growing size, until the time is up; the first is always there."""
     found: list[tuple[list[int], float]] = []
@@ -104,6 +112,7 @@ def _series(
         late = bool(found) and time.perf_counter() + 4 * found[-1][1] > end
         if model.ranks.agree(late, model.device):
             break
+        settle(sum(lengths))
         run_trial(model, lengths)  # memory of this size is mapped the first time
         found.append((lengths, _fastest(model, lambda: run_trial(model, lengths), end)))  # noqa: B023
     return found

@@ -83,7 +83,7 @@ class Engine:
             self._threads[name] = Threads(torch.get_num_threads())
             if not fixed_threads and model.device.type == "cpu":
                 self._threads[name] = threads.measured(model)
-            model.description.kv_costs = measure(model)
+            model.description.kv_costs = measure(model, self._threads[name].use)
 
     @property
     def descriptions(self) -> list[ModelDescription]:

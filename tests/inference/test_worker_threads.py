@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from checkpoints import make_llama
 from model_rig import Rig, Step, expected_logits, tokens_of
 
 from pie_inference import threads
+from pie_inference.engine import Engine
 from pie_inference.threads import Threads, measured
 from pie_inference.worker import WorkerConfig
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import EmbedText, Forward, Plan
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +47,36 @@ def test_all_cores_where_that_is_worth_it(
     assert torch.get_num_threads() == 2
     assert used(found, 1) == used(found, 128) == wanted
     assert used(found, 129) == 2
+
+
+def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
+    monkeypatch.setattr(threads, "SECONDS", 1e9)
+    config = ModelConfig(source=str(make_llama(tmp_path / "llama")), embeds=256, kv_pages=16)
+    engine = Engine([config], fixed_threads=False)
+    description = engine.descriptions[0]
+    assert len(description.kv_costs["prefill"]["seconds"]) > 0
+    for count, wanted in ((8, 1), (200, 2)):
+        ids = np.arange(count, dtype=np.int32)
+        nothing = np.zeros(0, np.int32)
+        starts = np.array([0, count], np.int32)
+        forward = Forward(
+            input_starts=starts,
+            inputs=ids,
+            page_starts=np.zeros(2, np.int32),
+            pages=nothing,
+            page_used=nothing,
+            has_masked=np.zeros(1, np.int32),
+            output_slots=np.full(count, -1, np.int32),
+            output_starts=np.zeros(2, np.int32),
+            outputs=nothing,
+            mask_starts=np.zeros(2, np.int32),
+            mask=nothing,
+        )
+        embed = EmbedText(np.full(count, 5, np.int32), ids, ids)
+        result = engine.run(Plan(1, description.name, [embed, forward]))
+        assert [part.error for part in result.results] == [None, None]
+        assert torch.get_num_threads() == wanted
 
 
 def test_who_is_told_a_number_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
