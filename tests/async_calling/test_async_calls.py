@@ -359,6 +359,8 @@ def test_the_demonstration(client: Client) -> None:
     assert instance.result() == ""
     assert "-> a1: " in shown
     assert "<- a1: " in shown
+    assert "fetch_weather (0." in shown
+    assert "one after another" in shown
 
 
 def test_texts_that_could_exhaust_a_stack(client: Client) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from inferlet import messaging, session
 from inferlet.calling.generation import GREEDY, Generation, Inbox, Options
 from inferlet.calling.prompts import Mode, Style
+from inferlet.calling.record import Record
 from inferlet.cml.calls import Syntax
 from inferlet.cml.grammars import Strictness
 from inferlet.cml.script import Script
@@ -19,6 +21,9 @@ from inferlet.model import Model
 from inferlet.tools.client import ClientLink
 from inferlet.tools.estimates import learn, learned
 from inferlet.tools.kinds import BadTools, load_tools
+from inferlet.tools.tool import Tool
+
+MOST_SHOWN = 12  # functions that are named before the demonstration
 
 DEMO_TOOLS = json.dumps(
     [
@@ -60,6 +65,8 @@ async def main(args: list[str], mode: Mode) -> str:
     except (BadTools, ValueError) as error:
         parser.error(str(error))
     listeners = _listeners(options, link, inbox)
+    if not options.events:
+        session.send(_beginning(options.request, tools, mode))
     try:
         record = await generation.run(options.request)
     finally:
@@ -69,6 +76,7 @@ async def main(args: list[str], mode: Mode) -> str:
         await asyncio.gather(*(learn(*pair) for pair in generation.measured.items()))
     if options.events:
         return json.dumps(record.to_json(), ensure_ascii=False)
+    session.send(_ending(record))
     return ""
 
 
@@ -164,6 +172,34 @@ async def _hear(topic: str, inbox: Inbox) -> None:
                 inbox.put(text, topic)
 
 
+def _beginning(request: str, tools: Sequence[Tool], mode: Mode) -> str:
+    """What people are shown before anything happens."""
+    offered = ", ".join(f"{tool.name} ({tool.seconds:.2g} s)" for tool in tools[:MOST_SHOWN])
+    more = f" and {len(tools) - MOST_SHOWN} more" if len(tools) > MOST_SHOWN else ""
+    return (
+        f"Request:\n{request}\nFunctions, and how long they take: {offered}{more}\n"
+        f"Mode {mode}; -> the model calls, <- it is told the result:\n"
+    )
+
+
+def _ending(record: Record) -> str:
+    """What came of it, in a line."""
+    ran = [
+        c.ended - c.started for c in record.calls if c.ended is not None and c.started is not None
+    ]
+    failed = sum(call.failed for call in record.calls)
+    lines = [
+        f"\n{record.seconds:.2f} s in all. One after another the {len(record.calls)} calls alone take"
+        f" {sum(ran):.2f} s; {record.generated_tokens} tokens were written, {1e3 * record.token_seconds:.1f}"
+        " ms each."
+    ]
+    if failed:
+        lines.append(f"{failed} calls had an error as their result.")
+    if record.ended != "done":
+        lines.append(f"It was ended at a limit: {record.ended}.")
+    return "\n".join(lines) + "\n"
+
+
 def _shown(options: Namespace) -> Any:
     """What tells the client of events: as JSON, or in words as they come."""
     if options.events:
@@ -174,8 +210,10 @@ def _shown(options: Namespace) -> Any:
             case "text":
                 session.send(event["text"])
             case "call":
-                session.send(f"  {event['at']:6.3f}s  -> {event.get('id', '')}: {event['call']}\n")
+                session.send(f"  {event['at']:6.3f} s  -> {event.get('id', '')}: {event['call']}\n")
             case "interrupt":
-                session.send(f"  {event['at']:6.3f}s  <- {event['id']}: {event['value']}\n")
+                session.send(f"  {event['at']:6.3f} s  <- {event['id']}: {event['value']}\n")
+            case "trap":
+                session.send(f"  {event['at']:6.3f} s     nothing to do: the model waits\n")
 
     return show
