@@ -17,6 +17,7 @@ import trio
 import zmq
 
 from pie_py.config import ServerConfig
+from pie_py.wire.frames import decode, encode
 from pie_py.wire.plan import (
     AdapterDone,
     Failed,
@@ -26,8 +27,6 @@ from pie_py.wire.plan import (
     PlanResult,
     Stop,
     UnloadAdapter,
-    decode,
-    encode,
 )
 from pie_py.wire.readiness import descriptor, has_input
 

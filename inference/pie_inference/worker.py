@@ -22,6 +22,7 @@ from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.tracing import tracing
 from pie_py.config import ModelConfig, TraceConfig
+from pie_py.wire.frames import decode, encode
 from pie_py.wire.plan import (
     Failed,
     Hello,
@@ -31,8 +32,6 @@ from pie_py.wire.plan import (
     PlanResult,
     Stop,
     UnloadAdapter,
-    decode,
-    encode,
 )
 from pie_py.wire.readiness import has_input
 

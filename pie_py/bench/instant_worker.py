@@ -17,6 +17,7 @@ import numpy as np
 import zmq
 
 from pie_py.config import ModelConfig
+from pie_py.wire.frames import decode, encode
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
@@ -29,8 +30,6 @@ from pie_py.wire.plan import (
     Sample,
     Samples,
     Stop,
-    decode,
-    encode,
 )
 
 FIRST_TOKEN = 16  # away from the special tokens at the vocabulary's start

@@ -24,6 +24,7 @@ from pie_inference.models.llama import llama
 from pie_inference.models.mixtral import mixtral
 from pie_inference.parallel.ranks import Ranks
 from pie_inference.parallel.shard import part_of, sharded
+from pie_py.wire.frames import decode, encode
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
@@ -41,8 +42,6 @@ from pie_py.wire.plan import (
     Stop,
     SwapIn,
     SwapOut,
-    decode,
-    encode,
 )
 
 FAMILIES = ("qwen3", "gemma2", "mixtral")  # norms of heads; caps, windows, outer norms; experts

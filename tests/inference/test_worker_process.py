@@ -20,6 +20,7 @@ from model_rig import expected_logits, ints
 
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
+from pie_py.wire.frames import decode, encode
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
@@ -33,8 +34,6 @@ from pie_py.wire.plan import (
     Plan,
     PlanResult,
     Stop,
-    decode,
-    encode,
 )
 
 PROMPT = [5, 9, 33, 120, 7]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pie_py.wire.frames import decode, encode
 from pie_py.wire.plan import (
     DETAILS,
     Attention,
@@ -32,8 +33,6 @@ from pie_py.wire.plan import (
     SetSampler,
     SwapIn,
     SwapOut,
-    decode,
-    encode,
 )
 
 Value = int

@@ -25,7 +25,11 @@ from test_against_sequential import PAGE, Programs, outcome
 from pie_control.api import sample
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
-from pie_py.wire.plan import Plan, PlanResult, decode, encode
+from pie_py.wire.frames import decode, encode
+from pie_py.wire.plan import (
+    Plan,
+    PlanResult,
+)
 
 pytestmark = pytest.mark.slow
 

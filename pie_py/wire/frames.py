@@ -1,0 +1,168 @@
+"""How the messages of `pie_py.wire.plan` travel between the control process and a worker.
+
+A message is two ZeroMQ frames: a msgpack header, and the raw bytes of every array that the header
+names, one after the other (a frame for each costs more than copying it). No pickling, no per-element
+work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+import msgpack
+import numpy as np
+
+from pie_py.wire.plan import (
+    BATCH_TYPES,
+    AdapterDone,
+    Attention,
+    BatchResult,
+    Distributions,
+    Failed,
+    Hello,
+    LoadAdapter,
+    Message,
+    ModelDescription,
+    Plan,
+    PlanResult,
+    Samples,
+    Stop,
+    UnloadAdapter,
+)
+
+Frame: TypeAlias = bytes | memoryview
+
+
+def encode(message: Message) -> list[bytes]:
+    """Turns a message into ZeroMQ frames."""
+    arrays: list[memoryview] = []
+    header: tuple[Any, ...]
+    match message:
+        case Plan():
+            batches = [(b.kind, _put(b, arrays)) for b in message.batches]
+            header = ("plan", message.id, message.model, batches)
+        case PlanResult():
+            results = [
+                (
+                    r.error,
+                    r.nanoseconds,
+                    None if r.distributions is None else _put(r.distributions, arrays),
+                    None if r.samples is None else _put(r.samples, arrays),
+                    r.refused,
+                    None if r.attention is None else _put(r.attention, arrays),
+                )
+                for r in message.results
+            ]
+            part = (message.first, message.last, message.idle_ns)
+            header = ("result", message.id, message.model, results, part)
+        case Hello():
+            models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
+            header = ("hello", message.pid, message.device, models)
+        case Failed():
+            header = ("failed", message.reason)
+        case Stop():
+            header = ("stop",)
+        case LoadAdapter():
+            header = ("load-adapter", message.model, message.slot, message.folder)
+        case UnloadAdapter():
+            header = ("unload-adapter", message.model, message.slot)
+        case AdapterDone():
+            header = ("adapter-done", message.model, message.slot, message.error)
+    return [msgpack.packb(header), b"".join(arrays)]
+
+
+def decode(frames: Sequence[Frame]) -> Message:
+    """Reads a message back. Arrays are views of the second frame.
+
+    Raises:
+        ValueError: if the frames are not a message of this protocol.
+    """
+    try:
+        head, data = frames
+        header = msgpack.unpackb(head, use_list=True, strict_map_key=False)
+        arrays = _Arrays(data)
+        match header:
+            case ["plan", number, model, batches]:
+                taken = [arrays.take(BATCH_TYPES[kind], shapes) for kind, shapes in batches]
+                return Plan(number, model, taken)
+            case ["result", number, model, results, part]:
+                return PlanResult(
+                    number,
+                    model,
+                    [
+                        BatchResult(
+                            error,
+                            None if d is None else arrays.take(Distributions, d),
+                            nanoseconds,
+                            None if s is None else arrays.take(Samples, s),
+                            refused,
+                            None if a is None else arrays.take(Attention, a),
+                        )
+                        for error, nanoseconds, d, s, refused, a in results
+                    ],
+                    *part,
+                )
+            case ["hello", pid, device, models]:
+                return Hello(pid, device, [ModelDescription(**m) for m in models])
+            case ["failed", reason]:
+                return Failed(reason)
+            case ["stop"]:
+                return Stop()
+            case ["load-adapter", model, slot, folder]:
+                return LoadAdapter(model, slot, folder)
+            case ["unload-adapter", model, slot]:
+                return UnloadAdapter(model, slot)
+            case ["adapter-done", model, slot, error]:
+                return AdapterDone(model, slot, error)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a message of the worker protocol: {error!r}") from error
+    raise ValueError(f"not a message of the worker protocol: {header!r:.200}")
+
+
+_WORDS = np.dtype("<i4")
+_DTYPES = {"Int32": _WORDS, "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
+_LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
+    record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
+    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention)
+}
+
+
+def _put(record: Any, arrays: list[memoryview]) -> list[int | tuple[int, ...]]:
+    """Appends a record's arrays and returns the length of each, or the shape if it has more dimensions."""
+    shapes: list[int | tuple[int, ...]] = []
+    for name, dtype in _LAYOUTS[type(record)]:
+        array = np.ascontiguousarray(getattr(record, name), dtype)
+        arrays.append(array.data)
+        shapes.append(array.shape if array.ndim > 1 else array.size)
+    return shapes
+
+
+class _Arrays:
+    """The arrays of a message, taken in order: parts of one, for making an array costs more."""
+
+    def __init__(self, data: Frame) -> None:
+        self._words = np.frombuffer(data, _WORDS)
+        self._at = 0
+
+    def take(self, record: type[Any], shapes: list[int | list[int]]) -> Any:
+        """A record of the next arrays.
+
+        Raises:
+            ValueError: if the message has too little.
+        """
+        words, at = self._words, self._at
+        arrays = []
+        for (_, dtype), shape in zip(_LAYOUTS[record], shapes, strict=True):
+            end = at + (shape if isinstance(shape, int) else math.prod(shape))
+            array = words[at:end]
+            if dtype is not _WORDS:
+                array = array.view(dtype)
+            arrays.append(array if isinstance(shape, int) else array.reshape(shape))
+            at = end
+        if at > words.size:
+            raise ValueError(f"not a message of the worker protocol: {at} words of {words.size}")
+        self._at = at
+        return record(*arrays)
