@@ -211,7 +211,12 @@ def join(commands: list[Command]) -> Batch:
         case ForwardCommand():
             return _join_forward(cast(list[ForwardCommand], commands))
         case CopyEmbedCommand():
-            return _join_copy_embed(cast(list[CopyEmbedCommand], commands))
+            copied = cast(list[CopyEmbedCommand], commands)
+            return CopyEmbed(
+                _array([n for c in copied for n in c.sources]),
+                _array([n for c in copied for n in c.positions]),
+                _array([n for c in copied for n in c.embeds]),
+            )
         case CopyKvCommand():
             copies = cast(list[CopyKvCommand], commands)
             return CopyKv(_chain([c.sources for c in copies]), _chain([c.targets for c in copies]))
@@ -268,17 +273,6 @@ def _join_embed_image(commands: list[EmbedImageCommand]) -> EmbedImage:
         positions=_array([place for command in commands for place in command.positions]),
         embeds=_array([embed for command in commands for embed in command.embeds]),
     )
-
-
-def _join_copy_embed(commands: list[CopyEmbedCommand]) -> CopyEmbed:
-    sources: Numbers = []
-    positions: Numbers = []
-    embeds: Numbers = []
-    for command in commands:
-        sources += command.sources
-        positions += command.positions
-        embeds += command.embeds
-    return CopyEmbed(_array(sources), _array(positions), _array(embeds))
 
 
 def _join_forward(commands: list[ForwardCommand]) -> Forward:
