@@ -226,7 +226,7 @@ def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
     line.begin()
     line.link.results[0].results[-1].nanoseconds = hour
     executor.caught_up = False  # there is another guest, whose turn comes after this result's
-    executor._run_ready = lambda nanoseconds: None  # type: ignore[method-assign]
+    executor._run_ready = lambda nanoseconds: None
     line.answer()
     line.start(1, early, by_token(early, 1))
     line.begin()
