@@ -266,12 +266,12 @@ def fairness_command(
     help="Sides of the comparison; all unless told. `unaware`: programs do nothing, the server does.",
 )
 @click.option(
-    "--requests", type=click.IntRange(1), default=40, show_default=True, help="A rate, real."
+    "--requests", type=click.IntRange(1), default=32, show_default=True, help="A rate, real."
 )
 @click.option(
     "--rates", callback=options.rates, metavar="R,R,...", default="4,8", show_default=True
 )
-@click.option("--kv-pages", type=click.IntRange(8), default=256, show_default=True)
+@click.option("--kv-pages", type=click.IntRange(8), default=160, show_default=True)
 @click.option("--host-pages", type=click.IntRange(0), default=1024, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--time-scale", type=float, default=0.05, show_default=True, help="Of calls, real.")
