@@ -55,6 +55,7 @@ def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     config = ModelConfig(source=str(make_llama(tmp_path / "llama")), embeds=256, kv_pages=16)
     engine = Engine([config], fixed_threads=False)
     description = engine.descriptions[0]
+    assert description.kv_costs is not None
     assert len(description.kv_costs["prefill"]["seconds"]) > 0
     for count, wanted in ((8, 1), (200, 2)):
         ids = np.arange(count, dtype=np.int32)
