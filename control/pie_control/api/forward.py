@@ -118,7 +118,6 @@ def enqueue_forward(
     target.check_room()
     observation = observe(count, columns) if observe is not None else None
 
-    masked = pool.masked > 0 and bool(pool.masks[pages].any())
     places = space.embed_pool.places
     divisible = (
         count > target.service.scheduler.step_tokens
@@ -127,6 +126,71 @@ def enqueue_forward(
         and observation is None
         and _is_divisible(pool, [places[row] for row in inputs], pages, room[0])
     )
+    if outputs and not in_place:
+        last = [places[row] for row in inputs[-len(outputs) :]]
+        for output, place in zip(outputs, last, strict=True):
+            space.embed_pool.written[output] = True
+            places[output] = place
+    _queue(
+        target,
+        inputs,
+        pages,
+        used,
+        room,
+        outputs,
+        rows,
+        adapter,
+        observation,
+        count * columns,
+        divisible,
+    )
+    return observation
+
+
+def check_step(
+    target: CommandQueue, input_pages: list[int], output_page: int
+) -> tuple[Int32, Room]:
+    """Checks the forward of one input, but for its embed and the queue's room.
+
+    Args:
+        target: the queue.
+        input_pages: spans.
+        output_page: where keys and values go.
+
+    Returns:
+        What `queue_step` wants: physical input pages, and the place of keys and values.
+
+    Raises:
+        ApiError: as `enqueue_forward`.
+    """
+    space, pool = target.space, target.space.page_pool
+    pages = space.pages.find(input_pages, pool.size)
+    return pages, _room(pool, [space.pages.find_one(output_page)], 1)
+
+
+def queue_step(target: CommandQueue, embed: int, pages: Int32, room: Room, adapter: int) -> None:
+    """Queues the forward of one embed, that takes its own hidden state, after `check_step`."""
+    used: Int32 = target.space.page_pool.used.take(pages)
+    embeds = [embed]
+    _queue(target, embeds, pages, used, room, embeds, None, adapter, None, 0, False)
+
+
+def _queue(
+    target: CommandQueue,
+    inputs: list[int],
+    pages: Int32,
+    used: Int32,
+    room: Room | None,
+    outputs: list[int],
+    rows: Int32 | None,
+    adapter: int,
+    observation: Observation | None,
+    cells: int,
+    divisible: bool,
+) -> None:
+    """Queues a forward that has been checked; the fill counts of the pages in `room` change."""
+    space, pool = target.space, target.space.page_pool
+    masked = pool.masked > 0 and bool(pool.masks[pages].any())
     slots: list[int] | None = None
     changed: list[int] = []
     if room is not None:
@@ -135,11 +199,6 @@ def enqueue_forward(
             pool.used[changed[0]] = filled[0]
         else:
             pool.used[changed] = filled
-    if outputs and not in_place:
-        last = [places[row] for row in inputs[-len(outputs) :]]
-        for output, place in zip(outputs, last, strict=True):
-            space.embed_pool.written[output] = True
-            places[output] = place
     if _NONE_FILLED in used.tobytes():  # the worker need not see empty pages
         pages, used = pages[used > 0], used[used > 0]
     command = ForwardCommand(
@@ -153,13 +212,12 @@ def enqueue_forward(
         rows,
         adapter,
         observation,
-        count * columns,
+        cells,
         divisible,
     )
     target.enqueue(command)
     if space.trails is not None:
         space.trails.forward(target, command)
-    return observation
 
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:
@@ -227,10 +285,10 @@ def _check_mutable(pool: PagePool, page: int) -> None:
 
 # Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots of
 # each afterwards, [n] KV slots, one an input.
-_Room: TypeAlias = tuple[list[int], list[int], list[int]]
+Room: TypeAlias = tuple[list[int], list[int], list[int]]
 
 
-def _room(pool: PagePool, pages: list[int], count: int) -> _Room:
+def _room(pool: PagePool, pages: list[int], count: int) -> Room:
     """The first `count` empty slots of distinct pages.
 
     Raises:

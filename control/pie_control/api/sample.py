@@ -7,14 +7,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from pie_control.api.adapter import find_adapter
+from pie_control.api.forward import check_step, queue_step
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
+from pie_control.futures import Future, FutureKind
 from pie_control.instance import Instance
 from pie_control.prefix.trail import Chosen
-from pie_control.resources.samplers import NO_COUNTS
+from pie_control.resources.samplers import NO_COUNTS, Sampler
 from pie_control.sampler_parameters import parse_parameters
 from pie_control.scheduler.command import (
+    NO_ADAPTER,
     EmbedSampledCommand,
     FeedSamplerCommand,
     SampleCommand,
@@ -111,12 +114,23 @@ def enqueue_sample(
         )
     target.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
-    if space.trails is not None:
-        found.chosen = chosen = Chosen(on_token)
-        on_token = chosen.told
-    target.enqueue(SampleCommand(row, found, found.steps, mask, future, on_token))
-    found.steps += 1
+    _choose(target, row, found, mask, future, on_token)
     return future.handle
+
+
+def _choose(
+    target: CommandQueue,
+    row: int,
+    sampler: Sampler,
+    mask: Mask | None,
+    future: Future,
+    on_token: Callable[[int | None], None] | None,
+) -> None:
+    if target.space.trails is not None:
+        sampler.chosen = chosen = Chosen(on_token)
+        on_token = chosen.told
+    target.enqueue(SampleCommand(row, sampler, sampler.steps, mask, future, on_token))
+    sampler.steps += 1
 
 
 def take_sample(instance: Instance, future: int) -> Any:
@@ -130,21 +144,60 @@ def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, e
     space = target.space
     found = space.samplers.find(sampler)
     row = space.embeds.find_one(embed)
+    _check_embedding(target, sampler, found, position)
+    target.check_room()
+    _embed(target, found, position, row)
+
+
+def _check_embedding(target: CommandQueue, handle: int, sampler: Sampler, position: int) -> None:
     limit = target.service.description.max_position
-    if found.steps == 0:
-        raise ApiError("invalid-argument", f"sampler {sampler} has not sampled a token yet")
+    if sampler.steps == 0:
+        raise ApiError("invalid-argument", f"sampler {handle} has not sampled a token yet")
     if position >= limit:
         raise ApiError(
             "invalid-argument",
             f"position {position} is outside the model's context (0 to {limit - 1})",
         )
-    target.check_room()
+
+
+def _embed(target: CommandQueue, sampler: Sampler, position: int, row: int) -> None:
+    space = target.space
     space.embed_pool.written[row] = True
     space.embed_pool.places[row] = position
-    command = EmbedSampledCommand(found, position, row)
+    command = EmbedSampledCommand(sampler, position, row)
     target.enqueue(command)
     if space.trails is not None:
-        space.trails.embedded(command if found.chosen else None, found.chosen)
+        space.trails.embedded(command if sampler.chosen else None, sampler.chosen)
+
+
+def step(
+    instance: Instance,
+    queue: int,
+    sampler: int,
+    position: int,
+    embed: int,
+    input_pages: list[int],
+    output_page: int,
+    adapter: str,
+) -> int:
+    """Queues `embed-sampled`, a forward of that embed, and `sample`; opens a future of the choice."""
+    target = queue_of(instance, queue, "sample")
+    space = target.space
+    found = space.samplers.find(sampler)
+    row = space.embeds.find_one(embed)
+    _check_embedding(target, sampler, found, position)
+    pages, room = check_step(target, input_pages, output_page)
+    through = find_adapter(target, adapter) if adapter else None
+    target.check_room(3)
+    future = instance.futures.create(FutureKind.SAMPLE)
+    _embed(target, found, position, row)
+    if through is None:
+        queue_step(target, row, pages, room, NO_ADAPTER)
+    else:
+        queue_step(target, row, pages, room, through.slot)
+        through.users.add(instance)
+    _choose(target, row, found, None, future, None)
+    return future.handle
 
 
 def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
@@ -159,4 +212,5 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("sample-masked", sample_masked, U32, U32, U32, U32_ARRAY, returns=U32),
     _function("take-sample", take_sample, U32, returns=Tuple(U32, F32, U32_LIST, List(F32))),
     _function("embed-sampled", embed_sampled, U32, U32, U32, U32),
+    _function("step", step, U32, U32, U32, U32, U32_LIST, U32, STRING, returns=U32),
 )

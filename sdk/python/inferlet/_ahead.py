@@ -52,9 +52,9 @@ def look_ahead(ctx: Context, sampler: int) -> Ahead | None:
         if first == pages:
             ctx._grow(first + 1)
         inputs = ctx._inputs(-(-start // size))
-        _bindings.sample.embed_sampled(queue, sampler, start, embed[0])
-        ctx._run_forward(inputs, embed, [ctx._pages[first], 1], embed)
-        future: int = _bindings.sample.sample(queue, embed[0], sampler)
+        future: int = _bindings.sample.step(
+            queue, sampler, start, embed[0], inputs, ctx._pages[first], ctx._adapter or ""
+        )
     except (_bindings.Err, PieError) as error:
         _undo(ctx, pages)
         text = str(error) if isinstance(error, PieError) else error.value

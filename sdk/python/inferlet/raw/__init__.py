@@ -135,6 +135,7 @@ from inferlet.raw._sample import (
     feed_sampler,
     sample,
     sample_masked,
+    step,
     take_sample,
 )
 from inferlet.raw._session import (
@@ -247,6 +248,7 @@ __all__ = [
     "set_queue_priority",
     "sleep",
     "special_tokens",
+    "step",
     "store_commit",
     "store_delete",
     "store_get",

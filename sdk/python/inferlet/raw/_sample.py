@@ -99,3 +99,33 @@ def embed_sampled(queue: int, sampler: int, position: int, embed: int) -> None:
         interface.embed_sampled(as_u32(queue), as_u32(sampler), as_u32(position), as_u32(embed))
     except Err as error:
         raise PieError(error.value) from None
+
+
+def step(
+    queue: int,
+    sampler: int,
+    position: int,
+    embed: int,
+    input_pages: list[int],
+    output_page: int,
+    adapter: str,
+) -> int:
+    """A generation's next step, in one call: `embed_sampled`; the forward of that embed over the input
+    pages, through an adapter if one is named, with keys and values into a page and the hidden state
+    into the embed itself; and `sample` of it, whose future is returned. An error leaves none of them
+    queued.
+    Errors: as of these three functions, and of `forward_with_adapter`.
+    """
+    try:
+        answer: int = interface.step(
+            as_u32(queue),
+            as_u32(sampler),
+            as_u32(position),
+            as_u32(embed),
+            as_u32s(input_pages),
+            as_u32(output_page),
+            as_text(adapter),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer

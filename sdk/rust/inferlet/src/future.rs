@@ -38,6 +38,14 @@ impl<T> HostFuture<T> {
         HostFuture { state, take }
     }
 
+    /// The future, or the error with which it could not be started.
+    pub(crate) fn started(self) -> Result<HostFuture<T>> {
+        match self.state {
+            State::Failed(_) => Err(self.into_handle().expect_err("it has failed")),
+            _ => Ok(self),
+        }
+    }
+
     /// The handle, for `runtime::wait`, `take` and `cancel`. The future is no longer given up when
     /// it is dropped.
     pub fn into_handle(mut self) -> Result<u32> {

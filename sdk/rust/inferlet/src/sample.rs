@@ -37,6 +37,18 @@ mod host {
         pub fn take_sample(future: u32, area: *mut usize);
         #[link_name = "embed-sampled"]
         pub fn embed_sampled(queue: u32, sampler: u32, position: u32, embed: u32, area: *mut usize);
+        pub fn step(
+            queue: u32,
+            sampler: u32,
+            position: u32,
+            embed: u32,
+            input_pages: *const u32,
+            input_page_count: usize,
+            output_page: u32,
+            adapter: *const u8,
+            adapter_length: usize,
+            area: *mut usize,
+        );
     }
 }
 
@@ -91,4 +103,33 @@ pub fn take_sample(future: u32) -> Result<Sampled> {
 /// Embeds the token that a sampler chooses last among the calls so far, known already or not.
 pub fn embed_sampled(queue: u32, sampler: u32, position: u32, embed: u32) -> Result {
     call(|area| unsafe { host::embed_sampled(queue, sampler, position, embed, area) })
+}
+
+/// A generation's next step: [`embed_sampled`], the forward of that embed, through an adapter unless its
+/// name is empty, with the hidden state into the embed itself, and [`sample`] of it. An error leaves none of
+/// them queued.
+pub fn step(
+    queue: u32,
+    sampler: u32,
+    position: u32,
+    embed: u32,
+    input_pages: &[u32],
+    output_page: u32,
+    adapter: &str,
+) -> HostFuture<Sampled> {
+    let started = call(|area| unsafe {
+        host::step(
+            queue,
+            sampler,
+            position,
+            embed,
+            input_pages.as_ptr(),
+            input_pages.len(),
+            output_page,
+            adapter.as_ptr(),
+            adapter.len(),
+            area,
+        )
+    });
+    HostFuture::new(started, take_sample)
 }

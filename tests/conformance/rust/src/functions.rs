@@ -130,6 +130,11 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "sample-masked" => sample::sample_masked(a.u32(0)?, a.u32(1)?, a.u32(2)?, &a.u32s(3)?).reply(),
         "take-sample" => sample::take_sample(a.u32(0)?).reply(),
         "embed-sampled" => sample::embed_sampled(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?).reply(),
+        "step" => {
+            let (queue, sampler, position, embed) = (a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?);
+            let (pages, page, adapter) = (a.u32s(4)?, a.u32(5)?, a.text(6)?);
+            sample::step(queue, sampler, position, embed, &pages, page, adapter).reply()
+        }
 
         "compile-grammar" => grammar::compile_grammar(a.text(0)?, a.text(1)?, a.text(2)?).reply(),
         "take-grammar" => grammar::take_grammar(a.u32(0)?).reply(),

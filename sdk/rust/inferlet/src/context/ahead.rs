@@ -58,10 +58,11 @@ impl Context {
         };
         self.grow(start / size + 1)?;
         self.note_inputs(start.div_ceil(size));
-        sample::embed_sampled(queue, sampler, start as u32, embed[0])?;
-        self.queue_forward(&embed, &[*self.pages[start / size], 1], &embed)?;
-        let future = sample::sample(queue, embed[0], sampler).into_handle()?;
-        Ok((embed, HostFuture::new(Ok(future), sample::take_sample)))
+        let (inputs, page) = (&self.input_spans.1, *self.pages[start / size]);
+        let adapter = self.adapter().unwrap_or_default();
+        let future =
+            sample::step(queue, sampler, start as u32, embed[0], inputs, page, adapter).started()?;
+        Ok((embed, future))
     }
 
     /// Notes the token of the step ahead, if there is one. All that was queued before has taken effect.
