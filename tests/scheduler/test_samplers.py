@@ -358,3 +358,35 @@ def test_batches_of_fed_tokens_are_bounded() -> None:
         sample.feed_sampler(guest.instance, guest.queue, handle, list(range(count)), True)
     server.drain()
     assert batches(server) == [("feed_sampler", 2), ("feed_sampler", 1), ("feed_sampler", 1)]
+
+
+def test_a_step_is_queued_as_a_whole_or_not_at_all() -> None:
+    """Whatever limit it meets, no part of it is left behind; without one it is the three calls."""
+    tokens = []
+    for whole in (False, True):
+        server = Server()
+        guest, pages, embed = ready_guest(server)
+        sampler = guest.sampler('{"seed": 5}')
+        futures = [guest.sample(embed, sampler)]
+        limits = guest.instance.limits
+        queued = guest.instance.queued_commands
+        args = (sampler, 3, embed, [pages[0], 1], pages[0], "")
+        for field, value in (("queued_commands", queued + 2), ("futures", 1)):
+            guest.instance.limits = limits.model_copy(update={field: value})
+            guest.instance.futures._limit = guest.instance.limits.futures
+            with refused("limit-exceeded"):
+                sample.step(guest.instance, guest.queue, *args)
+            assert guest.instance.queued_commands == queued
+            assert allocate.kvpage_used(guest.instance, guest.queue, [pages[0], 1]).tolist() == [3]
+        guest.instance.limits = limits
+        guest.instance.futures._limit = limits.futures
+        if whole:
+            futures.append(sample.step(guest.instance, guest.queue, *args))
+        else:
+            guest.embed_sampled(sampler, 3, embed)
+            guest.forward([pages[0], 1], [embed, 1], [pages[0], 1], [embed, 1])
+            futures.append(guest.sample(embed, sampler))
+        server.drain()
+        tokens.append([guest.take_sample(future) for future in futures])
+        assert allocate.kvpage_used(guest.instance, guest.queue, [pages[0], 1]).tolist() == [4]
+    assert tokens[0] == tokens[1]
