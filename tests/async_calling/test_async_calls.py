@@ -360,7 +360,7 @@ def test_the_demonstration(client: Client) -> None:
     assert "-> a1: " in shown
     assert "<- a1: " in shown
     assert "fetch_weather (0." in shown
-    assert "one after another" in shown
+    assert "One after another the 3 calls" in shown
 
 
 def test_texts_that_could_exhaust_a_stack(client: Client) -> None:
