@@ -61,14 +61,27 @@ def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([simulated("look", 0.01, "found")]))
     given = ["run", "async_function_calling", "--endpoint", calling_server.endpoint]
-    options = ["--tools", f"@{tools}", "--script", script("a: look()"), "--declared-times"]
+    options = [
+        "--request",
+        "look.",
+        "--tools",
+        f"@{tools}",
+        "--script",
+        script("a: look()"),
+        "--declared-times",
+    ]
     shown = CliRunner().invoke(main, [*given, *options])
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
-    assert lines[0].endswith("-> a: look()")
-    assert lines[1].endswith('<- a: "found"')
-    assert lines[-1] == "Done."
+    assert lines[:3] == ["Request:", "look.", "Functions, and how long they take: look (0.01 s)"]
+    told = [line.partition(" s  ")[2] for line in lines if line.startswith("  ")]
+    assert [line for line in told if "look" in line or "found" in line] == [
+        "-> a: look()",
+        '<- a: "found"',
+    ]
+    assert lines[-2] == "Done."
+    assert lines[-1].startswith(tuple("0123456789")), lines[-1]
     for entry in ("async_naive", "sync", "sync_parallel"):
         shown = CliRunner().invoke(main, [*given, "--entry", entry, *options])
         assert shown.exit_code == 0, shown.output
-        assert shown.output.endswith("Done.\n")
+        assert "\nDone.\n" in shown.output
