@@ -35,7 +35,7 @@ GENERATORS: Mapping[str, Generator] = {
 
 SHARES: Mapping[str, float] = {
     "copying": 0.11,
-    "ordering": 0.30,
+    "ordering": 0.31,
     "facts": 0.025,
     "story": 0.02,
     "qa": 0.045,
