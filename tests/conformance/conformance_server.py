@@ -27,7 +27,7 @@ TOOLS = HERE.parent / "control_traits" / "mcp_server.py"
 LIMITS = {
     "queues": 8,
     "futures": 64,
-    "queued_commands": 64,
+    "queued_commands": 32,  # within one turn, also of a slow guest on a busy machine
     "children": 2,
     "child_depth": 1,
     "samplers": 4,
