@@ -113,11 +113,20 @@ class DecodeWindow:
         found[some] = rows[some]
         self._wanted[found[some]] = self._forwards
         if some.size < lengths.size:
+            self._make_room(lengths.size - some.size)
             for i in np.flatnonzero(found < 0).tolist():
                 found[i] = self._row_for(slots[i], int(lengths[i]))
                 if found[i] >= 0:
                     self._wanted[found[i]] = self._forwards
         return found
+
+    def _make_room(self, count: int) -> None:
+        """Adds rows for so many sequences at once: each growth maps memory anew, and copies all there is."""
+        held = self._lengths.size
+        lacking = count - int(np.count_nonzero(self._wanted < self._forwards - IDLE))
+        wanted = min(self._most, max(FEWEST_ROWS, 2 * held, held + lacking))
+        if lacking > 0 and wanted > held:
+            self._grow(wanted)
 
     def _row_for(self, slots: Int64, length: int) -> int:
         """A row for a sequence that did not decode in one just now."""
@@ -131,11 +140,7 @@ class DecodeWindow:
         free = np.flatnonzero(self._wanted < self._forwards - IDLE)
         if free.size:
             return int(free[0])
-        count = self._lengths.size
-        if count < self._most:
-            self._grow(min(self._most, max(FEWEST_ROWS, 2 * count)))
-            return count
-        if not count:
+        if not self._wanted.size:
             return -1
         oldest = int(self._wanted.argmin())
         return oldest if self._wanted[oldest] < self._forwards else -1

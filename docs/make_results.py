@@ -1,0 +1,144 @@
+"""Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in `docs/results/`.
+
+    pie-py bench NAME --json > docs/results/NAME.json
+    python docs/make_results.py
+
+The part of the page between the two marks is written anew; a test compares it with what this writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pie_py.bench.plots import pyplot, save
+
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "benchmarks.md"
+RESULTS = DOCS / "results"
+BEGIN, END = "<!-- results: written by make_results.py -->\n", "<!-- end of results -->\n"
+
+Record = dict[str, Any]
+
+
+def main() -> None:
+    """Writes the page and the plots."""
+    PAGE.write_text(render(), encoding="utf-8")
+    for name, draw in PLOTS.items():
+        if (RESULTS / f"{name}.json").exists():
+            draw(_load(name), RESULTS / f"{name}.svg")
+
+
+def render() -> str:
+    """The page with the tables of all records."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    names = sorted(file.stem for file in RESULTS.glob("*.json"))
+    return before + BEGIN + "".join(_section(name) for name in names) + END + after
+
+
+def _section(name: str) -> str:
+    document = _load(name)
+    made = [f"\n### {name}\n"]
+    if name in PLOTS:
+        made.append(f"![{name}](results/{name}.svg)\n\n")
+    for report in document.get("reports", [document]):
+        made += [*_table(report), "\n", *_words(report)]
+    made.append(f"{_machine(document['environment'])}\n")
+    return "".join(made)
+
+
+def _table(report: Record) -> Iterator[str]:
+    yield f"**{report['title']}**\n\n"
+    yield _row(report["columns"])
+    yield _row(["---", *["---:"] * (len(report["columns"]) - 1)])
+    for row in report["rows"]:
+        yield _row([_cell(value) for value in row])
+
+
+def _words(report: Record) -> Iterator[str]:
+    for note in report["notes"]:
+        yield f"- {note}\n"
+    for goal in report["goals"]:
+        sign = "≤" if goal["at_most"] else "≥"
+        word = "met" if goal["met"] else "**missed**"
+        yield f"- {word}: {goal['what']}: {_cell(goal['figure'])} (goal {sign} {goal['limit']:g})\n"
+    if report["notes"] or report["goals"]:
+        yield "\n"
+
+
+def _machine(environment: Record) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
+    return (
+        f"{environment['cpu']}, {environment['cores']} cores, load {environment['load']:.1f} at the"
+        f" end; Python {environment['python']}, {packages}.\n"
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return str(value)
+
+
+def _load(name: str) -> Record:
+    found: Record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _draw_compare(document: Record, path: Path) -> None:
+    """Time per token of each side over the ideal loop's, as bars: a plot a model."""
+    rows = document["rows"]
+    models = list(dict.fromkeys(row[0] for row in rows))
+    figure, axes = pyplot().subplots(1, len(models), figsize=(5 * len(models), 3), squeeze=False)
+    for axis, model in zip(axes[0], models, strict=True):
+        counts = list(dict.fromkeys(row[1] for row in rows if row[0] == model))
+        sides = list(dict.fromkeys(row[2] for row in rows if row[0] == model))
+        for i, side in enumerate(sides):
+            heights = [_find(rows, model, count, side)[4] for count in counts]
+            places = [place + (i - (len(sides) - 1) / 2) * 0.2 for place in range(len(counts))]
+            axis.bar(places, heights, 0.18, label=side)
+        axis.set_xticks(range(len(counts)), [f"{count} at once" for count in counts])
+        axis.set_title(f"{model}: time per token over the ideal loop's")
+        axis.axhline(1, color="grey", linewidth=0.8)
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    save(figure, path)
+
+
+def _find(rows: Sequence[list[Any]], *key: Any) -> list[Any]:
+    return next(row for row in rows if tuple(row[: len(key)]) == key)
+
+
+def _draw_stages(document: Record, path: Path) -> None:
+    """Where the time of one token goes, as stacked bars: one a guest and number at once."""
+    rows = {row[0]: row[1:] for row in document["rows"]}
+    names = [name for name in rows if name.startswith(("control: ", "worker: ", "message "))]
+    figure, axis = pyplot().subplots(figsize=(9, 4))
+    columns = document["columns"][1:]
+    bottom = [0.0] * len(columns)
+    colours = pyplot().get_cmap("tab20").colors
+    for i, name in enumerate(names):
+        heights = [float(value or 0) for value in rows[name]]
+        share = [h / sum(float(rows[n][c] or 0) for n in names) for c, h in enumerate(heights)]
+        axis.bar(columns, share, 0.7, bottom=bottom, label=name, color=colours[i % len(colours)])
+        bottom = [b + s for b, s in zip(bottom, share, strict=True)]
+    axis.set_ylabel("share of a token's time")
+    axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.tight_layout()
+    save(figure, path)
+
+
+PLOTS = {"compare": _draw_compare, "stages": _draw_stages}
+
+
+if __name__ == "__main__":
+    main()
