@@ -109,7 +109,7 @@ def _draw_compare(document: Record, path: Path) -> None:
         axis.set_xticks(range(len(counts)), [f"{count} at once" for count in counts])
         axis.set_title(f"{model}: time per token over the ideal loop's")
         axis.axhline(1, color="grey", linewidth=0.8)
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="lower right")
     figure.tight_layout()
     save(figure, path)
 
@@ -123,7 +123,7 @@ def _draw_stages(document: Record, path: Path) -> None:
     rows = {row[0]: row[1:] for row in document["rows"]}
     names = [name for name in rows if name.startswith(("control: ", "worker: ", "message "))]
     figure, axis = pyplot().subplots(figsize=(9, 4))
-    columns = document["columns"][1:]
+    columns = [column.replace(" ", "\n") for column in document["columns"][1:]]
     bottom = [0.0] * len(columns)
     colours = pyplot().get_cmap("tab20").colors
     for i, name in enumerate(names):
