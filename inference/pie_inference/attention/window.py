@@ -15,8 +15,9 @@ from pie_inference.memory import zeros
 from pie_inference.upload import upload
 
 MAX_BYTES = 512 << 20  # of one window, all layers
+AHEAD = 64  # keys: so many columns beyond the longest sequence are made ready at once
 FEWEST_ROWS = 8  # that a window begins with
-IDLE = 32  # forwards after which a row that nobody wanted is free
+IDLE = 8  # forwards after which a row that nobody wanted is free: fresh memory is dear to map
 NEVER = -IDLE - 1
 
 Int64 = NDArray[np.int64]
@@ -41,6 +42,7 @@ class DecodeWindow:
         self._layers = [layer[:0] for layer in cache.rows]  # [rows * room, width]
         self._slots: Int64 = np.empty((0, room), np.int64)  # slot of each place
         self._lengths: Int64 = np.empty(0, np.int64)  # [rows] keys of the sequence
+        self._ready: Int64 = np.empty(0, np.int64)  # [rows] places that are kept up to date
         self._made: Int64 = np.empty(0, np.int64)  # [rows] the pool's clock then, -1 if unfinished
         self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward that had it
         self._forwards = 0
@@ -157,11 +159,13 @@ class DecodeWindow:
     def _plan(self, slots: Int64, lengths: Int64, rows: Int64) -> None:
         """Notes which places are to be copied, and which ones the inputs go to."""
         each = np.arange(rows.size)
-        # Places beyond a sequence's end hold its first key: nothing of another sequence comes in.
-        wanted = np.repeat(slots[:, :1], self.room, axis=1)
-        real = self._columns[: slots.shape[1]] < lengths[:, None]
-        np.copyto(wanted[:, : slots.shape[1]], slots, where=real)
-        stale = wanted != self._slots[rows]
+        # Places that may be read beyond a sequence's end hold its first key: nothing of another comes in.
+        read = min(self.room, -(-int(lengths.max()) // AHEAD) * AHEAD)
+        wanted = np.repeat(slots[:, :1], read, axis=1)
+        keys = min(read, slots.shape[1])
+        real = self._columns[:keys] < lengths[:, None]
+        np.copyto(wanted[:, :keys], slots[:, :keys], where=real)
+        stale = wanted != self._slots[rows, :read]
         stale |= self._cache.written[wanted] > self._made[rows][:, None]
         stale[each, lengths - 1] = False  # `store` writes these
         self._stale = None
@@ -170,7 +174,13 @@ class DecodeWindow:
             self._stale = self._tensor(rows[at] * self.room + column)
             self._sources = self._tensor(wanted[at, column])
         self._own = self._tensor(np.sort(rows * self.room + lengths - 1))
-        self._slots[rows] = wanted
+        self._slots[rows, :read] = wanted
+        longer = rows[
+            self._ready[rows] > read
+        ]  # what was made ready further on is not kept up to date
+        if longer.size:
+            self._slots[longer, read:] = -1
+        self._ready[rows] = read
         self._lengths[rows] = lengths
         self._row_of[slots[each, lengths - 1]] = rows + 1
         self._made[rows] = -1
@@ -186,6 +196,7 @@ class DecodeWindow:
         none = np.full((more, self.room), -1, np.int64)
         self._slots = np.concatenate([self._slots, none])
         self._lengths = np.concatenate([self._lengths, np.zeros(more, np.int64)])
+        self._ready = np.concatenate([self._ready, np.zeros(more, np.int64)])
         self._made = np.concatenate([self._made, none[:, 0]])
         self._wanted = np.concatenate([self._wanted, np.full(more, NEVER)])
 
