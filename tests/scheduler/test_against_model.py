@@ -97,8 +97,7 @@ class Numbers:
         count, numbers = wanted
         assert rows == count
         found = torch.from_numpy(found.copy()).double().view(rows, -1)
-        # Looser: scores see the rounding of hidden states that were outputs and inputs several times.
-        torch.testing.assert_close(found, numbers, atol=10 * TOLERANCE, rtol=0)
+        torch.testing.assert_close(found, numbers, atol=TOLERANCE, rtol=0)
 
 
 def row_of(value: Any) -> torch.Tensor:
