@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_py.bench.plots import pyplot, save
+from pie_py.bench.report import cell
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "benchmarks.md"
@@ -55,7 +56,7 @@ def _table(report: Record) -> Iterator[str]:
     yield _row(report["columns"])
     yield _row(["---", *["---:"] * (len(report["columns"]) - 1)])
     for row in report["rows"]:
-        yield _row([_cell(value) for value in row])
+        yield _row([cell(value) for value in row])
 
 
 def _words(report: Record) -> Iterator[str]:
@@ -64,7 +65,7 @@ def _words(report: Record) -> Iterator[str]:
     for goal in report["goals"]:
         sign = "≤" if goal["at_most"] else "≥"
         word = "met" if goal["met"] else "**missed**"
-        yield f"- {word}: {goal['what']}: {_cell(goal['figure'])} (goal {sign} {goal['limit']:g})\n"
+        yield f"- {word}: {goal['what']}: {cell(goal['figure'])} (goal {sign} {goal['limit']:g})\n"
     if report["notes"] or report["goals"]:
         yield "\n"
 
@@ -79,14 +80,6 @@ def _machine(environment: Record) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
-    return str(value)
 
 
 def _load(name: str) -> Record:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from doc_scripts import DOCS, load_script
 
 
 def test_the_page_holds_what_the_records_say() -> None:
-    spec = importlib.util.spec_from_file_location("make_results", DOCS / "make_results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.render() == (DOCS / "benchmarks.md").read_text(encoding="utf-8"), (
-        "python docs/make_results.py writes it anew"
-    )
+    written = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert written == load_script("make_results").render(), "run `python docs/make_results.py`"

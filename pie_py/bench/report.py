@@ -37,7 +37,7 @@ class Goal:
     def __str__(self) -> str:
         sign = "≤" if self.at_most else "≥"
         word = "met" if self.met else "MISSED"
-        return f"{word}: {self.what}: {_cell(self.figure)} (goal {sign} {self.limit:g})"
+        return f"{word}: {self.what}: {cell(self.figure)} (goal {sign} {self.limit:g})"
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Report:
         for i, column in enumerate(self.columns):
             table.add_column(column, justify="right" if i else "left", no_wrap=not i)
         for row in self.rows:
-            table.add_row(*(_cell(value) for value in row))
+            table.add_row(*(cell(value) for value in row))
         console = Console()
         if not console.is_terminal:  # a file: as wide as the table is
             console.width = WIDE
@@ -111,7 +111,8 @@ def _cpu() -> str:
     return next(names, platform.processor())
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as tables show it: three digits."""
     if value is None:
         return "–"
     if isinstance(value, float):
