@@ -12,6 +12,7 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.instance import Instance, State
+from pie_control.prefix.intents import Intent
 from pie_control.wasm import GuestTrap, Status
 
 TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and for input
@@ -63,6 +64,9 @@ class Executor:
         """Forgets an instance that has ended."""
         self._answers.pop(instance, None)
         instance.awaited = None
+        if instance.intent is not None:
+            instance.intent.drop()
+            instance.intent = None
 
     def turn(self, deliver: Callable[[], None] | None = None) -> None:
         """Runs guests that are ready, for a bounded time, then lets the scheduler see their commands.
@@ -136,6 +140,8 @@ class Executor:
             return
         if instance.state is not State.RUNNING:
             return
+        if instance.intent is not None:
+            self._follow(instance, instance.intent, status)
         if status is Status.DONE:
             ok, text = guest.outcome
             self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
@@ -147,6 +153,14 @@ class Executor:
             )
         elif status is Status.RUNNING:
             self._background.append(instance)
+
+    def _follow(self, instance: Instance, intent: Intent, status: Status) -> None:
+        """Lets others wait for a text while the instance that is about to compute it is interrupted."""
+        if status is Status.RUNNING:
+            intent.interrupt()
+        else:
+            intent.drop()
+            instance.intent = None
 
     def _announce(self, instance: Instance, handle: int) -> None:
         if instance.awaited is not None and handle in instance.awaited:

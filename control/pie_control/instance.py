@@ -18,6 +18,7 @@ from pie_py.config import Limits
 if TYPE_CHECKING:
     from pie_control.host import Host
     from pie_control.interception.evictor import Evictor
+    from pie_control.prefix.intents import Intent
     from pie_control.programs import Program
     from pie_control.resources.space import Space
     from pie_control.rpc.outlet import Outlet
@@ -95,6 +96,7 @@ class Instance:
         self.awaited: list[int] | None = None  # futures the guest waits for
         self.scheduled = False  # has a place among the guests that run next
         self.blockers: set[Evictor] = set()  # who must let it go before its next turn
+        self.intent: Intent | None = None  # a text that it is about to compute, until it waits
         self.futures = FutureTable(limits.futures)
         self.queues: dict[int, CommandQueue] = {}
         self.next_queue = 1

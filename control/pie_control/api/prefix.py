@@ -26,7 +26,10 @@ def match_prefix(
     trails = cache.begin(space)
     slot = NO_ADAPTER if through is None else through.slot
     text = tokens.tobytes()
-    path = cache.find(instance.user, slot, text, target.priority)
+    user, priority = instance.user, target.priority
+    slices = 0 if instance.intent is None else instance.intent.drop()  # nobody waits for itself
+    path = cache.find(user, slot, text, priority)
+    instance.intent = cache.intend(user, slot, text, path, priority, slices)
     if path.pending is not None:
         future = instance.futures.create(FutureKind.DONE)
         path.pending.waiters.append(future)
@@ -55,6 +58,9 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
     if found is None:
         return 0
     trail, count = found
+    if instance.intent is not None:
+        instance.intent.drop()
+        instance.intent = None
     return target.service.prefixes.insert(instance.user, trail, count, target.priority)
 
 

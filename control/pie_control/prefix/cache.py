@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_control.prefix.intents import Intent, Intents, Key
 from pie_control.prefix.trail import Trail, Trails
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
 from pie_py.config import PrefixCacheConfig
@@ -58,6 +59,7 @@ class PrefixCache:
         self._may_wait = may_wait
         self._width = pool.page_size * TOKEN_BYTES
         self._roots: dict[tuple[str, int], Node] = {}
+        self._intents = Intents(self._wake)
         self._nodes: dict[int, Node] = {}  # by page
         self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
         self._clock = 0
@@ -87,18 +89,42 @@ class PrefixCache:
             priority: of the queue that asks. It does not wait for one of lower priority.
         """
         root = self._roots.get(self._key(user, adapter))
-        if root is None:
-            return Path([], 0, None)
-        path = walk(root, tokens, self._width)
+        path = Path([], 0, None) if root is None else walk(root, tokens, self._width)
         pending = path.pending
-        if (
-            pending is not None
-            and self._may_wait
-            and path.coming >= WORTH_WAITING
-            and pending.priority >= priority
-        ):
-            return path
-        return Path(path.nodes, 0, None)
+        if not self._may_wait:
+            pending = None
+        elif pending is None:
+            key = self._ahead(user, adapter, tokens, path)
+            pending = None if key is None else self._intents.find(key, priority)
+        elif path.coming < WORTH_WAITING or pending.priority < priority:
+            pending = None
+        return Path(path.nodes, path.coming, pending)
+
+    def intend(
+        self, user: str, adapter: int, tokens: bytes, path: Path, priority: int, slices: int
+    ) -> Intent:
+        """Takes note of what an instance is going to compute, as it has been told what there is.
+
+        Args:
+            user: who has asked.
+            adapter: slot of the adapter it goes through.
+            tokens: what it has asked for, an int32 array's bytes.
+            path: what it was told.
+            priority: of its queue.
+            slices: of its time that have ended since it asked first without having waited.
+
+        Returns:
+            What others wait for if it is interrupted now.
+        """
+        key = None
+        if self._may_wait and path.pending is None:
+            key = self._ahead(user, adapter, tokens, path)
+        return Intent(self._intents, key, priority, slices)
+
+    def _ahead(self, user: str, adapter: int, tokens: bytes, path: Path) -> Key | None:
+        """Names the pages after those found that are worth waiting for, if the text has so many."""
+        end = (len(path.nodes) + WORTH_WAITING) * self._width
+        return (self._key(user, adapter), tokens[:end]) if end <= len(tokens) else None
 
     def note(self, asked: int, found: int) -> None:
         """Counts tokens that were asked for, and those of them that were there."""
