@@ -170,13 +170,10 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     )
     if done.returncode != 0 or not made.is_file():
         raise BuildError(_reason(done.stderr or done.stdout))
-    # Beside the target, so that the last step is a rename within one file system.
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        shutil.copyfile(made, beside)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    # Beside the target, so that the last step is a rename within one file system; a name of its own, as
+    # another process or thread may build the same.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
+        Path(shutil.copyfile(made, Path(beside, target.name))).replace(target)
 
 
 def _reason(output: str) -> str:

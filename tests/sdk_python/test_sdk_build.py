@@ -110,6 +110,7 @@ def test_two_builders_at_once(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(made) == 2
     assert len(set(made)) == 1
     assert [f.name for f in tmp_path.iterdir()] == [made[0].name]
     assert said
