@@ -7,9 +7,11 @@ Stop it whenever you like; the same command goes on.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -19,20 +21,48 @@ from examples.pie_tiny.model import SIZES
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tokens", default=130_000_000, help="How many to train on, each of the two.")
-def main(folder: Path, tokens: int) -> None:
+@click.option("--compile/--no-compile", "compiled", default=True, help="Needs a C++ compiler.")
+def main(folder: Path, tokens: int, compiled: bool) -> None:
     """Trains, evaluates and plots in FOLDER; the checkpoints are in FOLDER/NAME/model."""
+    scripts = Scripts()
     runs = [folder / name for name in SIZES]
+    how = "--compile" if compiled else "--no-compile"
     for name, run in zip(SIZES, runs, strict=True):
-        _run("train", "--model", name, "--run", run, "--tokens", tokens)
-        _run("evaluate", run / "model", "--json", run / "evaluation.json")
-    _run("plot", *runs, "--output", folder / "losses.png")
+        scripts.run("train", "--model", name, "--run", run, "--tokens", tokens, how)
+        scripts.run("evaluate", run / "model", "--json", run / "evaluation.json")
+    scripts.run("plot", *runs, "--output", folder / "losses.png")
 
 
-def _run(module: str, *arguments: object) -> None:
-    """Runs a script of this folder; each one in a process of its own, as if called by hand."""
-    command = [sys.executable, "-m", f"examples.pie_tiny.{module}", *map(str, arguments)]
-    if status := subprocess.run(command).returncode:
-        raise SystemExit(status)
+class Scripts:
+    """Runs scripts of this folder, each in a process of its own, as if called by hand.
+
+    SIGINT and SIGTERM are passed on to the one under way, so that it saves what it has and does not
+    go on unseen; no other is begun after them.
+    """
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._script: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+
+    def run(self, module: str, *arguments: object) -> None:
+        """Runs one to its end.
+
+        Raises:
+            SystemExit: it failed, or a stop was asked for.
+        """
+        command = [sys.executable, "-m", f"examples.pie_tiny.{module}", *map(str, arguments)]
+        self._script = subprocess.Popen(command)
+        if self._stopped:
+            self._script.terminate()
+        if status := self._script.wait():
+            raise SystemExit(1 if self._stopped else status)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopped = True
+        if self._script:
+            self._script.terminate()
 
 
 if __name__ == "__main__":

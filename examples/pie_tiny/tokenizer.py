@@ -65,7 +65,11 @@ def train_tokenizer(seed: str, samples: int = SAMPLES) -> Tokenizer:
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes `tokenizer.json`, its configuration and the chat template, as `transformers` reads them."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    part = folder / "tokenizer.json.part"
+    tokenizer.save(str(part), pretty=False)
+    part.replace(
+        folder / "tokenizer.json"
+    )  # whole or not at all: a run that was killed goes on with it
     configuration = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BEGIN,

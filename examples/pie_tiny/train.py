@@ -3,11 +3,13 @@
     python -m examples.pie_tiny.train --model pie-tiny --run RUN_FOLDER
 
 A run can be stopped at any moment and goes on from its last checkpoint when started again: the
-folder holds the checkpoint, the tokenizer, the log of losses and, at the end, the exported model.
+folder holds the checkpoint, the tokenizer, the log of losses and, at the end, the exported model. Two
+processes never train in one folder.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import torch
@@ -81,6 +83,7 @@ class Trainer:
     ) -> None:
         self.folder, self.plan, self.device = folder, plan, device
         folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder)
         if not (folder / "tokenizer.json").exists():
             save_tokenizer(train_tokenizer(SEED), folder)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -193,6 +196,21 @@ class Stop:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+
+
+def _locked(folder: Path) -> TextIO:
+    """The lock of a run, held for as long as the file is open, or until the process dies.
+
+    Raises:
+        click.ClickException: another process trains here, perhaps one whose parent was killed.
+    """
+    file = (folder / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise click.ClickException(f"another process trains in {folder}") from None
+    return file
 
 
 def _optimizers(model: LlamaForCausalLM, plan: Plan) -> list[torch.optim.Optimizer]:

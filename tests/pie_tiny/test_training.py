@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from click import ClickException
 from click.testing import CliRunner
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
@@ -67,8 +68,8 @@ class AfterOne(Stop):
         return self.looked > 1
 
 
-def trainer(run: Path) -> Trainer:
-    return Trainer(NAME, run, Plan(TOKENS), torch.device("cpu"), compiled=False)
+def trainer(run: Path, name: str = NAME) -> Trainer:
+    return Trainer(name, run, Plan(TOKENS), torch.device("cpu"), compiled=False)
 
 
 def test_rates_rise_and_fall() -> None:
@@ -136,6 +137,35 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, tokenizer_folder: Path) ->
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     model = AutoModelForCausalLM.from_pretrained(run / "model")
     assert type(model).__name__ == "LlamaForCausalLM"
+
+
+@pytest.mark.slow
+def test_a_stop_of_the_one_command_stops_the_training(
+    tmp_path: Path, tokenizer_folder: Path
+) -> None:
+    for name in SIZES:
+        new_run(tmp_path / name, tokenizer_folder)
+    command = [sys.executable, "-m", "examples.pie_tiny", str(tmp_path), "--no-compile"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+    log = tmp_path / "pie-tiny" / "log.jsonl"
+    while process.poll() is None and not log.exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert b"run the same command again" in errors
+    assert steps(tmp_path / "pie-tiny") >= 1
+    trainer(tmp_path / "pie-tiny", "pie-tiny")  # nobody trains there any more
+
+
+def test_two_never_train_in_one_folder(tmp_path: Path, tokenizer_folder: Path) -> None:
+    run = new_run(tmp_path / "run", tokenizer_folder)
+    first = trainer(run)
+    with pytest.raises(ClickException, match="another process"):
+        trainer(run)
+    del first
+    trainer(run)
 
 
 def steps(run: Path) -> int:
