@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tokenizers_of_tests import dialect, stop_token
+from tokenizers_of_tests import codec_without, dialect, stop_token
 
 from inferlet.cml import (
     CallBlock,
@@ -278,6 +278,21 @@ def test_no_room_at_all_is_an_error() -> None:
     manager = InterruptManager(dialect(True))
     with pytest.raises(ValueError, match="no room for an interrupt"):
         manager.tokens([Interrupt("a", "1")], room=3)
+
+
+@pytest.mark.parametrize("lacking", list(Marker))
+def test_markers_are_text_where_one_of_five_is_no_special_token(lacking: Marker) -> None:
+    form = Dialect(codec_without(frozenset({lacking})))
+    assert form.is_text
+    monitor = Monitor(form, [stop_token()])
+    tokens = form.encode_block((*call_block("a1", "f(x=1)"), *TRAP_BLOCK))
+    assert not set(tokens) & set(form.special.values())
+    blocks = []
+    for token in tokens:
+        if monitor.state is State.BETWEEN:
+            assert not monitor.rejects(token, trap=True)
+        blocks += monitor.feed(token)
+    assert blocks == [CallBlock("a1", "f(x=1)"), TrapBlock()]
 
 
 def test_a_marker_s_name() -> None:

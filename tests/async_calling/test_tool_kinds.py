@@ -22,10 +22,12 @@ def test_http_tools(client: Client, calling_site: Site) -> None:
         tool("gone", {"kind": "http", "url": f"{url}/missing"}),
         tool("large", {"kind": "http", "url": f"{url}/large"}),
         tool("secret", {"kind": "http", "url": "http://example.com/"}),
+        tool("echo", {"kind": "simulated", "seconds": 0, "result": "{a}-{b}-{c}"}, ["a", "b"]),
     ]
     calls = script(
         *('a: page(name="x/y z", day=3)', "b: person()", "c: post(x=[1])", "d: gone()"),
-        *("e: large()", "f: secret()"),
+        *("e: large()", "f: secret()", "g: page(name=True, day=False)"),
+        'h: echo(a="{b}", b=True)',
     )
     found = results(run(client, tools, calls))
     assert json.loads(found["a"]) == "page /a/x%2Fy%20z?day=3 "
@@ -34,6 +36,8 @@ def test_http_tools(client: Client, calling_site: Site) -> None:
     assert found["d"].startswith("error: status 404")
     assert found["e"].startswith('"xxxx')
     assert found["f"].startswith("error: permission-denied")
+    assert json.loads(found["g"]) == "page /a/true?day=false "
+    assert json.loads(found["h"]) == "{b}-true-{c}"
 
 
 def test_mcp_tools(client: Client) -> None:

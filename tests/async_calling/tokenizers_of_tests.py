@@ -38,12 +38,15 @@ class HostCodec:
 @cache
 def codec(markers: bool) -> HostCodec:
     """The tokenizer; without markers, `[CALL]` is text like any other."""
+    return codec_without(frozenset() if markers else frozenset(Marker))
+
+
+def codec_without(markers: frozenset[Marker]) -> HostCodec:
+    """The tokenizer, in which these markers are text like any other."""
     settings = json.loads((FOLDER / "tokenizer.json").read_text())
-    if not markers:
-        names = set(map(str, Marker))
-        settings["added_tokens"] = [
-            token for token in settings["added_tokens"] if token["content"] not in names
-        ]
+    settings["added_tokens"] = [
+        token for token in settings["added_tokens"] if token["content"] not in markers
+    ]
     return HostCodec(Tokenizer.from_str(json.dumps(settings)))
 
 

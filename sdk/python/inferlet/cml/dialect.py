@@ -74,8 +74,14 @@ class Dialect:
             elif self.markers:
                 tokens.append(self.markers[part])
             else:
-                tokens += self.codec.encode(part)
+                tokens += self._as_text(part)
         return tokens
+
+    def _as_text(self, marker: Marker) -> list[int]:
+        """Tokens of a marker as plain text, even if it is, unlike others of the five, a special token."""
+        if marker not in self.special:
+            return self.codec.encode(marker)
+        return self.codec.encode(marker[:1]) + self.codec.encode(marker[1:])
 
     def escape(self, text: str) -> str:
         r"""A text without anything that reads as a marker or a special token.

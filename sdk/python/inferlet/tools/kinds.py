@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from inferlet.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
 
 MOST_BYTES = 1 << 18  # of an answer that are looked at
 _BODIES = ("POST", "PUT", "PATCH")
+_PLACE = re.compile(r"\{([^{}]+)\}")
 
 
 class BadTools(ValueError):
@@ -149,14 +151,14 @@ def http_tool(
         for name, value in arguments.items():
             place = f"{{{name}}}"
             if place in filled:
-                filled = filled.replace(place, quote(str(value), safe=""))
+                filled = filled.replace(place, quote(_written(value), safe=""))
                 del rest[name]
         options: dict[str, Any] = {"headers": headers}
         if in_body:
             options["json"] = rest
         elif rest:
             options["params"] = {
-                key: value if isinstance(value, str | list) else json.dumps(value)
+                key: value if isinstance(value, list) else _written(value)
                 for key, value in rest.items()
             }
         async with await http.request(method, filled, **options) as response:
@@ -258,9 +260,15 @@ async def _of_server(entry: Mapping[str, Any]) -> list[Tool]:
 
 
 def _filled(text: str, arguments: Mapping[str, Any]) -> str:
-    for name, value in arguments.items():
-        text = text.replace(f"{{{name}}}", value if isinstance(value, str) else json.dumps(value))
-    return text
+    """A text with `{name}` replaced by arguments; what looks like a place in an argument is none."""
+    return _PLACE.sub(
+        lambda place: _written(arguments[place[1]]) if place[1] in arguments else place[0], text
+    )
+
+
+def _written(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _value_of(text: str) -> Any:
