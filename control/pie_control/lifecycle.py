@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from pie_control.code_cache import CodeCache
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instance import Ended, Instance, State
 from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
@@ -43,6 +44,7 @@ class Lifecycle:
         self._engine = engine
         self._linker = linker
         self.programs = programs
+        self.codes = CodeCache()
         self._components: dict[str, Component] = {}  # by `_component_key`
         self._loading: dict[str, trio.Lock] = {}  # by the same
         self._numbers = itertools.count(1)

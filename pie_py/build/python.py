@@ -22,13 +22,18 @@ BUILD_SECONDS = 600.0
 _RUNTIME_APP = '''\
 """The Python runtime: runs the source that the server gives it."""
 
-from inferlet._guest import component
+from inferlet._guest import component, program
 from wit_world.imports import source
 
 
 class WitWorld(component.Runner):
-    def source(self):
-        return source.read()
+    def program(self):
+        file, text, kept = source.read()
+        if kept:
+            return file, program.restore(file, text, kept)
+        code, quiet = program.prepare(file, text)
+        source.keep(program.keepable(code) if quiet else "")
+        return file, code
 
 
 component.seal()
@@ -39,7 +44,7 @@ _PROGRAM_APP = '''\
 
 import importlib
 
-from inferlet._guest import component
+from inferlet._guest import component, program
 
 for name in {required!r}:
     importlib.import_module(name)
@@ -51,8 +56,8 @@ for name in {optional!r}:
 
 
 class WitWorld(component.Runner):
-    def source(self):
-        return {file!r}, {source!r}
+    def program(self):
+        return {file!r}, program.prepare({file!r}, {source!r})[0]
 
 
 component.seal()

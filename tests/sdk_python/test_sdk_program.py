@@ -193,3 +193,45 @@ def test_unknown_model(rig: Rig) -> None:
     code, text = json.loads(rig.run(source).text)
     assert code == "unknown-model"
     assert "served: hash" in text
+
+
+# Code that the first instance has compiled
+
+AGAIN = "import sys\ndef main(args):\n    raise ValueError(args[0])\n"
+
+
+def test_later_instances_end_like_the_first(rig: Rig) -> None:
+    texts = [rig.run(AGAIN, "x", name=name).text for name in ("one", "one", "two", "one")]
+    assert texts[0] == texts[1] == texts[3]
+    assert 'File "one.py", line 3, in main\n    raise ValueError(args[0])' in texts[0]
+    assert texts[2] == texts[0].replace("one.py", "two.py")
+
+
+def test_a_syntax_warning_is_logged_by_every_instance(rig: Rig) -> None:
+    source = "def main(): return '\\d'\n"
+    logs = [rig.run(source).log for _ in range(3)]
+    assert logs[0] == logs[1] == logs[2]
+    assert any("SyntaxWarning" in line and "program.py:1" in line for _, line in logs[0])
+
+
+INTRUDER = """
+from wit_world.imports import source
+from inferlet._guest import program
+async def main():
+    evil, _ = program.prepare("program.py", "def main(): return 'evil'")
+    kept = program.keepable(evil)
+    source.read()  # to ask again makes nobody the runtime
+    source.keep(kept)
+"""
+
+
+def test_no_program_keeps_code(rig: Rig) -> None:
+    for _ in range(3):
+        outcome = rig.run(INTRUDER)
+        assert not outcome.ok
+        assert "only the Python runtime keeps a program's code" in outcome.text
+    # Nor one whose own code the runtime did not keep, because of a warning.
+    warned = INTRUDER + "w = '\\d'\n"
+    for _ in range(2):
+        outcome = rig.run(warned)
+        assert "only the Python runtime keeps a program's code" in outcome.text

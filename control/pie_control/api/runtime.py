@@ -256,9 +256,15 @@ def launch(instance: Instance, program: str, args: list[str]) -> int:
     return future.handle
 
 
-def read_source(instance: Instance) -> tuple[str, str]:
-    """File name and text of the Python program that the Python runtime is to run."""
-    return instance.host.lifecycle.programs.source(instance.program)
+def read_source(instance: Instance) -> tuple[str, str, str]:
+    """File name and text of the Python program that the Python runtime is to run, and its kept code."""
+    lifecycle = instance.host.lifecycle
+    return *lifecycle.programs.source(instance.program), lifecycle.codes.find(instance)
+
+
+def keep_code(instance: Instance, code: str) -> None:
+    """Keeps what the Python runtime has compiled."""
+    instance.host.lifecycle.codes.keep(instance, code)
 
 
 def _function(
@@ -296,5 +302,6 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("random-bytes", random_bytes, U32, returns=U8_LIST, fails=True),
     _function("log", log, Enum(LOG_LEVELS), STRING),
     _function("launch", launch, STRING, STRING_LIST, returns=U32, fails=True),
-    HostFunction("source", "read", (), Tuple(STRING, STRING), False, read_source),
+    HostFunction("source", "read", (), Tuple(STRING, STRING, STRING), False, read_source),
+    HostFunction("source", "keep", (STRING,), None, False, keep_code),
 )

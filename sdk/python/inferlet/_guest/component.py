@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import CodeType
 
 import wit_world
 from componentize_py_types import Err
@@ -16,16 +17,16 @@ standard.import_all()
 class Runner(wit_world.WitWorld):  # type: ignore[misc]
     """Runs a program. A component's `WitWorld` is derived from it, and says where the program is."""
 
-    def source(self) -> tuple[str, str]:
-        """File name and text of the program."""
+    def program(self) -> tuple[str, CodeType]:
+        """File name and code of the program. Raises ProgramError if there is no code."""
         raise NotImplementedError
 
     def run(self, args: list[str]) -> str:
         """The export of the world; see the contract."""
         try:
-            file, source = self.source()
+            file, code = self.program()
             sandbox.start(file, args)
-            return program.run(file, program.prepare(file, source), args)
+            return program.run(file, code, args)
         except program.ProgramError as error:
             raise Err(program.as_text(str(error))) from None
         finally:

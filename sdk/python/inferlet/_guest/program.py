@@ -6,8 +6,11 @@ import asyncio
 import inspect
 import json
 import linecache
+import marshal
 import sys
 import traceback
+import warnings
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType
 from typing import Any
@@ -24,18 +27,41 @@ class ProgramError(Exception):
     """The program failed; the text is for its user."""
 
 
-def prepare(file: str, source: str) -> CodeType:
+def prepare(file: str, source: str) -> tuple[CodeType, bool]:
     """Compiles a program and keeps its lines for tracebacks.
+
+    Returns:
+        Its code, and whether there was nothing to warn of.
 
     Raises:
         ProgramError: if it is not Python.
     """
-    _own_files.add(file)
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    _know(file, source)
     try:
-        return compile(source, file, "exec")
+        with warnings.catch_warnings(record=True) as found:
+            code = compile(source, file, "exec")
     except (SyntaxError, ValueError) as error:
         raise ProgramError("".join(traceback.format_exception_only(error)).rstrip()) from None
+    for warning in found:
+        warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    return code, not found
+
+
+def keepable(code: CodeType) -> str:
+    """Code as text that `restore` reads, in this version of the runtime."""
+    return b2a_base64(marshal.dumps(code), newline=False).decode()
+
+
+def restore(file: str, source: str, kept: str) -> CodeType:
+    """As `prepare`, of code that was compiled before."""
+    _know(file, source)
+    code: CodeType = marshal.loads(a2b_base64(kept))
+    return code
+
+
+def _know(file: str, source: str) -> None:
+    _own_files.add(file)
+    linecache.cache[file] = (lambda: source,)  # split into lines if a traceback is to show them
 
 
 def run(file: str, code: CodeType, args: list[str]) -> str:
