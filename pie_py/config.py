@@ -294,6 +294,8 @@ class ServerConfig(BaseSettings):
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()
     max_instances: PositiveInt = 1000  # alive at once
+    # Python runtimes, of some 4 MB each, started before there is a program for them.
+    spare_instances: NonNegativeInt = 32
     max_program_bytes: PositiveInt = 256 << 20
     # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
     tensor_parallel_size: PositiveInt = 1

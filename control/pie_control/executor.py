@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,13 @@ TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and fo
 RESULT_TURN_NS = 10_000_000
 
 _NOTHING = object()
+
+
+@dataclass(frozen=True)
+class _Late:
+    """An answer that is made when the guest gets it."""
+
+    make: Callable[[], Any]
 
 
 class Executor:
@@ -55,6 +63,10 @@ class Executor:
         """Resumes a guest that a host function other than `wait` suspended. An ApiError is its error."""
         self._answers[instance] = value
         self._push(instance)
+
+    def answer_late(self, instance: Instance, make: Callable[[], Any]) -> None:
+        """As `answer`, with what `make` returns when the guest has its turn."""
+        self.answer(instance, _Late(make))
 
     def give_turn(self, instance: Instance) -> None:
         """Resumes a guest that waits, whether or not a future of it is ready."""
@@ -130,7 +142,7 @@ class Executor:
             else:
                 answer = self._answers.pop(instance, _NOTHING)
                 if answer is not _NOTHING:
-                    guest.resume(answer)
+                    guest.resume(answer.make() if isinstance(answer, _Late) else answer)
             status = guest.poll()
         except GuestTrap as trap:
             self._on_end(instance, State.FAILED, f"trap: {trap}")

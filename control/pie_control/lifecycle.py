@@ -17,6 +17,7 @@ import trio
 from pie_control.code_cache import CodeCache
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instance import Ended, Instance, State
+from pie_control.spares import Spares
 from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
 from pie_py.build.python import runtime_component
 from pie_py.config import ServerConfig
@@ -45,6 +46,12 @@ class Lifecycle:
         self._linker = linker
         self.programs = programs
         self.codes = CodeCache()
+        self._guest_limits = GuestLimits(
+            memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
+        )
+        self.spares = Spares(
+            linker, self._guest_limits, config.spare_instances, lambda: bool(self._live)
+        )
         self._components: dict[str, Component] = {}  # by `_component_key`
         self._loading: dict[str, trio.Lock] = {}  # by the same
         self._numbers = itertools.count(1)
@@ -70,6 +77,8 @@ class Lifecycle:
             async with self._loading.setdefault(key, trio.Lock()):
                 if key not in self._components:
                     self._components[key] = await trio.to_thread.run_sync(self._load, program)
+                    if program.kind == "python":
+                        self.spares.offer(self._components[key])
         return self._components[key]
 
     def _load(self, program: Program) -> Component:
@@ -148,14 +157,10 @@ class Lifecycle:
             self.host,
             parent,
         )
-        guest = Guest(
-            self._linker,
-            component,
-            instance,
-            GuestLimits(memory_bytes=limits.memory, table_elements=limits.table_elements),
-        )
-        instance.guest = guest
-        guest.start(args)
+        spare = self.spares.take(component, instance)
+        instance.guest = spare or Guest(self._linker, component, instance, self._guest_limits)
+        if spare is None:
+            instance.guest.start(args)
         self._live[instance.id] = instance
         self.launched += 1
         self.host.messaging.join(instance)
@@ -173,7 +178,13 @@ class Lifecycle:
             ),
         )
         self.host.executor.add(instance)
+        if spare is not None:
+            self.host.executor.answer_late(instance, partial(self.source, instance))
         return instance
+
+    def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
+        """What the Python runtime is to run: file name, text, code if it was kept, and arguments."""
+        return *self.programs.source(instance.program), self.codes.find(instance), instance.args
 
     def start_child(
         self,
@@ -327,6 +338,7 @@ class Lifecycle:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves children and sweeps up after vanished clients, until cancelled."""
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self.spares.run)
             task_status.started()
             while True:
                 await trio.sleep(SWEEP_SECONDS)

@@ -55,7 +55,7 @@ class _Server:
         self._config = config
         engine = Engine(
             EngineConfig(
-                max_instances=config.max_instances,
+                max_instances=config.max_instances + config.spare_instances,
                 memory_bytes=config.limits.memory,
                 table_elements=config.limits.table_elements,
                 cache_folder=config.cache_folder / "compiled",

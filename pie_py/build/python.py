@@ -22,18 +22,20 @@ BUILD_SECONDS = 600.0
 _RUNTIME_APP = '''\
 """The Python runtime: runs the source that the server gives it."""
 
-from inferlet._guest import component, program
+from inferlet._guest import component, program, rehearsal
 from wit_world.imports import source
 
 
 class WitWorld(component.Runner):
-    def program(self):
-        file, text, kept = source.read()
+    def program(self, _):
+        if source.is_early():
+            rehearsal.rehearse(4)
+        file, text, kept, args = source.read()
         if kept:
-            return file, program.restore(file, text, kept)
+            return file, program.restore(file, text, kept), args
         code, quiet = program.prepare(file, text)
         source.keep(program.keepable(code) if quiet else "")
-        return file, code
+        return file, code, args
 
 
 component.seal()
@@ -56,8 +58,8 @@ for name in {optional!r}:
 
 
 class WitWorld(component.Runner):
-    def program(self):
-        return {file!r}, program.prepare({file!r}, {source!r})[0]
+    def program(self, args):
+        return {file!r}, program.prepare({file!r}, {source!r})[0], args
 
 
 component.seal()

@@ -291,9 +291,11 @@ class _Link:
 class Rig:
     """Runs programs, several at once if told, and returns what became of them."""
 
-    def __init__(self, folder: Path, **facts: Any) -> None:
+    def __init__(self, folder: Path, spares: int = 0, **facts: Any) -> None:
         self._config = ServerConfig(
-            data_folder=folder / "data", limits=Limits(wall_seconds=60, log_lines=10_000)
+            data_folder=folder / "data",
+            limits=Limits(wall_seconds=60, log_lines=10_000),
+            spare_instances=spares,
         )
         make_tokenizer(folder)
         self.engine = Engine(
@@ -384,6 +386,10 @@ class Rig:
                 nursery.start_soon(host.timers.run)
                 nursery.start_soon(host.executor.run)
                 await nursery.start(lifecycle.run)
+                if self._config.spare_instances:
+                    await lifecycle.prepare(programs[0][0])
+                    while len(lifecycle.spares) < self._config.spare_instances:
+                        await trio.sleep(0.001)
                 instances = []
                 for program, args in programs:
                     instance = await lifecycle.launch(program, args, USER)

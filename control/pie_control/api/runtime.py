@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pie_control.errors import ApiError
 from pie_control.futures import FutureKind
 from pie_control.instance import Ended, Instance, State
+from pie_control.spares import Spare
 from pie_control.wasm import (
+    BOOL,
     S32,
     STRING,
     STRING_LIST,
@@ -256,10 +258,16 @@ def launch(instance: Instance, program: str, args: list[str]) -> int:
     return future.handle
 
 
-def read_source(instance: Instance) -> tuple[str, str, str]:
-    """File name and text of the Python program that the Python runtime is to run, and its kept code."""
-    lifecycle = instance.host.lifecycle
-    return *lifecycle.programs.source(instance.program), lifecycle.codes.find(instance)
+def is_early(state: Instance | Spare) -> bool:
+    """Whether a guest of the Python runtime has no program yet."""
+    return isinstance(state, Spare)
+
+
+def read_source(state: Instance | Spare) -> Any:
+    """The Python program that the Python runtime is to run; suspends a guest that has none yet."""
+    if isinstance(state, Spare):
+        return SUSPENDED
+    return state.host.lifecycle.source(state)
 
 
 def keep_code(instance: Instance, code: str) -> None:
@@ -302,6 +310,15 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("random-bytes", random_bytes, U32, returns=U8_LIST, fails=True),
     _function("log", log, Enum(LOG_LEVELS), STRING),
     _function("launch", launch, STRING, STRING_LIST, returns=U32, fails=True),
-    HostFunction("source", "read", (), Tuple(STRING, STRING, STRING), False, read_source),
+    HostFunction("source", "is-early", (), BOOL, False, is_early),
+    HostFunction(
+        "source",
+        "read",
+        (),
+        Tuple(STRING, STRING, STRING, STRING_LIST),
+        False,
+        read_source,
+        suspends=True,
+    ),
     HostFunction("source", "keep", (STRING,), None, False, keep_code),
 )

@@ -8,23 +8,29 @@ from types import CodeType
 import wit_world
 from componentize_py_types import Err
 
-from inferlet._guest import program, sandbox, standard
+from inferlet._guest import program, rehearsal, sandbox, standard
 from inferlet._guest.streams import LogStream
 
 standard.import_all()
+
+REHEARSED = 64  # tokens: enough for CPython to settle on how it runs the code
 
 
 class Runner(wit_world.WitWorld):  # type: ignore[misc]
     """Runs a program. A component's `WitWorld` is derived from it, and says where the program is."""
 
-    def program(self) -> tuple[str, CodeType]:
-        """File name and code of the program. Raises ProgramError if there is no code."""
+    def program(self, args: list[str]) -> tuple[str, CodeType, list[str]]:
+        """File name and code of the program, and its arguments, by default those of `run`.
+
+        Raises:
+            ProgramError: if there is no code.
+        """
         raise NotImplementedError
 
     def run(self, args: list[str]) -> str:
         """The export of the world; see the contract."""
         try:
-            file, code = self.program()
+            file, code, args = self.program(args)
             sandbox.start(file, args)
             return program.run(file, code, args)
         except program.ProgramError as error:
@@ -40,6 +46,7 @@ _streams: list[LogStream] = []
 def seal() -> None:
     """Ends the build: from here on there is no operating system."""
     _streams[:] = sandbox.seal()
+    rehearsal.rehearse(REHEARSED)
     # What the build made lives for ever: no collection needs to look at it.
     gc.collect()
     gc.freeze()

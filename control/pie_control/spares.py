@@ -1,0 +1,96 @@
+"""Guests of the Python runtime that wait for a program.
+
+To start CPython takes milliseconds of the one thread that runs all guests: the component is
+instantiated, and every page that it writes to is copied. A spare guest has done so before anybody asks
+for it. It runs one program and ends with it, like any other; none is ever used again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, Status
+
+log = structlog.get_logger("pie.spares")
+
+BUSY_SECONDS = 1.0  # between two that are made while programs run
+
+
+class Spare:
+    """The state of a guest that has no instance yet."""
+
+
+class Spares:
+    """Keeps up to a number of guests ready. Made one at a time: fast while no program runs, else slowly."""
+
+    def __init__(
+        self, linker: Linker, limits: GuestLimits, count: int, is_busy: Callable[[], bool]
+    ) -> None:
+        """Takes how many to keep, and what tells whether programs run."""
+        self._linker = linker
+        self._limits = limits
+        self._count = count
+        self._is_busy = is_busy
+        self._component: Component | None = None
+        self._ready: deque[Guest] = deque()
+        self._wanted = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def offer(self, component: Component) -> None:
+        """From now on guests of this component are kept ready."""
+        self._component = component
+        self._wanted.set()
+
+    def take(self, component: Component, state: object) -> Guest | None:
+        """A guest that waits for its program, with the state of its instance; None if none is ready."""
+        if component is not self._component or not self._ready:
+            return None
+        guest = self._ready.popleft()
+        guest.state = state
+        guest.cpu_ns = 0
+        self._wanted.set()
+        return guest
+
+    async def run(self) -> None:
+        """Makes guests where they are missing, until cancelled."""
+        try:
+            while True:
+                await self._fill()
+                await self._wanted.wait()
+                self._wanted = trio.Event()
+        finally:
+            while self._ready:
+                self._ready.pop().close()
+
+    async def _fill(self) -> None:
+        while self._component is not None and len(self._ready) < self._count:
+            if self._is_busy():
+                await trio.sleep(BUSY_SECONDS)
+            guest = await self._make(self._component)
+            if guest is None:
+                break
+            self._ready.append(guest)
+
+    async def _make(self, component: Component) -> Guest | None:
+        """A guest that waits for its program; None if it could not be made."""
+        guest = Guest(self._linker, component, Spare(), self._limits)
+        try:
+            guest.start([])
+            while (status := guest.poll()) is Status.RUNNING:
+                await trio.sleep(0)  # others come first
+            if status is Status.WAITING:
+                await trio.sleep(0)
+                return guest
+            log.error("the Python runtime ended before it had a program", outcome=guest.outcome)
+        except GuestTrap as trap:
+            log.error("the Python runtime cannot be started ahead", reason=str(trap))
+        except BaseException:
+            guest.close()
+            raise
+        return None

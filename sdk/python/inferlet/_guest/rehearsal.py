@@ -1,0 +1,119 @@
+"""A generation with a host that does nothing, before there is a program.
+
+CPython rewrites the code that it runs for what it meets, and each page of memory that an instance
+writes to for the first time, if only to count a reference, is copied for it then. A rehearsal while the
+component is built has the first done for all instances; one in an instance that waits for its program
+has its own pages copied, in time that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from wit_world.imports import (
+    allocate,
+    forward,
+    input_text,
+    prefix_cache,
+    runtime,
+    sample,
+    session,
+    tokenize,
+)
+
+from inferlet import model
+from inferlet._guest import program
+
+_FILE = "rehearsal.py"
+_PROGRAM = compile(
+    """
+import asyncio, json, random, time
+from collections.abc import AsyncIterator
+from inferlet import Context, Model, Sampler, raw, runtime, session
+
+async def main(args: list[str]) -> str:
+    context = Context(Model.load()).append(json.loads("[1, 2, 3]")).fill("x")
+    session.send("x")
+    count = int(args[0])
+    return json.dumps([token async for token in tokens(context, count)])
+
+def tokens(context: Context, count: int) -> AsyncIterator[int]:
+    return context.generate(Sampler.argmax(), max_tokens=count, stop=[]).stream_tokens()
+""",
+    _FILE,
+    "exec",
+)
+_INFO: dict[str, Any] = {
+    "page_size": 8,
+    "vocab_size": 256,
+    "max_position": 1024,
+    "max_batch_tokens": 1024,
+    "bos_token": None,
+    "stop_tokens": [],
+    "has_chat_template": False,
+}
+
+
+def _giving(answer: Any) -> Callable[..., Any]:
+    return lambda *_: answer
+
+
+_HOST: list[tuple[ModuleType, str, Callable[..., Any]]] = [
+    (runtime, "available_models", _giving([""])),
+    (runtime, "available_traits", _giving(["sample"])),
+    (runtime, "model_info", _giving(json.dumps(_INFO))),
+    (runtime, "create_queue", _giving(1)),
+    (runtime, "destroy_queue", _giving(None)),
+    (runtime, "monotonic_now", _giving(0)),
+    (runtime, "wait", lambda handles: handles),
+    (runtime, "cancel", _giving(None)),
+    (runtime, "random_bytes", bytes),
+    (session, "send", _giving(None)),
+    (tokenize, "tokenize", _giving([1])),
+    (allocate, "alloc_kvpage", _giving(1)),
+    (allocate, "dealloc_kvpage", _giving(None)),
+    (allocate, "alloc_emb", _giving(1)),
+    (allocate, "dealloc_emb", _giving(None)),
+    (input_text, "embed_txt", _giving(None)),
+    (forward, "forward", _giving(None)),
+    (prefix_cache, "match_prefix", _giving(([], 0))),
+    (prefix_cache, "insert_prefix", _giving(0)),
+    (sample, "create_sampler", _giving(1)),
+    (sample, "destroy_sampler", _giving(None)),
+    (sample, "sample", _giving(1)),
+    (sample, "step", _giving(1)),
+    (sample, "take_sample", _giving((1, None, [], []))),
+]
+
+
+def rehearse(tokens: int) -> None:
+    """Runs a program that generates so many tokens, and leaves no trace of it."""
+    modules = {name: sys.modules.get(name) for name in (program.MODULE, "__main__")}
+    with _no_host():
+        program.run(_FILE, _PROGRAM, [str(tokens)])
+        gc.collect(0)  # the context gives back what it holds while there is nobody to ask
+    model._loaded.clear()
+    for name, module in modules.items():
+        if module is None:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = module
+
+
+@contextmanager
+def _no_host() -> Iterator[None]:
+    """Lets the functions of the contract do nothing."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in _HOST]
+    for module, name, stand_in in _HOST:
+        setattr(module, name, stand_in)
+    try:
+        yield
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
