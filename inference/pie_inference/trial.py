@@ -45,3 +45,44 @@ def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
     )
     wanted = np.full(len(lengths), min(k, model.network.shape.vocab_size), np.int32)
     handlers.next_dist(model, NextDist(lasts, wanted))
+
+
+def run_step(model: ServedModel, count: int, context: int) -> None:
+    """Runs a step of `count` sequences that decode: one input each, after `context` others.
+
+    Each has its share of the pool's pages, and attends to what is in them: nobody reads what comes out. A
+    further call with one more of context, or as much, finds their keys where decoding keeps them.
+
+    Args:
+        model: whose pools nobody uses yet.
+        count: sequences, at most as many as there are embeds.
+        context: tokens, at least 1, fewer than the slots of a share.
+    """
+    size = model.cache.page_size
+    each = model.cache.pages // count
+    ids = np.arange(count, dtype=np.int32)
+    none = np.zeros(0, np.int32)
+    held = -(-context // size)
+    pages = (ids[:, None] * each + np.arange(held, dtype=np.int32)).reshape(-1)
+    used = np.full((count, held), size, np.int32)
+    used[:, -1] = context - (held - 1) * size
+    starts = np.arange(count + 1, dtype=np.int32)
+    positions = np.full(count, context, np.int32)
+    handlers.embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
+    handlers.forward(
+        model,
+        Forward(
+            input_starts=starts,
+            inputs=ids,
+            page_starts=starts * np.int32(held),
+            pages=pages,
+            page_used=used.reshape(-1),
+            has_masked=np.zeros(count, np.int32),
+            output_slots=(ids * each + context // size) * size + context % size,
+            output_starts=starts,
+            outputs=ids,
+            mask_starts=np.zeros(count + 1, np.int32),
+            mask=none,
+        ),
+    )
+    handlers.next_dist(model, NextDist(ids, np.ones(count, np.int32)))

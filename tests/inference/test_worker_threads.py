@@ -12,8 +12,10 @@ from checkpoints import make_llama
 from model_rig import Rig, Step, expected_logits, tokens_of
 
 from pie_inference import threads
+from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.engine import Engine
 from pie_inference.threads import Threads, measured
+from pie_inference.trial import run_step
 from pie_inference.worker import WorkerConfig
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import EmbedText, Forward, Plan
@@ -43,7 +45,7 @@ def test_all_cores_where_that_is_worth_it(
 ) -> None:
     monkeypatch.setattr(threads, "STEP_SECONDS", beside)
     monkeypatch.setattr(threads, "SECONDS", 1e9)
-    found = measured(Rig(make_llama(tmp_path / "llama")).model)
+    found = measured(Rig(make_llama(tmp_path / "llama"), pages=128).model)
     assert torch.get_num_threads() == 2
     assert used(found, 1) == used(found, 128) == wanted
     assert used(found, 129) == 2
@@ -104,3 +106,30 @@ def test_both_ways_to_decode_in_bfloat16(tmp_path: Path, count: int) -> None:
     for text, logits in zip(texts, found, strict=True):
         wanted = expected_logits(folder, text)[-1]
         assert torch.nn.functional.cosine_similarity(logits[0], wanted, dim=0) > 0.995
+
+
+def test_steps_are_measured_as_those_of_generations(tmp_path: Path) -> None:
+    """Sequences with contexts in pages of their own, whose keys lie where the step before left them."""
+    rig = Rig(make_llama(tmp_path / "llama"), pages=32)
+    model = rig.model
+    attention = model.attention
+    assert isinstance(attention, TorchAttention)
+    with torch.inference_mode():
+        for context, copied in ((40, True), (41, False), (41, False)):
+            run_step(model, 5, context)
+            assert bool(attention.windows.copied) == copied
+    size = model.cache.page_size
+    slots = np.arange(5) * (32 // 5) * size + 41
+    assert (model.cache.positions[slots] == 41).all()
+    assert np.isin(slots, np.flatnonzero(model.cache.written == model.cache.clock)).all()
+
+
+@pytest.mark.parametrize("pages", [1, 3, 40, 128])
+def test_small_pools_are_measured_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
+    monkeypatch.setattr(threads, "SECONDS", 1e9)
+    found = measured(Rig(make_llama(tmp_path / "llama"), pages=pages).model)
+    assert used(found, 1) == 1
+    assert used(found, 128) == (1 if pages >= 128 else 2)
