@@ -18,6 +18,7 @@ from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, S
 log = structlog.get_logger("pie.spares")
 
 BUSY_SECONDS = 1.0  # between two that are made while programs run
+IDLE_SECONDS = 0.02  # between two while none does; one that comes then waits for a slice at most
 
 
 class Spare:
@@ -70,8 +71,7 @@ class Spares:
 
     async def _fill(self) -> None:
         while self._component is not None and len(self._ready) < self._count:
-            if self._is_busy():
-                await trio.sleep(BUSY_SECONDS)
+            await trio.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
             guest = await self._make(self._component)
             if guest is None:
                 break

@@ -26,6 +26,7 @@ from pie_control.wasm.inspection import (
     check_format,
     explain_compile_error,
 )
+from pie_control.wasm.reaper import Reaper
 from pie_control.wasm.ticker import Ticker
 
 log = structlog.get_logger("pie.wasm")
@@ -71,10 +72,18 @@ class Engine:
         self.address = ctypes.cast(self.engine.ptr(), ctypes.c_void_p).value or 0
         self.ticker = Ticker(self.engine, config.slice_ms)
         weakref.finalize(self, self.ticker.stop).atexit = False
+        self.stores: set[int] = set()  # of guests that live
+        self.reaper = Reaper()
+        weakref.finalize(self, self.reaper.stop).atexit = False
         self.offer: Offer | None = None  # what components may import; set by the linker
         self._cache = (
             None if config.cache_folder is None else Cache(config.cache_folder, fingerprint(config))
         )
+
+    def make_room(self) -> None:
+        """Before a guest starts: waits for places of guests that have ended, if all are taken."""
+        if len(self.stores) + self.reaper.waiting > self.config.max_instances:
+            self.reaper.finish()
 
     def load(self, data: bytes) -> Component:
         """Checks and compiles a component, or takes its code from the cache. Blocks.

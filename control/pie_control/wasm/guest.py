@@ -46,6 +46,7 @@ class _Fiber:
         self.linker = linker  # both must outlive the store
         self.component = component
         self.store: int = symbols.store_new(linker.engine.address, None, None)
+        linker.engine.stores.add(self.store)
         symbols.store_limiter(
             self.store,
             limits.memory_bytes,
@@ -66,6 +67,7 @@ class _Fiber:
         self._results = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
 
     def instantiate(self, args: list[str]) -> None:
+        self.linker.engine.make_room()
         _write_strings(ctypes.addressof(self._args), args)
         self.future = symbols.linker_instantiate(
             self.linker.address,
@@ -104,12 +106,13 @@ class _Fiber:
         return text
 
     def release(self) -> None:
-        """Frees everything, the suspended stack first."""
+        """Frees everything, the suspended stack first, memory soon."""
         self._drop_future()
         self.take_error()
         free(ctypes.addressof(self._args))
         free(ctypes.addressof(self._results))
-        symbols.store_delete(self.store)
+        self.linker.engine.stores.discard(self.store)
+        self.linker.engine.reaper.bury(self.store)
 
     def _drop_future(self) -> None:
         if self.future is not None:

@@ -2,7 +2,7 @@
 
 wasmtime-py ships the whole C library but wraps only a part of it. The functions below are declared
 once, with plain addresses as arguments: an `int` is what every caller has, and ctypes converts it
-fastest. All of them keep the interpreter lock except those that run or compile Wasm.
+fastest. All of them keep the interpreter lock except those that run Wasm, compile it, or take long beside it.
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ store_limiter = _declare(
     c_int64,
 )
 store_delete = _declare(_KEEPS_LOCK, "wasmtime_store_delete", None, c_void_p)
+# The same beside the thread that runs guests.
+store_delete_aside = _declare(_FREES_LOCK, "wasmtime_store_delete", None, c_void_p)
 set_deadline = _declare(
     _KEEPS_LOCK, "wasmtime_context_set_epoch_deadline", None, c_void_p, c_uint64
 )
