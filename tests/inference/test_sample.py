@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
+from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import (
     Clear,
     EmbedSampled,
@@ -216,6 +217,38 @@ def test_a_sampler_set_anew_has_forgotten(rig: Rig) -> None:
     best = logits_of(rig, 0).argmax()
     assert draw(rig, [0], [0])[0].tokens[0] == best
     assert draw(rig, [0], [0])[0].tokens[0] != best
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),  # slot
+            st.sampled_from([0.0, 1.0]),  # temperature
+            st.sampled_from([0.0, 0.5, 1.0]),  # top-p
+            st.sampled_from([0, 1, 5]),  # top-k
+            st.sampled_from([-1, 0]),  # row of counts
+            st.booleans(),  # bias
+        ),
+        max_size=8,
+    ),
+    st.sets(st.integers(0, 3), min_size=1),
+)
+def test_what_a_step_asks_of_its_samplers_is_what_they_were_set_to(
+    made: list[tuple[int, float, float, int, int, bool]], asked: set[int]
+) -> None:
+    pool = SamplerPool(300, torch.device("cpu"), 4)
+    adjusts, draws = [False] * 4, [False] * 4
+    for slot, temperature, top_p, top_k, row, biased in made:
+        numbers = np.array([[temperature, top_p, 0, 1, 0, 0]], np.float32)
+        pool.set(ints([slot]), numbers, ints([top_k]), np.zeros((1, 2), np.uint32), ints([row]))
+        if biased:
+            pool.set_bias(slot, ints([7]), np.ones(1, np.float32))
+        adjusts[slot] = biased or row >= 0
+        draws[slot] = temperature > 0 and top_p > 0 and top_k != 1
+    some = ints(sorted(asked))
+    assert pool.adjusts(some) == any(adjusts[slot] for slot in asked)
+    assert pool.draws(some) == any(draws[slot] for slot in asked)
 
 
 def test_masks(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pie_inference.checks import require_below, require_lengths
-from pie_inference.later import Later
+from pie_inference.later import Later, now
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import EmbedSampled
 
@@ -21,11 +21,13 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> Later[dict[int, st
     require_below("embed_sampled: sampler", batch.samplers, model.samplers.size)
     require_below("embed_sampled: position", batch.positions, model.network.shape.max_position)
     require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
-    tokens = model.samplers.tokens[model.index(batch.samplers)]
+    tokens = model.samplers.tokens.index_select(0, model.index(batch.samplers))
+    # Who would have to wait for a GPU does not ask.
+    if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
+        model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
+        return now({})
     hidden = model.network.embed(tokens.clamp(min=0))
-    missing = tokens < 0
-    if model.device.type == "cuda" or bool(missing.any()):  # who has to wait for a GPU does not ask
-        hidden.masked_fill_(missing[:, None], 0.0)
+    hidden.masked_fill_((tokens < 0)[:, None], 0.0)
     model.embeds.write(batch.embeds, hidden, batch.positions)
     return Later(
         [tokens], lambda arrays: dict.fromkeys(np.flatnonzero(arrays[0] < 0).tolist(), UNKNOWN)

@@ -67,16 +67,16 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     pool, samplers = model.samplers, batch.samplers[rows]
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     adjusted = pool.adjusts(samplers)
-    parameters = pool.parameters(samplers, batch.steps[rows])
-    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
-    if model.device.type == "cpu" and not (
-        adjusted or masked.size or batch.top[rows].any() or parameters.drawn.any()
-    ):
+    on_cpu = model.device.type == "cpu"
+    wants_no_more = not (adjusted or len(batch.masks) or batch.top[rows].any())
+    if on_cpu and wants_no_more and not pool.draws(samplers):
         likeliest = _likeliest(raw)
         if likeliest is not None:
             pool.note(samplers, likeliest[0])
             return list(likeliest)
-    logits, whole = _normalized(raw) if model.device.type == "cpu" else _on_gpu(raw, adjusted)
+    parameters = pool.parameters(samplers, batch.steps[rows])
+    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
+    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, adjusted)
     wanted = logits
     if masked.size or adjusted:
         wanted = logits.clone()
@@ -163,5 +163,5 @@ def _check(model: ServedModel, batch: Sample) -> None:
     require_below("sample: mask + 1", batch.masked + 1, len(batch.masks) + 1)
     if batch.masks.ndim != 2 or (len(batch.masks) and batch.masks.shape[1] * 32 < vocabulary):
         raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
-    if np.unique(batch.samplers).size != batch.samplers.size:
+    if len(set(batch.samplers.tolist())) != batch.samplers.size:
         raise BadBatch("sample: a sampler is in one batch twice")

@@ -38,6 +38,9 @@ class SamplerPool:
         self._seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
         self._rows: Int32 = np.full(size, -1, np.int32)
         self._biases: list[tuple[Int32, Float32] | None] = [None] * size
+        # What a step asks of all its samplers at once.
+        self._adjusting: NDArray[np.bool_] = np.zeros(size, np.bool_)  # penalties or biases
+        self._drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._counts: torch.Tensor | None = None  # [count_rows, vocabulary] int32
 
     def set(
@@ -56,6 +59,8 @@ class SamplerPool:
         self.forget(samplers)
         for sampler in samplers.tolist():
             self._biases[sampler] = None
+        self._adjusting[samplers] = rows >= 0
+        self._drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
         used = rows[rows >= 0]
         if used.size:
             self._count_table()[self._index(used)] = 0
@@ -63,6 +68,7 @@ class SamplerPool:
     def set_bias(self, sampler: int, tokens: Int32, values: Float32) -> None:
         """Sets what is added to the logits of some distinct tokens."""
         self._biases[sampler] = (tokens, values) if tokens.size else None
+        self._adjusting[sampler] = tokens.size > 0 or self._rows[sampler] >= 0
 
     def feed(self, samplers: Int32, tokens: Int32, generated: NDArray[np.bool_]) -> None:
         """Counts tokens `[n]`, each for its sampler `[n]`, as generated or given; some keep no counts."""
@@ -85,9 +91,11 @@ class SamplerPool:
 
     def adjusts(self, samplers: Int32) -> bool:
         """Whether one of the samplers changes logits."""
-        return bool((self._rows[samplers] >= 0).any()) or any(
-            self._biases[sampler] is not None for sampler in samplers.tolist()
-        )
+        return bool(self._adjusting[samplers].any())
+
+    def draws(self, samplers: Int32) -> bool:
+        """Whether one of the samplers does not just take the most likely token."""
+        return bool(self._drawing[samplers].any())
 
     def adjust(self, logits: torch.Tensor, samplers: Int32) -> None:
         """Applies penalties, then biases, to logits `[n, vocabulary]` in place.
@@ -122,7 +130,9 @@ class SamplerPool:
 
     def note(self, samplers: Int32, tokens: torch.Tensor) -> None:
         """Keeps, and counts, what samplers have chosen: `[n]`, -1 for nothing."""
-        self.tokens[self._index(samplers)] = tokens
+        self.tokens.index_copy_(0, self._index(samplers), tokens)
+        if self._counts is None:
+            return
         counted = np.flatnonzero(self._rows[samplers] >= 0)
         if counted.size:
             new = tokens[self._index(counted)]
