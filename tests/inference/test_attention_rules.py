@@ -190,9 +190,9 @@ def test_copies_take_effect_in_order(folder: Path, pairs: list[tuple[int, int]])
 
 def test_long_sequences_are_cut_into_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds on memory, lowered, change no result."""
-    backend = "pie_inference.attention.torch_backend"
-    monkeypatch.setattr(f"{backend}.MAX_SCORES", 500)
-    monkeypatch.setattr(f"{backend}.MAX_GATHER_BYTES", 1 << 14)
+    package = "pie_inference.attention"
+    monkeypatch.setattr(f"{package}.pieces.MAX_SCORES", 500)
+    monkeypatch.setattr(f"{package}.torch_backend.MAX_GATHER_BYTES", 1 << 14)
     rig = Rig(folder)
     assert isinstance(rig.model.attention, TorchAttention)
     tokens = tokens_of(120)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,35 @@ class Sequences:
     pages: Pages
     context_starts: Int64  # [n + 1] offsets into context_slots
     visible: dict[int, Bool]  # sequence -> [inputs, context + inputs or only the last of them]
-    find_slots: Callable[[], Int64]  # makes `context_slots`, which takes time with the context
+    live: (
+        Bool | None
+    )  # which filled slots are live, of the pages of those `masked`; None if all are
+    page_size: int
 
     @cached_property
     def context_slots(self) -> Int64:
-        """`[c]` live slots of the input pages. Who goes by `pages` need not ask."""
-        return self.find_slots()
+        """`[c]` live slots of the input pages, which takes time. Who goes by `pages` need not ask."""
+        return _context_slots(self.pages, self.live, self.page_size)
+
+    def first_slots(self, sequence: int, entries: int) -> Int64:
+        """Filled slots of the first so many pages of a sequence that has no masked ones."""
+        first = int(self.pages.starts[sequence])
+        some = slice(first, first + entries)
+        return _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
+
+    def without(self, entries: Int64) -> Sequences:
+        """The same, but for the first so many pages of each, `[n]`: 0 for those that are masked or ruled."""
+        pages = self.pages
+        counts, filled = np.diff(pages.starts), _offsets(pages.used)
+        firsts = pages.starts[:-1]
+        kept = np.arange(pages.pages.size) >= np.repeat(firsts + entries, counts)
+        starts = pages.starts - _offsets(entries)
+        keys = filled[firsts + entries] - filled[firsts]
+        return replace(
+            self,
+            pages=Pages(starts, pages.pages[kept], pages.used[kept], pages.masked),
+            context_starts=self.context_starts - _offsets(keys),
+        )
 
 
 def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
@@ -63,7 +86,7 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
     input_starts = batch.input_starts.astype(np.int64)
     page_starts = batch.page_starts.astype(np.int64)
     used = batch.page_used.astype(np.int64)
-    filled = np.concatenate([np.zeros(1, np.int64), np.cumsum(used)])[page_starts]
+    filled = _offsets(used)[page_starts]
     visible = _explicit(batch, input_starts, filled)
     for i in _out_of_order(positions, input_starts):
         if i not in visible:
@@ -74,10 +97,10 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
     if masked.any():
         live = _live(pages, cache)
         counts = np.diff(filled)
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(live)])
+        starts = _offsets(live)
         ends = np.cumsum(np.where(masked, counts, 0))
         kept = starts[ends] - starts[ends - np.where(masked, counts, 0)]
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.where(masked, kept, counts))])
+        starts = _offsets(np.where(masked, kept, counts))
         for i in visible:
             if masked[i]:
                 inputs = np.ones(int(input_starts[i + 1] - input_starts[i]), np.bool_)
@@ -90,17 +113,24 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
         pages,
         starts,
         visible,
-        lambda: _context_slots(pages, filled, live, cache.page_size),
+        live,
+        cache.page_size,
     )
 
 
-def _context_slots(pages: Pages, filled: Int64, live: Bool | None, page_size: int) -> Int64:
+def _offsets(counts: NDArray[np.integer[Any]] | Bool) -> Int64:
+    """Where runs of such lengths start, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def _context_slots(pages: Pages, live: Bool | None, page_size: int) -> Int64:
     """Filled slots of all input pages but those that are masked."""
     slots = _filled_slots(pages.pages, pages.used, page_size)
     if live is None:
         return slots
     kept = np.ones(slots.size, np.bool_)
-    kept[np.repeat(pages.masked, np.diff(filled))] = live
+    filled = np.diff(_offsets(pages.used)[pages.starts])
+    kept[np.repeat(pages.masked, filled)] = live
     return slots[kept]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +15,17 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention.beginnings import (
+    Beginning,
+    Parts,
+    attend_to_beginning,
+    find_beginnings,
+    flash,
+    joined,
+)
 from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
+from pie_inference.attention.paging import ranges
+from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
 from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.window import DecodeWindow
@@ -24,9 +33,7 @@ from pie_inference.attention.windows import DecodeWindows, Span
 from pie_inference.kv_cache import KvCache
 from pie_inference.upload import upload
 
-MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
-GROUP_COST = 1024  # work of a further group, in gathered keys
 
 Int64 = NDArray[np.int64]
 Rows = torch.Tensor | slice  # a slice if they are consecutive
@@ -48,6 +55,15 @@ class _Group:
     by_head: bool  # one query a head, instead of query heads as queries of the head they share
 
 
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """A beginning that inputs share."""
+
+    keys: int
+    key_index: Rows  # [keys] slots
+    rows: Rows  # its inputs, in the order of the layers
+
+
 class TorchAttention(AttentionBackend):
     """Gathers keys and values from the pool and calls `scaled_dot_product_attention`."""
 
@@ -58,15 +74,27 @@ class TorchAttention(AttentionBackend):
         self.layers = layers
         self.windows = DecodeWindows(cache)
         self._spans = {options.window for options in layers if options.window is not None}
+        on_cpu = cache.data.device.type == "cpu"
+        self._tiles = on_cpu and bool(torch.cpu.get_capabilities().get("amx_tile"))
+        # Whether every sequence attends to all its keys by itself: other kernels don't tell sums to join by.
+        capped = any(options.softcap is not None for options in layers)
+        self._apart = capped or not on_cpu
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
         """Groups the sequences and makes their indices and masks.
 
-        The order of the layers is that of the windows' rows, then come all other inputs.
+        The order of the layers is that of the windows' rows, then come all other inputs. What sequences share
+        is attended to apart, and windows and groups are of the rest.
         """
-        keys = _KeySlots(sequences)
         self.cache.stamp(sequences.input_slots)
+        whole, beginnings = sequences, self._beginnings(sequences)
+        if beginnings:
+            shared = np.zeros(whole.input_starts.size - 1, np.int64)
+            for beginning in beginnings:
+                shared[beginning.members] = beginning.entries
+            sequences = whole.without(shared)
+        keys = KeySlots(sequences)
         held = self._open_windows(sequences, keys)
         firsts = [
             sequences.input_starts[span.members[span.real]]
@@ -92,17 +120,18 @@ class TorchAttention(AttentionBackend):
             for span in spans
         ]
         row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
-        pieces = _pieces(sequences, left) if left.any() else []
+        pieces = pieces_of(sequences, left) if left.any() else []
         groups += [
             self._gathered_group(sequences, keys, members, places)
-            for members in _grouped(pieces, max(1, MAX_GATHER_BYTES // row))
+            for members in grouped(pieces, max(1, MAX_GATHER_BYTES // row))
         ]
         slots = sequences.input_slots if order is None else sequences.input_slots[order]
         stores = []
         for window, spans in held.items():
             own = np.concatenate([sequences.input_starts[s.members[s.real]] for s in spans])
             stores.append((window, self._rows(places[own])))
-        return _TorchPrepared(self, order, self._tensor(slots), groups, stores)
+        joint = [self._joint(whole, beginning, places) for beginning in beginnings]
+        return _TorchPrepared(self, order, self._tensor(slots), groups, joint, stores)
 
     def _tensor(self, array: Int64) -> torch.Tensor:
         return upload(array, self.cache.data.device)
@@ -111,9 +140,33 @@ class TorchAttention(AttentionBackend):
         found = _as_slice(array)
         return self._tensor(array) if found is None else found
 
-    def _open_windows(
-        self, sequences: Sequences, keys: _KeySlots
-    ) -> dict[DecodeWindow, list[Span]]:
+    def _beginnings(self, s: Sequences) -> list[Beginning]:
+        """What sequences share, if every layer lets their inputs see all of it."""
+        if self._apart:
+            return []
+        able = ~s.pages.masked & (np.diff(s.input_starts) > 0)
+        able[list(s.visible)] = False
+        found = find_beginnings(s, able)
+        if not self._spans:
+            return found
+        return [b for b in found if self._reach(s, b) < min(self._spans)]
+
+    def _reach(self, s: Sequences, beginning: Beginning) -> int:
+        """How far, in positions, an input is from a key of a shared beginning, at the most."""
+        last = max(
+            int(s.positions[slice(*s.input_starts[i : i + 2].tolist())].max())
+            for i in beginning.members.tolist()
+        )
+        slots = s.first_slots(int(beginning.members[0]), beginning.entries)
+        return last - int(self.cache.positions[slots].min())
+
+    def _joint(self, s: Sequences, beginning: Beginning, places: Int64) -> _Joint:
+        members = beginning.members
+        inputs = ranges(s.input_starts[members], np.diff(s.input_starts)[members])
+        slots = s.first_slots(int(members[0]), beginning.entries)
+        return _Joint(beginning.keys, self._rows(slots), self._rows(np.sort(places[inputs])))
+
+    def _open_windows(self, sequences: Sequences, keys: KeySlots) -> dict[DecodeWindow, list[Span]]:
         """Rows for the sequences that decode one token."""
         members = np.flatnonzero(np.diff(sequences.input_starts) == 1)
         lengths = keys.counts[members]
@@ -122,7 +175,7 @@ class TorchAttention(AttentionBackend):
         return self.windows.open(members, lengths, keys.of)
 
     def _held_group(
-        self, sequences: Sequences, keys: _KeySlots, span: Span, places: Int64
+        self, sequences: Sequences, keys: KeySlots, span: Span, places: Int64
     ) -> _Group:
         """Sequences whose keys lie in rows of a window."""
         lengths = keys.counts[span.members]
@@ -132,7 +185,7 @@ class TorchAttention(AttentionBackend):
         return self._group(padded, keys, places, real, span)
 
     def _gathered_group(
-        self, sequences: Sequences, keys: _KeySlots, pieces: list[_Piece], places: Int64
+        self, sequences: Sequences, keys: KeySlots, pieces: list[Piece], places: Int64
     ) -> _Group:
         """Pieces whose keys are gathered from the pool in every layer."""
         padded = Padded(sequences, Pieces(*np.array(pieces, np.int64).T))
@@ -144,7 +197,7 @@ class TorchAttention(AttentionBackend):
     def _group(
         self,
         padded: Padded,
-        keys: _KeySlots,
+        keys: KeySlots,
         places: Int64,
         real: Int64 | None,
         held: Span | None,
@@ -177,8 +230,10 @@ class TorchAttention(AttentionBackend):
         | keys | 64 | 192 | 512 | 64 | 192 | 512 | 64 | 192 | 512 |
         | 1 thread | 1.4-1.6 | 1.5-1.7 | 1.4-2.0 | 1.0-1.2 | 1.0-1.3 | 1.1-1.7 | 0.8-1.0 | 0.9-1.6 | 0.9-2.0 |
         | 2 threads | 0.5-1.3 | 0.8-1.2 | 1.2-1.4 | 0.3-1.0 | 0.6-0.8 | 1.0-1.8 | 0.3-0.6 | 0.6-1.2 | 0.8 |
+
+        That is with AMX. Without it, 3 query heads a key head take 0.2 to 0.5 of the time together, always.
         """
-        if self.cache.dtype != torch.bfloat16 or self.cache.data.device.type != "cpu":
+        if self.cache.dtype != torch.bfloat16 or not self._tiles:
             return False
         few = self.heads // self.cache.kv_heads <= 3
         return few and (keys >= 384 or torch.get_num_threads() == 1)
@@ -204,20 +259,27 @@ class TorchAttention(AttentionBackend):
         if group.held is not None:
             held = group.held
             return self.cache.unpack(held.window.read(layer, held.rows, group.keys))
+        found = self._select(layer, group.key_index, group.batch * group.keys)
+        return found.view(group.batch, group.keys, *found.shape[1:])
+
+    def gather_joint(self, layer: int, joint: _Joint) -> torch.Tensor:
+        """Keys and values of a shared beginning, `[keys, 2, kv_heads, head_dim]`."""
+        return self._select(layer, joint.key_index, joint.keys)
+
+    def _select(self, layer: int, index: Rows, count: int) -> torch.Tensor:
+        """Keys and values of so many slots, `[count, 2, kv_heads, head_dim]`; good until the next call."""
         rows: torch.Tensor = self.cache.rows[layer]
-        if isinstance(group.key_index, slice):
-            found = rows[group.key_index]
+        if isinstance(index, slice):
+            found = rows[index]
         else:
             width = rows.shape[1]
-            needed = group.batch * group.keys * width
+            needed = count * width
             if self._gathered.numel() < needed:
                 # Kept: fresh memory of this size would be mapped anew in every call.
                 self._gathered = rows.new_empty(needed)
             found = self._gathered[:needed].view(-1, width)
-            torch.index_select(rows, 0, group.key_index, out=found)
-        cache = self.cache
-        found = cache.unpack(found)
-        return found.view(group.batch, group.keys, 2, cache.kv_heads, cache.head_dim)
+            torch.index_select(rows, 0, index, out=found)
+        return self.cache.unpack(found).view(count, 2, self.cache.kv_heads, self.cache.head_dim)
 
 
 class _TorchPrepared(PreparedAttention):
@@ -227,12 +289,14 @@ class _TorchPrepared(PreparedAttention):
         order: Int64 | None,
         slots: torch.Tensor,
         groups: list[_Group],
+        joint: list[_Joint],
         stores: list[tuple[DecodeWindow, Rows]],
     ) -> None:
         self.order = order
         self._backend = backend
         self._slots = slots
         self._groups = groups
+        self._joint = joint
         self._stores = stores
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
@@ -242,21 +306,34 @@ class _TorchPrepared(PreparedAttention):
             window.store(layer, keys_values[rows])
 
     def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor | None = None
         options = self._backend.layers[layer]
+        rest = self._attend_groups(layer, queries, options)
+        found = rest.found
+        for joint in self._joint:
+            keys_values = self._backend.gather_joint(layer, joint)
+            part = attend_to_beginning(queries[joint.rows], keys_values, options.scale)
+            found[joint.rows] = joined(Parts(found[joint.rows], rest.sums[joint.rows]), part)
+        return found
+
+    def _attend_groups(self, layer: int, queries: torch.Tensor, options: AttentionOptions) -> Parts:
+        """What all queries find in keys of their own; the sums only if there is anything to join."""
+        result: Parts | None = None
         for group in self._groups:
             seen = group.seen[options.window]
             keys_values = self._backend.gather(layer, group)
-            found = _attend_group(queries[group.rows], keys_values, group, seen, options)
+            part = _attend_group(
+                queries[group.rows], keys_values, group, seen, options, summed=bool(self._joint)
+            )
             if seen.blank is not None:
-                found.index_fill_(0, seen.blank, 0.0)
+                part.found.index_fill_(0, seen.blank, 0.0)
             if group.real is not None:
-                found = found.index_select(0, group.real)
+                part = Parts(*(whole.index_select(0, group.real) for whole in part))
             if len(self._groups) == 1 and isinstance(group.targets, slice):
-                return found
+                return part
             if result is None:
-                result = found.new_empty((queries.shape[0], found.shape[1]))
-            result[group.targets] = found
+                result = Parts(*(p.new_empty((queries.shape[0], p.shape[1])) for p in part))
+            for whole, own in zip(result, part, strict=True):
+                whole[group.targets] = own
         assert result is not None
         return result
 
@@ -267,21 +344,28 @@ def _attend_group(
     group: _Group,
     seen: Visibility,
     options: AttentionOptions,
-) -> torch.Tensor:
-    """Output `[batch * queries, heads * head_dim]` of one group."""
+    *,
+    summed: bool,
+) -> Parts:
+    """Output of one group; the sums `[batch * queries, 0]` unless they are wanted."""
     key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
-    kv_heads, dim = key.shape[1], key.shape[3]
-    if options.softcap is None and not group.by_head:
+    heads, dim = queries.shape[1:]
+    folded = options.softcap is None and not group.by_head
+    if folded:
         # The query heads that share a key head are queries of one head: no key is repeated.
-        query = queries.view(group.batch, kv_heads, -1, dim)
-        out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=seen.mask, scale=options.scale
-        )
-        return out.reshape(group.batch, -1)
-    query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
+        query = queries.view(group.batch, key.shape[1], -1, dim)
+    else:
+        query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
+    sums = queries.new_empty((group.batch * group.queries, 0))
     if options.softcap is not None:
         scale = options.scale or dim**-0.5
         out = capped_attention(query, key, value, seen, scale, options.softcap)
+    elif summed:
+        out, found = flash(
+            query, key, value, is_causal=seen.causal, attn_mask=seen.mask, scale=options.scale
+        )
+        found = found if folded else found.transpose(1, 2)
+        sums = found.reshape(group.batch * group.queries, heads)
     else:
         out = F.scaled_dot_product_attention(
             query,
@@ -290,89 +374,10 @@ def _attend_group(
             attn_mask=seen.mask,
             is_causal=seen.causal,
             scale=options.scale,
-            enable_gqa=True,
+            enable_gqa=not folded,
         )
-    return out.transpose(1, 2).reshape(group.batch * group.queries, -1)
-
-
-class _KeySlots:
-    """Slots of each sequence's keys, its context before its inputs, in one array."""
-
-    def __init__(self, s: Sequences) -> None:
-        inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
-        self.starts = s.input_starts + s.context_starts
-        self.counts = inputs + context
-        self.slots = np.empty(s.input_slots.size + s.context_slots.size, np.int64)
-        of_context = np.arange(s.context_slots.size) + np.repeat(s.input_starts[:-1], context)
-        of_inputs = np.arange(s.input_slots.size) + np.repeat(s.context_starts[1:], inputs)
-        self.slots[of_context] = s.context_slots
-        self.slots[of_inputs] = s.input_slots
-
-    def of(self, members: Int64) -> Int64:
-        """`[n, keys]` of some sequences, padded with the last one."""
-        counts = self.counts[members]
-        columns = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
-        found: Int64 = self.slots[self.starts[members][:, None] + columns]
-        return found
-
-
-class _Piece(NamedTuple):
-    """One of `Pieces`."""
-
-    sequence: int
-    first: int
-    queries: int
-    keys: int
-
-
-def _pieces(s: Sequences, left: NDArray[np.bool_]) -> list[_Piece]:
-    """Sequences, cut where one alone would exceed `MAX_SCORES`; only those whose inputs are left."""
-    pieces = []
-    inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
-    some = np.flatnonzero(inputs)
-    for i in some[left[s.input_starts[some]]].tolist():
-        queries, before = int(inputs[i]), int(context[i])
-        if queries == 1:
-            pieces.append(_Piece(i, 0, 1, before + 1))
-            continue
-        step = max(1, MAX_SCORES // max(1, before + queries))
-        for first in range(0, queries, step):
-            count = min(step, queries - first)
-            # Without an explicit rule nothing after the last query is seen.
-            seen = before + queries if i in s.visible else before + first + count
-            pieces.append(_Piece(i, first, count, seen))
-    return pieces
-
-
-def _grouped(pieces: list[_Piece], most_keys: int) -> list[list[_Piece]]:
-    """Pieces of similar size together, so long as padding costs less than a further group."""
-    groups: list[list[_Piece]] = []
-    paid, group_keys = 0.0, 0
-    for piece in sorted(pieces, key=lambda p: (p.queries, p.keys)):
-        alone = _work(1, piece.queries, piece.keys)
-        if groups:
-            group = groups[-1]
-            batch = len(group) + 1
-            keys = max(piece.keys, group_keys)
-            together = _work(batch, piece.queries, keys)
-            if (
-                together <= paid + alone + GROUP_COST
-                and batch * piece.queries * keys <= MAX_SCORES
-                and batch * keys <= most_keys
-            ):
-                group.append(piece)
-                paid, group_keys = together, keys
-                continue
-        groups.append([piece])
-        paid, group_keys = alone, piece.keys
-    for group in groups:
-        group.sort(key=lambda p: (p.sequence, p.first))
-    return groups
-
-
-def _work(batch: int, queries: int, keys: int) -> float:
-    """Cost of a padded group, in gathered keys."""
-    return batch * keys * (1 + queries / 8)
+    out = out if folded else out.transpose(1, 2)
+    return Parts(out.reshape(group.batch * group.queries, -1), sums)
 
 
 def _as_slice(slots: Int64) -> slice | None:
