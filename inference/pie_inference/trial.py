@@ -63,7 +63,7 @@ def run_step(model: ServedModel, count: int, context: int) -> None:
     ids = np.arange(count, dtype=np.int32)
     none = np.zeros(0, np.int32)
     held = -(-context // size)
-    pages = (ids[:, None] * each + np.arange(held, dtype=np.int32)).reshape(-1)
+    pages = ids[:, None] * each + np.arange(held, dtype=np.int32)
     used = np.full((count, held), size, np.int32)
     used[:, -1] = context - (held - 1) * size
     starts = np.arange(count + 1, dtype=np.int32)
@@ -75,7 +75,7 @@ def run_step(model: ServedModel, count: int, context: int) -> None:
             input_starts=starts,
             inputs=ids,
             page_starts=starts * np.int32(held),
-            pages=pages,
+            pages=pages.reshape(-1).astype(np.int32),
             page_used=used.reshape(-1),
             has_masked=np.zeros(count, np.int32),
             output_slots=(ids * each + context // size) * size + context % size,
