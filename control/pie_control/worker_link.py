@@ -53,6 +53,7 @@ class WorkerLink:
         self._socket: zmq.Socket[bytes] | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self.in_flight = 0  # plans sent that are not done
+        self._draining = False  # answers are being handled, and whatever comes meanwhile will be
         self.ready = False
         self.pid: int | None = None
         self.restarts = 0
@@ -78,7 +79,7 @@ class WorkerLink:
         with suppress(zmq.Again):
             self._socket.send_multipart(encode(message), zmq.NOBLOCK)
         # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
-        if has_input(self._socket):
+        if not self._draining and has_input(self._socket):
             assert self._token is not None
             self._token.run_sync_soon(self._drain)
 
@@ -209,10 +210,14 @@ class WorkerLink:
         socket = self._socket
         if socket is None or not self.ready:
             return
-        while has_input(socket):  # asking is cheaper than an exception at the end
-            message = decode(socket.recv_multipart(zmq.NOBLOCK))
-            if isinstance(message, PlanResult):
-                self.in_flight -= message.last
-                self.on_result(message)
-            elif isinstance(message, AdapterDone):
-                self.on_adapter(message)
+        self._draining = True
+        try:
+            while has_input(socket):  # asking is cheaper than an exception at the end
+                message = decode(socket.recv_multipart(zmq.NOBLOCK))
+                if isinstance(message, PlanResult):
+                    self.in_flight -= message.last
+                    self.on_result(message)
+                elif isinstance(message, AdapterDone):
+                    self.on_adapter(message)
+        finally:
+            self._draining = False

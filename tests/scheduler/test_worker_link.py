@@ -1,0 +1,68 @@
+"""The link to a worker process: no answer is left lying, whoever sends, and whenever it comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from checkpoints import make_llama
+
+from pie_control.worker_link import WorkerLink
+from pie_py.config import ModelConfig, ServerConfig
+from pie_py.wire.plan import Plan, PlanResult
+
+PLANS = 2000
+SECONDS = 60
+
+
+@pytest.mark.parametrize("outside", [0, 3, 1], ids=["answers send", "both send", "a task sends"])
+def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
+    """Two plans in flight, as the dispatcher keeps them, at a worker that answers at once.
+
+    `outside` of 0: each answer sends the next plan. Of n: every n-th plan is left to another task, which
+    finds the socket as it is: its edge may have been taken.
+    """
+    model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
+    config = ServerConfig(models=(model,), worker_module="pie_py.bench.instant_worker")
+    link = WorkerLink(config)
+    sent, answered = 0, []
+    left = trio.Event()
+    done = trio.Event()
+
+    def send() -> None:
+        nonlocal sent
+        sent += 1
+        link.send(Plan(sent, "llama"))
+
+    def on_result(result: PlanResult) -> None:
+        answered.append(result.id)
+        while sent < PLANS and link.in_flight < 2:
+            if outside and sent % outside == 0:
+                left.set()
+                return
+            send()
+        if len(answered) == PLANS:
+            done.set()
+
+    async def send_what_is_left() -> None:
+        nonlocal left
+        while True:
+            await left.wait()
+            left = trio.Event()
+            while sent < PLANS and link.in_flight < 2:
+                send()
+
+    async def main() -> None:
+        link.on_result = on_result
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            nursery.start_soon(send_what_is_left)
+            send()
+            with trio.fail_after(SECONDS):
+                await done.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert answered == list(range(1, PLANS + 1))
+    assert link.in_flight == 0
