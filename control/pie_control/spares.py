@@ -17,8 +17,10 @@ from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, S
 
 log = structlog.get_logger("pie.spares")
 
-BUSY_SECONDS = 1.0  # between two that are made while programs run
-IDLE_SECONDS = 0.02  # between two while none does; one that comes then waits for a slice at most
+QUIET_SECONDS = (
+    0.1  # without a program, before guests are made: who launches one by one is not disturbed
+)
+BUSY_SECONDS = 1.0  # between two slices of it while programs run
 
 
 class Spare:
@@ -62,6 +64,7 @@ class Spares:
         """Makes guests where they are missing, until cancelled."""
         try:
             while True:
+                await trio.sleep(QUIET_SECONDS)
                 await self._fill()
                 await self._wanted.wait()
                 self._wanted = trio.Event()
@@ -69,9 +72,13 @@ class Spares:
             while self._ready:
                 self._ready.pop().close()
 
+    async def _quiet(self) -> None:
+        """Lets programs go first; returns in a later turn of the event loop in any case."""
+        await trio.sleep(BUSY_SECONDS if self._is_busy() else 0)
+
     async def _fill(self) -> None:
         while self._component is not None and len(self._ready) < self._count:
-            await trio.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
+            await self._quiet()
             guest = await self._make(self._component)
             if guest is None:
                 break
@@ -83,9 +90,8 @@ class Spares:
         try:
             guest.start([])
             while (status := guest.poll()) is Status.RUNNING:
-                await trio.sleep(0)  # others come first
+                await self._quiet()
             if status is Status.WAITING:
-                await trio.sleep(0)
                 return guest
             log.error("the Python runtime ended before it had a program", outcome=guest.outcome)
         except GuestTrap as trap:

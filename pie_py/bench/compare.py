@@ -33,6 +33,8 @@ IDEAL_GOALS = {
     "tiny": {1: 1.3, 8: 1.3, 32: 1.5},
     "small": {1: 1.05, 8: 1.05, 32: 1.10},
 }
+# After a turn of ours: the server starts spare guests then, which would take a core from the next side.
+SETTLE_SECONDS = 2.0
 LANGUAGE_GOAL, LANGUAGE_GOAL_AT = 1.10, 32  # Python guests over Rust guests, time per token
 
 
@@ -120,6 +122,7 @@ def _our_side(endpoint: str, program: bytes, work: Work, vocabulary: int) -> Sid
             )
             prompts = [json.dumps(p) for p in work.prompts(batch, vocabulary)]
             seconds = await complete_all(client, digest, prompts, work.tokens)
+            await anyio.sleep(SETTLE_SECONDS)
             return decoded.ms_a_token, batch * work.tokens / seconds
 
     return lambda batch: anyio.run(run, batch)
