@@ -59,8 +59,8 @@ class HostPool:
         self._positions[hosts] = self._cache.positions[slots]
         for first in range(0, pages.size, self._step):
             part = slice(first, first + self._step)
-            staged = self._resident.index_select(1, self._index(pages[part])).transpose(0, 1)
-            staged = staged.contiguous()
+            # Not `index_select`: of a view with gaps that copies the whole pool first, on a CPU.
+            staged = self._resident[:, self._index(pages[part])].transpose(0, 1).contiguous()
             with self._leaving(staged, hosts[part]):
                 for at, host in _runs(hosts[part]):
                     self._data[host].copy_(staged[at], non_blocking=True)

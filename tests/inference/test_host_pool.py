@@ -80,6 +80,16 @@ def test_large_transfers_go_in_parts(folder: Path, monkeypatch: pytest.MonkeyPat
     assert torch.equal(rig.model.cache.data, content)
 
 
+@torch.inference_mode()
+def test_to_move_a_few_pages_takes_memory_for_a_few(folder: Path) -> None:
+    model = Rig(folder, pages=2048, host_pages=8).model
+    with torch.profiler.profile(profile_memory=True) as profile:
+        handlers.swap_out(model, SwapOut(ints([5, 9]), ints([1, 2])))
+        handlers.swap_in(model, SwapIn(ints([1, 2]), ints([5, 9])))
+    taken = [event.self_cpu_memory_usage for event in profile.key_averages()]
+    assert 0 < max(taken) < 32 * model.host.page_bytes
+
+
 def test_wrong_batches_are_refused(folder: Path) -> None:
     model = Rig(folder, pages=4, host_pages=3).model
     for batch in (
