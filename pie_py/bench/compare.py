@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 
 from pie_py.bench import peers
-from pie_py.bench.decoding import WARM_TOKENS, complete_all, decode_together
+from pie_py.bench.decoding import SETTLE_SECONDS, WARM_TOKENS, complete_all, decode_together
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
@@ -33,8 +33,6 @@ IDEAL_GOALS = {
     "tiny": {1: 1.3, 8: 1.3, 32: 1.5},
     "small": {1: 1.05, 8: 1.05, 32: 1.10},
 }
-# After a turn of ours: the server starts spare guests then, which would take a core from the next side.
-SETTLE_SECONDS = 2.0
 LANGUAGE_GOAL, LANGUAGE_GOAL_AT = 1.10, 32  # Python guests over Rust guests, time per token
 
 
@@ -120,6 +118,7 @@ def _our_side(endpoint: str, program: bytes, work: Work, vocabulary: int) -> Sid
             decoded = await decode_together(
                 client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
             )
+            await anyio.sleep(SETTLE_SECONDS)
             prompts = [json.dumps(p) for p in work.prompts(batch, vocabulary)]
             seconds = await complete_all(client, digest, prompts, work.tokens)
             await anyio.sleep(SETTLE_SECONDS)

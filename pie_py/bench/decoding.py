@@ -18,6 +18,8 @@ WARM_TOKENS = 4  # the first ones, while the others begin
 STEP_BY_STEP = "step-by-step"  # option of `decode` and `complete`: do not run ahead
 TELL_NS = 1_000_000  # an instance, until all know when they begin
 TELL_AT_LEAST = 50  # instances' time
+# After a burst of ours: the server starts spare guests then, which would take a core from whoever is next.
+SETTLE_SECONDS = 2.0
 
 
 class Decoded(NamedTuple):
