@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 
 from pie_py.bench import peers
-from pie_py.bench.decoding import SETTLE_SECONDS, WARM_TOKENS, complete_all, decode_together
+from pie_py.bench.decoding import WARM_TOKENS, complete_all, decode_together, rest
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
@@ -118,10 +118,10 @@ def _our_side(endpoint: str, program: bytes, work: Work, vocabulary: int) -> Sid
             decoded = await decode_together(
                 client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
             )
-            await anyio.sleep(SETTLE_SECONDS)
-            prompts = [json.dumps(p) for p in work.prompts(batch, vocabulary)]
+            other, *prompts = (json.dumps(p) for p in work.prompts(batch + 1, vocabulary))
+            await rest(client, digest, other)
             seconds = await complete_all(client, digest, prompts, work.tokens)
-            await anyio.sleep(SETTLE_SECONDS)
+            await rest(client, digest, other)
             return decoded.ms_a_token, batch * work.tokens / seconds
 
     return lambda batch: anyio.run(run, batch)

@@ -17,7 +17,7 @@ import anyio
 
 from pie_py.bench import peers
 from pie_py.bench.compare import VLLM, checkpoint_facts
-from pie_py.bench.decoding import SETTLE_SECONDS, complete_all
+from pie_py.bench.decoding import complete_all, rest
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
@@ -40,8 +40,10 @@ def _ours(endpoint: str, program: bytes) -> Side:
     async def run(prompts: Prompts, tokens: int) -> float:
         async with Client(endpoint) as client:
             digest = await client.upload(program, name="bench")
+            other = json.dumps(prompts[0][-1:])
+            await rest(client, digest, other)
             seconds = await complete_all(client, digest, [json.dumps(p) for p in prompts], tokens)
-            await anyio.sleep(SETTLE_SECONDS)
+            await rest(client, digest, other)
             return seconds
 
     return lambda prompts, tokens: anyio.run(run, prompts, tokens)
