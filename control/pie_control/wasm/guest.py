@@ -112,7 +112,7 @@ class _Fiber:
         free(ctypes.addressof(self._args))
         free(ctypes.addressof(self._results))
         self.linker.engine.stores.discard(self.store)
-        self.linker.engine.reaper.bury(self.store)
+        self.linker.engine.reaper.bury(self.store, (self.linker, self.component))
 
     def _drop_future(self) -> None:
         if self.future is not None:

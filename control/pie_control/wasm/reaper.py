@@ -12,6 +12,16 @@ MOST_WAITING = 32  # stores
 _LOOK_SECONDS = 0.0002
 
 
+class _Remains:
+    """A store to delete, and what must outlive it."""
+
+    __slots__ = ("owners", "store")
+
+    def __init__(self, store: int, owners: object) -> None:
+        self.store = store
+        self.owners = owners
+
+
 class Reaper:
     """Deletes stores beside the thread that runs guests: to give megabytes back takes a millisecond.
 
@@ -19,8 +29,9 @@ class Reaper:
     """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[int | None] = SimpleQueue()
-        self._waiting: set[int] = set()  # stores that are not deleted yet
+        self._queue: SimpleQueue[_Remains | None] = SimpleQueue()
+        # Not by address: the next store may lie where one was deleted before the thread could say so.
+        self._waiting: set[_Remains] = set()
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -29,13 +40,19 @@ class Reaper:
         """Stores that still take a guest's place."""
         return len(self._waiting)
 
-    def bury(self, store: int) -> None:
-        """Deletes a store: soon, or at once if too many wait already."""
+    def bury(self, store: int, owners: object) -> None:
+        """Deletes a store: soon, or at once if too many wait already.
+
+        Args:
+            store: its address.
+            owners: what must live until it is deleted.
+        """
         if self._stopped or len(self._waiting) >= MOST_WAITING:
             symbols.store_delete(store)
             return
-        self._waiting.add(store)
-        self._queue.put(store)
+        remains = _Remains(store, owners)
+        self._waiting.add(remains)
+        self._queue.put(remains)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="wasm-reaper", daemon=True)
             self._thread.start()
@@ -51,6 +68,14 @@ class Reaper:
         self._queue.put(None)
 
     def _run(self) -> None:
-        while (store := self._queue.get()) is not None:
-            symbols.store_delete_aside(store)
-            self._waiting.discard(store)
+        while self._delete_next():
+            pass
+
+    def _delete_next(self) -> bool:
+        """Waits for the next; holds nothing while it waits, so that an engine can end."""
+        remains = self._queue.get()
+        if remains is None:
+            return False
+        symbols.store_delete_aside(remains.store)
+        self._waiting.discard(remains)
+        return True

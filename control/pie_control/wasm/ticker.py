@@ -14,7 +14,7 @@ _IDLE_SLICES = 20  # after so many slices without a guest running the thread sle
 
 
 class Ticker:
-    """Advances the engine's epoch when a turn has lasted a whole slice, and only then.
+    """Advances the engine's epoch when a turn has lasted a whole slice, and each slice after until it ends.
 
     A guest's deadline is the next epoch, so each turn gets a full slice whatever other turns did.
     """
@@ -52,20 +52,25 @@ class Ticker:
         self._wake.set()
 
     def _run(self) -> None:
-        ended = 0  # the turn whose slice was ended last
+        seen = 0  # the turn that `due` is about
+        due = 0  # when its slice is over
         idle = 0
         while not self._stopped:
             started = self._started_ns
-            if not started or started == ended:
-                idle = 0 if started else idle + 1
-                wait = self._slice_ns
-            else:
+            wait = self._slice_ns
+            if started:
                 idle = 0
-                wait = started + self._slice_ns - time.perf_counter_ns()
+                if started != seen:
+                    seen, due = started, started + self._slice_ns
+                wait = due - time.perf_counter_ns()
                 if wait <= 0:
                     self._advance(started)
-                    ended = started
+                    # Once may not do: a guest counts from when it goes on, which is after `begin`, and if
+                    # its thread was held up in between, after the end of its slice.
+                    due = time.perf_counter_ns() + self._slice_ns
                     continue
+            else:
+                idle += 1
             if idle > _IDLE_SLICES:
                 self._wake.clear()
                 self._asleep = True
