@@ -76,6 +76,7 @@ class Executor:
         """Forgets an instance that has ended."""
         self._answers.pop(instance, None)
         instance.awaited = None
+        instance.answers_with = None
         if instance.intent is not None:
             instance.intent.drop()
             instance.intent = None
@@ -136,9 +137,7 @@ class Executor:
                 return
         try:
             if instance.awaited is not None:
-                ready = instance.futures.ready_of(instance.awaited)
-                instance.awaited = None
-                guest.resume(ready)
+                guest.resume(self._end_of_wait(instance, instance.awaited))
             else:
                 answer = self._answers.pop(instance, _NOTHING)
                 if answer is not _NOTHING:
@@ -165,6 +164,17 @@ class Executor:
             )
         elif status is Status.RUNNING:
             self._background.append(instance)
+
+    def _end_of_wait(self, instance: Instance, awaited: list[int]) -> Any:
+        """The answer of the function in which a guest has waited for futures."""
+        instance.awaited = None
+        make, instance.answers_with = instance.answers_with, None
+        if make is None:
+            return instance.futures.ready_of(awaited)
+        try:
+            return make(instance, awaited[0])
+        except ApiError as error:  # what the future stood for has failed
+            return error
 
     def _follow(self, instance: Instance, intent: Intent, status: Status) -> None:
         """Lets others wait for a text while the instance that is about to compute it is interrupted."""

@@ -143,6 +143,19 @@ class FutureTable:
                 "invalid-handle", f"{handle} is no open future (taken or cancelled already?)"
             ) from None
 
+    def of_kind(self, handle: int, kind: FutureKind) -> Future:
+        """Finds an open future of a kind.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        future = self.get(handle)
+        if future.kind is not kind:
+            raise ApiError(
+                "invalid-handle", f"future {handle} is consumed by `{future.kind.value}`"
+            )
+        return future
+
     def ready_of(self, handles: list[int]) -> list[int]:
         """Those of the handles whose futures are ready, in the order given.
 
@@ -164,11 +177,7 @@ class FutureTable:
         Raises:
             ApiError: `invalid-handle`, `not-ready`, or the error the future failed with.
         """
-        future = self.get(handle)
-        if future.kind is not kind:
-            raise ApiError(
-                "invalid-handle", f"future {handle} is consumed by `{future.kind.value}`"
-            )
+        future = self.of_kind(handle, kind)
         if not future.ready:
             raise ApiError("not-ready", f"future {handle} is not ready: wait for it first")
         del self._open[handle]

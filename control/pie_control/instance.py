@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
@@ -94,6 +95,8 @@ class Instance:
 
         self.guest: Guest | None = None
         self.awaited: list[int] | None = None  # futures the guest waits for
+        # What answers a wait for one future, if it isn't that the future is ready.
+        self.answers_with: Callable[[Instance, int], Any] | None = None
         self.scheduled = False  # has a place among the guests that run next
         self.blockers: set[Evictor] = set()  # who must let it go before its next turn
         self.intent: Intent | None = None  # a text that it is about to compute, until it waits

@@ -25,7 +25,18 @@ from pie_control.scheduler.command import (
 )
 from pie_control.scheduler.mask import Mask
 from pie_control.scheduler.queue import CommandQueue
-from pie_control.wasm import BOOL, F32, STRING, U32, U32_ARRAY, U32_LIST, HostFunction, List, Tuple
+from pie_control.wasm import (
+    BOOL,
+    F32,
+    STRING,
+    SUSPENDED,
+    U32,
+    U32_ARRAY,
+    U32_LIST,
+    HostFunction,
+    List,
+    Tuple,
+)
 from pie_py.wire.plan import Uint32
 
 
@@ -138,6 +149,19 @@ def take_sample(instance: Instance, future: int) -> Any:
     return instance.futures.take(future, FutureKind.SAMPLE)
 
 
+def next_token(instance: Instance, future: int) -> Any:
+    """Suspends the guest until a future of a token is ready, and consumes it: the token."""
+    if instance.futures.of_kind(future, FutureKind.SAMPLE).ready:
+        return _take_token(instance, future)
+    instance.awaited = [future]
+    instance.answers_with = _take_token
+    return SUSPENDED
+
+
+def _take_token(instance: Instance, future: int) -> Any:
+    return take_sample(instance, future)[0]
+
+
 def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, embed: int) -> None:
     """Queues the embedding of the token that a sampler chose last, known or not."""
     target = queue_of(instance, queue, "sample")
@@ -200,8 +224,10 @@ def step(
     return future.handle
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("sample", name, params, returns, True, call)
+def _function(
+    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
+) -> HostFunction:
+    return HostFunction("sample", name, params, returns, True, call, suspends)
 
 
 FUNCTIONS: tuple[HostFunction, ...] = (
@@ -211,6 +237,7 @@ FUNCTIONS: tuple[HostFunction, ...] = (
     _function("sample", sample, U32, U32, U32, returns=U32),
     _function("sample-masked", sample_masked, U32, U32, U32, U32_ARRAY, returns=U32),
     _function("take-sample", take_sample, U32, returns=Tuple(U32, F32, U32_LIST, List(F32))),
+    _function("next-token", next_token, U32, returns=U32, suspends=True),
     _function("embed-sampled", embed_sampled, U32, U32, U32, U32),
     _function("step", step, U32, U32, U32, U32, U32_LIST, U32, STRING, returns=U32),
 )

@@ -17,8 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
-from inferlet import _bindings, raw
-from inferlet.errors import PieError
+from inferlet import raw
 from inferlet.raw._convert import as_u32
 
 T = TypeVar("T")
@@ -298,26 +297,17 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._debug = enabled
 
 
-def wait_here(future: int) -> bool:
-    """Waits for a host future on the spot, if nothing else could run before it is ready; whether it has.
+def is_alone() -> bool:
+    """Whether nothing else could run before a host future is ready: then the task may wait on the spot.
 
-    A task switch through asyncio costs more than the rest of a generation step. Takes only handles that
-    the host has given.
-
-    Raises:
-        PieError: `invalid-handle`.
+    A task switch through asyncio costs more than the rest of a generation step.
     """
     loop = events._get_running_loop()
     if isinstance(loop, HostLoop):
         if loop._ready or loop._waiting or loop._timers:
             return False
         task = asyncio.current_task(loop)
-        if task is not None and task.cancelling():
-            return False
-    try:
-        _bindings.runtime.wait([future])
-    except _bindings.Err as error:
-        raise PieError(error.value) from None
+        return task is None or not task.cancelling()
     return True
 
 
@@ -330,7 +320,8 @@ async def ready(future: int) -> None:
     If the waiting task is cancelled, so is the future.
     """
     future = as_u32(future)
-    if wait_here(future):
+    if is_alone():
+        raw.wait([future])
         return
     loop = events._get_running_loop()
     assert isinstance(loop, HostLoop)

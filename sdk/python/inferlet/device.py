@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from inferlet import _bindings, raw
 from inferlet._ahead import Ahead, confirm, look_ahead, retract
-from inferlet._loop import done, ready, wait_here
+from inferlet._loop import done, is_alone, ready
 from inferlet.errors import PieError
 
 if TYPE_CHECKING:
@@ -113,44 +113,69 @@ class DeviceRun:
         """Whether the text may end here: always, without a grammar."""
         return self._matcher is None or self._matcher.is_accepting
 
-    async def choose(self, *, ahead: bool = False) -> Choice | None:
-        """The next token, or None if the grammar has come to its end.
-
-        Args:
-            ahead: give the server the step after this one, too. Not within a grammar.
-        """
+    async def choose(self) -> Choice | None:
+        """The next token, or None if the grammar has come to its end."""
         matcher = self._matcher
         if matcher is not None:
             if self._force(matcher):
                 return self._waiting.popleft(), None, [], []
             if matcher.is_finished:
                 return None
+        future = self._confirm() if self._ahead is not None else None
+        if future is None:
+            future = await self._queue_choice()
+        try:
+            await ready(future)
+            choice: Choice = raw.take_sample(future)
+        except BaseException as error:
+            await self._give_up(error)
+            raise
+        self._arrived(choice[0])
+        return choice
+
+    async def next_token(self, *, ahead: bool) -> int | None:
+        """As `choose`, the token alone.
+
+        Args:
+            ahead: give the server the step after this one, too. Not within a grammar.
+        """
+        if self._matcher is not None:
+            choice = await self.choose()
+            return None if choice is None else choice[0]
         ctx = self._ctx
         future = self._confirm() if self._ahead is not None else None
         if future is None:
-            embed = ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
-            if matcher is None:
-                future = raw.sample(ctx._queue, embed, self._handle)
-            else:
-                future = raw.sample_constrained(ctx._queue, embed, self._handle, matcher.handle)
+            future = await self._queue_choice()
         if ahead and not ctx._borrowed:
             self._ahead = look_ahead(ctx, self._handle)
         try:
             # The hot path: without a coroutine, and without the checks and the calls of `raw`.
-            if not wait_here(future):
+            if not is_alone():
                 await ready(future)
             try:
-                choice: Choice = _bindings.sample.take_sample(future)
+                token: int = _bindings.sample.next_token(future)
             except _bindings.Err as error:
                 raise PieError(error.value) from None
         except BaseException as error:
             await self._give_up(error)
             raise
-        ctx._completed()
+        self._arrived(token)
+        return token
+
+    async def _queue_choice(self) -> int:
+        """The future of the next token, for which all that is pending is computed first."""
+        ctx, matcher = self._ctx, self._matcher
+        embed = ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
+        if matcher is None:
+            return raw.sample(ctx._queue, embed, self._handle)
+        return raw.sample_constrained(ctx._queue, embed, self._handle, matcher.handle)
+
+    def _arrived(self, token: int) -> None:
+        """Notes that all that was queued before the step ahead has taken effect."""
+        self._ctx._completed()
         if self._ahead is not None:
-            self._ahead.token = choice[0]
-            ctx._in_flight = True
-        return choice
+            self._ahead.token = token
+            self._ctx._in_flight = True
 
     def _confirm(self) -> int | None:
         """The future of the next token, if the step that was queued ahead leads to it."""

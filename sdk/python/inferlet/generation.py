@@ -251,11 +251,11 @@ class Generator:
             if self._run is None:
                 await self._prepare()
             assert self._run is not None
-            choice = await self._run.choose(ahead=self._count <= self._ahead_until)
-            if choice is None:
+            next_token = await self._run.next_token(ahead=self._count <= self._ahead_until)
+            if next_token is None:
                 self._done = True
                 return None
-            token = choice[0]
+            token = next_token
         taken = self._take(token)
         text_of_token = self._text_of(token) if taken and self._decoder is not None else ""
         if self._done and self._run is not None:

@@ -88,7 +88,7 @@ _HOST: list[tuple[ModuleType, str, Callable[..., Any]]] = [
     (sample, "destroy_sampler", _giving(None)),
     (sample, "sample", _giving(1)),
     (sample, "step", _giving(1)),
-    (sample, "take_sample", _giving((1, None, [], []))),
+    (sample, "next_token", _giving(1)),
 ]
 
 

@@ -89,6 +89,18 @@ def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
     return answer
 
 
+def next_token(future: int) -> int:
+    """Waits until a future of a token is ready and consumes it, in one call: the token alone.
+    Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of what it
+    stood for.
+    """
+    try:
+        answer: int = interface.next_token(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
 def embed_sampled(queue: int, sampler: int, position: int, embed: int) -> None:
     """Embeds the token that a sampler chooses last among the calls so far, at a position, whether it
     is known already or not: the next steps can be queued before this one has run. If no token could

@@ -35,6 +35,8 @@ mod host {
         );
         #[link_name = "take-sample"]
         pub fn take_sample(future: u32, area: *mut usize);
+        #[link_name = "next-token"]
+        pub fn next_token(future: u32, area: *mut usize);
         #[link_name = "embed-sampled"]
         pub fn embed_sampled(queue: u32, sampler: u32, position: u32, embed: u32, area: *mut usize);
         pub fn step(
@@ -98,6 +100,11 @@ pub fn sample_masked(queue: u32, embed: u32, sampler: u32, mask: &[u32]) -> Host
 /// Consumes a ready future of a token.
 pub fn take_sample(future: u32) -> Result<Sampled> {
     call(|area| unsafe { host::take_sample(future, area) })
+}
+
+/// Suspends the whole instance until a future of a token is ready, and consumes it: the token alone.
+pub fn next_token(future: u32) -> Result<u32> {
+    call(|area| unsafe { host::next_token(future, area) })
 }
 
 /// Embeds the token that a sampler chooses last among the calls so far, known already or not.

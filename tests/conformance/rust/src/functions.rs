@@ -129,6 +129,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "sample" => sample::sample(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "sample-masked" => sample::sample_masked(a.u32(0)?, a.u32(1)?, a.u32(2)?, &a.u32s(3)?).reply(),
         "take-sample" => sample::take_sample(a.u32(0)?).reply(),
+        "next-token" => sample::next_token(a.u32(0)?).reply(),
         "embed-sampled" => sample::embed_sampled(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?).reply(),
         "step" => {
             let (queue, sampler, position, embed) = (a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?);
