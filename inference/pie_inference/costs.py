@@ -24,13 +24,13 @@ DECODES = (1, 8, 32, 128)  # sequences
 
 
 def measure(
-    model: ServedModel, settle: Callable[[int], None] = lambda inputs: None
+    model: ServedModel, settle: Callable[[int, int], None] = lambda inputs, sequences: None
 ) -> dict[str, Any]:
     """Measures a model whose pools nobody uses yet; what is in them afterwards is worth nothing.
 
     Args:
         model: to be measured.
-        settle: called before a forward of so many inputs.
+        settle: called before a forward of so many inputs of so many sequences.
 
     Returns:
         `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a fixed
@@ -104,7 +104,7 @@ def _rate(model: ServedModel, most: int, swap: Callable[[int], None]) -> dict[st
 
 
 def _series(
-    model: ServedModel, trials: list[list[int]], end: float, settle: Callable[[int], None]
+    model: ServedModel, trials: list[list[int]], end: float, settle: Callable[[int, int], None]
 ) -> list[tuple[list[int], float]]:
     """Times of steps of growing size, until the time is up; the first is always there."""
     found: list[tuple[list[int], float]] = []
@@ -112,7 +112,7 @@ def _series(
         late = bool(found) and time.perf_counter() + 4 * found[-1][1] > end
         if model.ranks.agree(late, model.device):
             break
-        settle(sum(lengths))
+        settle(sum(lengths), len(lengths))
         run_trial(model, lengths)  # memory of this size is mapped the first time
         found.append((lengths, _fastest(model, lambda: run_trial(model, lengths), end)))  # noqa: B023
     return found

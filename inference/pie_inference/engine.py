@@ -168,7 +168,7 @@ class Engine:
             for batch in plan.batches:
                 kind = batch.kind
                 if isinstance(batch, Forward):
-                    own.use(batch.inputs.size)
+                    own.use(batch.inputs.size, batch.input_starts.size - 1)
                 if kind not in LONG_KINDS:
                     results.append(_run(model, batch))
                     continue

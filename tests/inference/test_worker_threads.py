@@ -29,14 +29,19 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def used(found: Threads, inputs: int) -> int:
-    found.use(inputs)
+def used(found: Threads, inputs: int, sequences: int | None = None) -> int:
+    found.use(inputs, inputs if sequences is None else sequences)
     return torch.get_num_threads()
 
 
 def test_by_the_number_of_inputs() -> None:
     found = Threads(2, {1: 2, 8: 1, 32: 1})
     assert [used(found, n) for n in (1, 2, 8, 9, 32, 33, 1000)] == [2, 1, 1, 1, 1, 2, 2]
+
+
+def test_prompts_get_them_all() -> None:
+    found = Threads(2, {1: 1, 8: 1, 32: 1})
+    assert [used(found, n, s) for n, s in ((4, 1), (5, 1), (32, 8), (32, 7))] == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(("beside", "wanted"), [(-1e9, 2), (1e9, 1)])
@@ -47,8 +52,8 @@ def test_all_cores_where_that_is_worth_it(
     monkeypatch.setattr(threads, "SECONDS", 1e9)
     found = measured(Rig(make_llama(tmp_path / "llama"), pages=128).model)
     assert torch.get_num_threads() == 2
-    assert used(found, 1) == used(found, 128) == wanted
-    assert used(found, 129) == 2
+    assert used(found, 1) == used(found, 32) == used(found, 1000) == wanted
+    assert used(found, 1000, 1) == 2
 
 
 def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +64,7 @@ def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     description = engine.descriptions[0]
     assert description.kv_costs is not None
     assert len(description.kv_costs["prefill"]["seconds"]) > 0
-    for count, wanted in ((8, 1), (200, 2)):
+    for count, wanted in ((4, 1), (200, 2)):
         ids = np.arange(count, dtype=np.int32)
         nothing = np.zeros(0, np.int32)
         starts = np.array([0, count], np.int32)
@@ -132,4 +137,4 @@ def test_small_pools_are_measured_too(
     monkeypatch.setattr(threads, "SECONDS", 1e9)
     found = measured(Rig(make_llama(tmp_path / "llama"), pages=pages).model)
     assert used(found, 1) == 1
-    assert used(found, 128) == (1 if pages >= 128 else 2)
+    assert used(found, 128) == (1 if pages >= 32 else 2)
