@@ -130,7 +130,60 @@ def _draw_stages(document: Record, path: Path) -> None:
     save(figure, path)
 
 
-PLOTS = {"compare": _draw_compare, "stages": _draw_stages}
+def _draw_launch(document: Record, path: Path) -> None:
+    """Launch latency by the number at once, as lines (Pie, figure 9)."""
+    figure, axis = pyplot().subplots(figsize=(6, 3.2))
+    rows = document["rows"]
+    for source in dict.fromkeys(row[0] for row in rows):
+        counts = [row[1] for row in rows if row[0] == source]
+        for state, column in (("cold", 2), ("warm", 4)):
+            medians = [row[column] for row in rows if row[0] == source]
+            axis.plot(
+                counts, medians, "o-" if state == "warm" else "s--", label=f"{source}, {state}"
+            )
+    axis.set(xscale="log", yscale="log", xlabel="at once", ylabel="ms to the first message")
+    axis.set_xticks(counts, [str(count) for count in counts])
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    save(figure, path)
+
+
+def _draw_calls(document: Record, path: Path) -> None:
+    """What a call costs, by function, guest and instances alive, as bars (Pie, figure 10)."""
+    rows = document["rows"]
+    calls = list(dict.fromkeys(row[2] for row in rows))
+    kinds = list(dict.fromkeys((row[0], row[1]) for row in rows))
+    figure, axis = pyplot().subplots(figsize=(7, 3))
+    for i, (guest, alive) in enumerate(kinds):
+        heights = [_find(rows, guest, alive, call)[3] for call in calls]
+        places = [place + (i - (len(kinds) - 1) / 2) * 0.2 for place in range(len(calls))]
+        axis.bar(places, heights, 0.18, label=f"{guest}, {alive} alive")
+    axis.set_xticks(range(len(calls)), calls)
+    axis.set_ylabel("µs")
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    save(figure, path)
+
+
+def _draw_policies(document: Record, path: Path) -> None:
+    """Throughput under each policy and constant, as bars (Pie, table 5)."""
+    rows = document["rows"]
+    figure, axis = pyplot().subplots(figsize=(7, 3))
+    names = [f"{row[0]}\n{row[1]}" for row in rows]
+    axis.bar(names, [row[2] for row in rows], 0.7)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.set_ylabel("tokens/s")
+    figure.tight_layout()
+    save(figure, path)
+
+
+PLOTS = {
+    "calls": _draw_calls,
+    "compare": _draw_compare,
+    "launch": _draw_launch,
+    "policies": _draw_policies,
+    "stages": _draw_stages,
+}
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def capacity_command(model: ModelConfig, as_json: bool, turns: Turns) -> None:
 @click.option("--t-ms", "ts", callback=options.numbers, metavar="MS,MS,...", default="1,2,5,10")
 @options.rounds(3)
 @options.prompt
-@options.tokens(16)
+@options.tokens(32)
 def policies_command(
     model: ModelConfig,
     as_json: bool,
