@@ -118,7 +118,7 @@ class Trainer:
                 started = time.monotonic()
                 losses.append(self._train(next(stream)))
                 self.seconds += time.monotonic() - started
-                if self.step % LOG_STEPS == 0:
+                if self.step == 1 or self.step % LOG_STEPS == 0:  # the first shows that it runs
                     loss = sum(losses) / len(losses)
                     losses.clear()
                     entry = {"step": self.step, "tokens": self.tokens, "loss": round(loss, 4)}

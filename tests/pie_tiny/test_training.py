@@ -149,7 +149,7 @@ def test_a_stop_of_the_one_command_stops_the_training(
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
     log = tmp_path / "pie-tiny" / "log.jsonl"
-    while process.poll() is None and not log.exists():
+    while process.poll() is None and not (log.exists() and log.read_text()):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
