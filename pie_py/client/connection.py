@@ -37,7 +37,7 @@ from pie_py.wire.rpc import (
 )
 
 RECONNECT_MS = 50
-JOINED_FRAMES = 16  # in one message; with more the server would wait for what it could do meanwhile
+JOINED_FRAMES = 16  # sent at once; with more the server would wait for what it could do meanwhile
 WATCHED_EVENTS = (
     zmq.Event.HANDSHAKE_SUCCEEDED
     | zmq.Event.DISCONNECTED
@@ -316,7 +316,10 @@ class Connection:
 
     def _send_now(self, frames: list[bytes]) -> None:
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            # Never as parts of one message: libzmq 4.3 aborts a process that has read some of the parts when
+            # the connection breaks (`!_more` in its fq.cpp).
+            for frame in frames:
+                self._socket.send(frame, zmq.NOBLOCK)
         except zmq.Again:  # no connection now; what matters is sent again after the next welcome
             return
         if has_input(self._socket):

@@ -194,6 +194,16 @@ def test_a_request_is_done_once_however_often_it_comes(bench: Bench) -> None:
     assert bench.behaviours.launched == 1
 
 
+def test_every_message_has_one_frame(bench: Bench) -> None:
+    """libzmq aborts a client that has read some parts of a message when its connection breaks."""
+    with Raw(bench.endpoint) as raw:
+        assert isinstance(raw.ask(Hello(PROTOCOL, bytes(16), "frames")), Welcome)
+        for number in range(1, 101):
+            raw.say(Request(number, 0, "server", {}))
+        answers = [raw.socket.recv_multipart() for _ in range(100)]
+    assert [len(frames) for frames in answers] == [1] * 100
+
+
 def test_a_stream_is_resumed_where_the_client_says(bench: Bench) -> None:
     with Raw(bench.endpoint) as raw:
         raw.ask(Hello(PROTOCOL, bytes(16), "reader"))

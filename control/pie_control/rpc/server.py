@@ -57,7 +57,7 @@ log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
 TURN_NS = 2_000_000  # of messages taken in before others have their turn
-JOINED_FRAMES = 64  # in one ZeroMQ message
+JOINED_FRAMES = 64  # sent at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +426,7 @@ class RpcServer:
         self._transmit(session, encode(message))
 
     def _transmit(self, session: Session, frame: bytes) -> None:
-        """Sends to a session, with all else that goes to it this turn: a message costs more than a frame."""
+        """Sends to a session, with all else that goes to it this turn: a wake-up costs more than a frame."""
         if session.peer is None:
             return
         session.outgoing.append(frame)
@@ -452,7 +452,10 @@ class RpcServer:
 
     def _send_to(self, peer: bytes, frames: list[bytes]) -> bool:
         try:
-            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK)
+            # Never as parts of one message: a client that has read some of them when its connection breaks
+            # is aborted by libzmq 4.3 (`!_more` in its fq.cpp).
+            for frame in frames:
+                self._socket.send_multipart([peer, frame], zmq.NOBLOCK)
         except zmq.ZMQError:  # EHOSTUNREACH: it is gone; EAGAIN: its queue is full
             return False
         if self._sleep is not None and has_input(self._socket):
