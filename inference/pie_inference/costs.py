@@ -20,6 +20,10 @@ SECONDS = 0.3  # after this long only what is under way is finished
 SWAP_BYTES = 32 << 20  # moved at once, at most
 REPEATS = 3  # the fastest counts
 PREFILLS = (16, 64, 256, 1024, 4096)  # tokens of one sequence
+LEAST = (
+    3  # of these, even if the time is up, unless one takes so long; parts of prompts rest on them
+)
+LONG_SECONDS = 0.5
 DECODES = (1, 8, 32, 128)  # sequences
 
 
@@ -40,13 +44,13 @@ def measure(
     """
     shape, description = model.network.shape, model.description
     most = min(description.max_batch_tokens, model.embeds.size, shape.max_position)
-    end = time.perf_counter() + SECONDS
     with torch.inference_mode():
         swaps = _measure_swaps(model)
+        end = time.perf_counter() + SECONDS
         steps = [[1] * n for n in DECODES if n <= most]
         decodes = _series(model, steps, end - SECONDS / 2, settle)
         prompts = [[n] for n in PREFILLS if n <= most] or [[most]]
-        prefills = _series(model, prompts, end, settle)
+        prefills = _series(model, prompts, end, settle, LEAST)
     tokens = [lengths[0] for lengths, _ in prefills]
     seconds = [taken for _, taken in prefills]
     return {
@@ -104,12 +108,18 @@ def _rate(model: ServedModel, most: int, swap: Callable[[int], None]) -> dict[st
 
 
 def _series(
-    model: ServedModel, trials: list[list[int]], end: float, settle: Callable[[int, int], None]
+    model: ServedModel,
+    trials: list[list[int]],
+    end: float,
+    settle: Callable[[int, int], None],
+    least: int = 1,
 ) -> list[tuple[list[int], float]]:
     """Times of steps of growing size, until the time is up; the first is always there."""
     found: list[tuple[list[int], float]] = []
     for lengths in trials:
-        late = bool(found) and time.perf_counter() + 4 * found[-1][1] > end
+        last = found[-1][1] if found else 0.0
+        enough = len(found) >= least or last > LONG_SECONDS
+        late = enough and time.perf_counter() + 4 * last > end
         if model.ranks.agree(late, model.device):
             break
         settle(sum(lengths), len(lengths))

@@ -11,7 +11,7 @@ import torch
 from checkpoints import make_llama
 from model_rig import Rig, Step, expected_logits, tokens_of
 
-from pie_inference import threads
+from pie_inference import costs, threads
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.engine import Engine
 from pie_inference.threads import Threads, measured
@@ -59,11 +59,12 @@ def test_all_cores_where_that_is_worth_it(
 def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
     monkeypatch.setattr(threads, "SECONDS", 1e9)
+    monkeypatch.setattr(costs, "LONG_SECONDS", 1e9)
     config = ModelConfig(source=str(make_llama(tmp_path / "llama")), embeds=256, kv_pages=16)
     engine = Engine([config], fixed_threads=False)
     description = engine.descriptions[0]
     assert description.kv_costs is not None
-    assert len(description.kv_costs["prefill"]["seconds"]) > 0
+    assert description.kv_costs["prefill"]["tokens"] == [16, 64, 256]
     for count, wanted in ((4, 1), (200, 2)):
         ids = np.arange(count, dtype=np.int32)
         nothing = np.zeros(0, np.int32)

@@ -67,18 +67,6 @@ class Decoder:
         return self.guest.take(self.future) == distribution(value_after(self.tokens), 3, 1000)
 
 
-def costs(quadratic: float) -> dict[str, Any]:
-    """As a worker measures them: an input of a prompt takes a millisecond, and more after others."""
-    return {
-        "page_size": PAGE,
-        "page_bytes": 64,
-        "swap_out": None,
-        "swap_in": None,
-        "prefill": {"tokens": [16], "seconds": [0.016], "fit": [0.0, 1e-3, quadratic]},
-        "decode": {"sequences": [1], "seconds": [0.001]},
-    }
-
-
 def forwards(server: Server) -> list[tuple[int, int]]:
     """Sequences and inputs of the forward batches so far."""
     return [(count, rows) for kind, count, rows in server.worker.sizes if kind == "forward"]
@@ -259,19 +247,15 @@ def test_parts_do_not_count_against_the_limit_of_commands() -> None:
 @settings(max_examples=150, deadline=None)
 @given(
     budget=st.integers(1, 40),
-    quadratic=st.sampled_from([0.0, 1e-5, 1e-3]),
     prompts=st.lists(
         st.tuples(st.integers(1, 99), st.integers(0, 20), st.integers(-1, 1)), max_size=4
     ),
     plans=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=12),
 )
 def test_whatever_is_cut_the_values_are_the_same(
-    budget: int,
-    quadratic: float,
-    prompts: list[tuple[int, int, int]],
-    plans: list[tuple[int, bool]],
+    budget: int, prompts: list[tuple[int, int, int]], plans: list[tuple[int, bool]]
 ) -> None:
-    server = Server(prompt_tokens=budget, kv_costs=costs(quadratic), **FACTS)
+    server = Server(prompt_tokens=budget, **FACTS)
     decoders = [Decoder(server), Decoder(server)]
     texts = []
     for number, (length, before, priority) in enumerate(prompts):
@@ -309,28 +293,3 @@ def test_a_forward_may_begin_in_a_page_that_holds_something_among_its_inputs() -
         server.step()
     assert forwards(server)[sizes:] == [(2, 16), (2, 16), (2, 5)]
     assert prompt.is_right()
-
-
-def test_parts_take_the_same_time_however_much_they_attend_to() -> None:
-    """Each is the longest that takes no more than a prompt's share would without a context, or an eighth."""
-    quadratic, share = 5e-5, 64
-    server = Server(prompt_tokens=share, kv_costs=costs(quadratic), **{**FACTS, "kv_pages": 99})
-    decoder = Decoder(server)
-    prompt = Prompt(Guest(server), list(range(95)))
-    while not prompt.guest.ready(prompt.future):
-        if not decoder.future or decoder.guest.ready(decoder.future):
-            decoder.step()
-        server.step()
-    assert prompt.is_right()
-
-    def seconds(start: int, count: int) -> float:
-        return sum(1e-3 + 2 * quadratic * (start + place + 0.5) for place in range(count))
-
-    parts, done = [rows - 1 for count, rows in forwards(server) if count == 2], 0
-    for part in parts[:-1]:
-        longest = max(n for n in range(share) if seconds(done, n) <= (share - 1) * 1e-3)
-        assert part == max(longest, share // 8)
-        done += part
-    assert parts[0] == 26  # not 63: its inputs attend to each other
-    assert min(parts[:-1]) < parts[0] // 2
-    assert sum(parts) == 95

@@ -60,11 +60,6 @@ class Costs:
             swap_in=_transfer(facts["swap_in"], facts["page_bytes"]),
         )
 
-    @property
-    def attention(self) -> float:
-        """What an input costs more for each token that it attends to, in inputs that attend to none."""
-        return 2 * self.quadratic / self.linear
-
     def step_time(self, sequences: int, inputs: int = 0) -> float:
         """Seconds of a step that decodes some sequences and computes further inputs beside them."""
         if not sequences:

@@ -68,7 +68,6 @@ class BatchLimits:
     tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers are told of
     commands: int
     prompt_tokens: int | None = None  # inputs of prompts beside others' steps; None for no bound
-    attention: float = 0.0  # what an input costs more for each token that it attends to, in inputs
 
 
 class Dispatched:

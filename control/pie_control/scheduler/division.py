@@ -5,16 +5,12 @@ be run, prompts get a share of tokens beside them, and what is longer is cut: it
 rest stays first in its queue. Nobody sees that but the worker: the rest attends to the slots that the
 part has filled, as it would have to the inputs.
 
-The share is of time. An input that attends to thousands of tokens may take ten times as long as one at a
-prompt's beginning, so that the parts of a long prompt become shorter towards its end.
-
 Cut are forwards that keep what they compute, without a mask, not observed, whose inputs' positions do
 not decrease, and whose slots are all new but for the end of one page among its inputs. Others run whole.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -34,9 +30,6 @@ if TYPE_CHECKING:
 
 STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
 LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
-SHORTEST = (
-    8  # a part has one in so many of them, whatever it attends to: each costs a step of others
-)
 
 
 def step_tokens(prompt_tokens: int) -> int:
@@ -66,8 +59,7 @@ def share(commands: list[Command], limits: BatchLimits, page_size: int) -> list[
     if _must_be_whole(forwards[0], short):
         return cut(commands, limits)
     least = max(1, limits.prompt_tokens // LEAST)
-    budget = max(limits.prompt_tokens - sum(steps), least)
-    return _fill(forwards, limits, short, budget, page_size)
+    return _fill(forwards, limits, short, max(limits.prompt_tokens - sum(steps), least), page_size)
 
 
 def _must_be_whole(command: ForwardCommand, short: int) -> bool:
@@ -86,10 +78,7 @@ def _fill(
         if command.queue in stopped:
             continue
         count = len(command.inputs)
-        room = limits.tokens - tokens
-        if is_long:
-            context = int(command.page_used.sum())
-            room = min(room, _affordable(budget, context, limits))
+        room = min(limits.tokens - tokens, budget) if is_long else limits.tokens - tokens
         cells += command.cells
         pages += len(command.pages)
         if len(chosen) == limits.commands or cells > MAX_CELLS or pages > MAX_CONTEXT_PAGES:
@@ -103,29 +92,11 @@ def _fill(
         chosen.append(command)
         tokens += count
         if is_long:
-            budget -= _cost(count, context, limits.attention)
+            budget -= count
     if not chosen:
         return cut(cast(list[Command], forwards), limits)
     by_rank(chosen)
     return chosen
-
-
-def _cost(count: int, context: int, attention: float) -> int:
-    """What inputs after a context cost, each attending to it and to those before, in inputs without one."""
-    return math.ceil(count * (1 + attention * (context + count / 2)))
-
-
-def _affordable(budget: int, context: int, limits: BatchLimits) -> int:
-    """Most inputs after a context that cost no more than a budget; but not too few to be worth it."""
-    if not limits.attention:
-        return max(0, budget)
-    assert limits.prompt_tokens is not None
-    each = 1 + limits.attention * context
-    # count · (each + attention · count / 2) = budget
-    root = math.sqrt(each * each + 2 * limits.attention * max(0, budget))
-    count = math.floor((root - each) / limits.attention)
-    shortest = max(step_tokens(limits.prompt_tokens), limits.prompt_tokens // SHORTEST)
-    return max(0, min(budget, max(count, shortest)))
 
 
 def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, ForwardCommand]]:

@@ -66,18 +66,8 @@ class Scheduler:
         policy: Policy,
         clock: Callable[[], int] = time.monotonic_ns,
         prompt_tokens: int | None = None,
-        attention: float = 0.0,
     ) -> None:
-        """Takes the model, when to send, and the inputs of prompts beside steps of others.
-
-        Args:
-            model: that the plans are for.
-            policy: when to send.
-            clock: nanoseconds.
-            prompt_tokens: inputs of prompts that a step of others may have beside it, if they attend to
-                nothing; None for any number.
-            attention: what an input costs more for each token that it attends to, in inputs.
-        """
+        """Takes the model, when to send, and the inputs of prompts beside steps of others."""
         self._model = model.name
         if not policy.whole_plans:
             prompt_tokens = None
@@ -85,7 +75,7 @@ class Scheduler:
         self.step_tokens = sys.maxsize if prompt_tokens is None else step_tokens(prompt_tokens)
         self._page_size = model.page_size
         commands = model.max_batch_commands if policy.batches else 1
-        self._limits = BatchLimits(model.max_batch_tokens, commands, prompt_tokens, attention)
+        self._limits = BatchLimits(model.max_batch_tokens, commands, prompt_tokens)
         self._policy = policy
         self._clock = clock
         self._accounts: dict[Owner, Account] = {}

@@ -54,12 +54,10 @@ class ModelService:
         self.exports = Exports(self.pages)
         self.adapters = Adapters(description.name, description.adapters)
         self._policy = config.policy
-        costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
         self.scheduler = Scheduler(
             description,
             make_policy(config),
             prompt_tokens=config.prompt_tokens,
-            attention=0.0 if costs is None else costs.attention,
         )
         self.prefixes = PrefixCache(
             self.pages,
@@ -70,6 +68,7 @@ class ModelService:
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
         interception = interception or InterceptionConfig(policy="preserve")
+        costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
         policy = load_policy(interception.policy)
         waits = durations if durations is not None else Durations()
         budget = Budget(self, costs, interception.swap_share)
