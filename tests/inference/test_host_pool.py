@@ -146,10 +146,13 @@ def test_rates_of_noisy_times(
 
 
 def test_little_time_is_little_measuring(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three lengths of prompts are measured all the same, unless the first takes long."""
     monkeypatch.setattr(costs, "SECONDS", 0.0)
-    found = measure(Rig(folder, pages=4).model)
-    assert found["prefill"]["tokens"] == [16]
-    assert found["decode"]["sequences"] == [1]
+    for long, tokens in ((0.0, [16]), (1e9, [16, 64, 256])):
+        monkeypatch.setattr(costs, "LONG_SECONDS", long)
+        found = measure(Rig(folder, pages=4).model)
+        assert found["prefill"]["tokens"] == tokens
+        assert found["decode"]["sequences"] == [1]
 
 
 @given(
