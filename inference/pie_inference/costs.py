@@ -20,9 +20,7 @@ SECONDS = 0.3  # after this long only what is under way is finished
 SWAP_BYTES = 32 << 20  # moved at once, at most
 REPEATS = 3  # the fastest counts
 PREFILLS = (16, 64, 256, 1024, 4096)  # tokens of one sequence
-LEAST = (
-    3  # of these, even if the time is up, unless one takes so long; parts of prompts rest on them
-)
+LEAST = 3  # of these, even if the time is up, unless one takes longer than this
 LONG_SECONDS = 0.5
 DECODES = (1, 8, 32, 128)  # sequences
 

@@ -29,8 +29,8 @@ from pie_inference.trial import run_step
 log = structlog.get_logger("pie.worker")
 
 # What is chosen stays for the server's life, and right after loading single steps take twice as long as
-# later ones: with three of each, one start of two chose wrongly (tiny, 8 sequences: 10.0 and 5.2 ms; 3.9 and
-# 3.2 in the end).
+# later ones: with three of each, eight starts made seven different choices (tiny, 8 sequences: 10.0 and
+# 5.2 ms; 3.9 and 3.2 in the end).
 SECONDS = 1.6  # after this long only what is under way is measured
 REPEATS = 10  # the fastest counts; fewer of steps that take long, but not less than LEAST
 LEAST = 3
@@ -38,9 +38,8 @@ LEAST = 3
 SIZES = (1, 8, 32)
 MANY = sys.maxsize
 STEP = 4  # inputs of a sequence, at most, in a forward that is a step of decoding
-CONTEXT = (
-    96  # tokens of each: attending to them gains most from threads where few of them share a core
-)
+# Tokens of each: attending to them gains most from threads where few of them share a core.
+CONTEXT = 96
 CONTEXT_BYTES = 64 << 20  # keys and values of all, at most: steps keep copies of them
 # Work beside a step: of control for each, and of control, programs and clients for each token.
 STEP_SECONDS = 200e-6
@@ -83,13 +82,13 @@ def measured(model: ServedModel) -> Threads:
             beside = STEP_SECONDS + size * TOKEN_SECONDS
             found[size] = few if times[few] <= times[most] + beside else most
     torch.set_num_threads(most)
-    if SIZES[-1] in found:
-        found[MANY] = found[SIZES[-1]]
     log.info(
         "threads of decoding steps, by sequences",
         model=model.description.name,
-        **{str(size): threads for size, threads in found.items() if size != MANY},
+        **{str(size): threads for size, threads in found.items()},
     )
+    if SIZES[-1] in found:
+        found[MANY] = found[SIZES[-1]]
     return Threads(most, found)
 
 

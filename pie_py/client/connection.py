@@ -273,19 +273,18 @@ class Connection:
 
     def _take_one(self) -> bool:
         try:
-            frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            frame = self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return False
         self._heard = anyio.current_time()
-        for frame in frames:
-            if self._dead is not None:
-                break
-            try:
-                message = decode(frame)
-            except ValueError as error:
-                self._die(ConnectionLost(f"{self.endpoint.text} does not speak as agreed: {error}"))
-            else:
-                self._handle(message)
+        if self._dead is not None:
+            return True
+        try:
+            message = decode(frame)
+        except ValueError as error:
+            self._die(ConnectionLost(f"{self.endpoint.text} does not speak as agreed: {error}"))
+        else:
+            self._handle(message)
         return True
 
     def _transmit(self, message: Message) -> None:
