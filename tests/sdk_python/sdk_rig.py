@@ -295,12 +295,13 @@ class Rig:
         self._config = ServerConfig(
             data_folder=folder / "data",
             limits=Limits(wall_seconds=60, log_lines=10_000),
+            max_instances=100,
             spare_instances=spares,
         )
         make_tokenizer(folder)
         self.engine = Engine(
             EngineConfig(
-                max_instances=100,
+                max_instances=self._config.max_instances + spares,
                 memory_bytes=self._config.limits.memory,
                 cache_folder=self._config.cache_folder / "compiled",
             )
