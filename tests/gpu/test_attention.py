@@ -93,7 +93,12 @@ def test_switches_change_no_result(llama: Path, options: dict[str, Any]) -> None
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2), (8, 1), (7, 1)])
 def test_numbers_of_heads(tmp_path: Path, heads: tuple[int, int]) -> None:
     folder = make_llama(
-        tmp_path / "m", head_dim=64, heads=heads[0], kv_heads=heads[1], deviation=0.05
+        tmp_path / "m",
+        hidden=64 * heads[0],  # transformers wants a multiple of the heads
+        head_dim=64,
+        heads=heads[0],
+        kv_heads=heads[1],
+        deviation=0.05,
     )
     scenes.mixed_batches(twins(folder, graphs=True))
 

@@ -32,6 +32,7 @@ def test_the_utilization_is_kept(folder: Path) -> None:
         dtype="bfloat16",
         gpu_memory_utilization=0.3,
         page_size=32,
+        graph_batch=16,
     )
     model = load_model(config)
     torch.cuda.synchronize()
@@ -46,7 +47,7 @@ def test_a_pool_that_does_not_fit_is_told(folder: Path) -> None:
 
 
 def test_swaps_run_beside_kernels_and_lose_nothing(folder: Path) -> None:
-    rig = Rig(folder, pages=256, device="cuda", dtype="bfloat16", host_pages=256)
+    rig = Rig(folder, pages=256, device="cuda", dtype="bfloat16", host_pages=256, graph_batch=8)
     model = rig.model
     pattern = torch.randn_like(model.cache.data[:, : 128 * 16].float()).to(model.cache.data.dtype)
     model.cache.data[:, : 128 * 16] = pattern

@@ -295,7 +295,7 @@ def _decoding(turns: int) -> Iterator[list[Batch]]:
         ]
 
 
-@pytest.mark.parametrize("config", [{}, {"dtype": "bfloat16"}])
+@pytest.mark.parametrize("config", [{}, {"dtype": "bfloat16", "graph_batch": 8}])
 def test_many_plans_in_flight(folder: Path, config: dict[str, Any]) -> None:
     """As the scheduler sends them, and more: the result is that of one after the other."""
     texts = []

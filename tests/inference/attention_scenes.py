@@ -52,16 +52,15 @@ class Twins:
         model = self.paged.model
         shape = model.network.shape
         options = FlashInferConfig.model_validate({"workspace": 64 << 20, **config})
-        attention = FlashInferAttention(
-            model.cache, shape.heads, shape.attention, options, flashinfer_reference
-        )
+        attention = FlashInferAttention(model.cache, shape.heads, shape.attention, options, library)
+        with torch.inference_mode():
+            model.network.use(flashinfer_kernels(options, library))
         recorded = None
         if graphs and model.network.graphable:
             with torch.inference_mode():
                 recorded = DecodeGraphs(
                     model.network, model.embeds, attention, [1, 2, 4, 8], capture(model.device)
                 )
-        model.network.use(flashinfer_kernels(options, flashinfer_reference))
         self.paged.model = dataclasses.replace(model, attention=attention, graphs=recorded)
         self.replayed = 0
         if recorded is not None:

@@ -232,22 +232,30 @@ def test_a_nucleus_that_rounding_makes_all_there_is() -> None:
     assert choose(logits, parameters(2, top_p=almost)).tolist() == everything.tolist()
 
 
-def test_wide_nuclei_are_the_same_alone_and_together() -> None:
-    """Rows whose histograms have more tokens at the border pad those that have fewer."""
+@pytest.mark.parametrize("top_p", [1e-3, 0.05, 0.5, 0.9, 0.9999])
+def test_a_race_of_all_tokens_has_the_winner_of_the_nucleus(top_p: float) -> None:
+    """What a GPU does for top-p: held to cutting each row by hand."""
     rows = 64
     generator = torch.Generator().manual_seed(3)
     logits = (torch.randn(rows, 4096, generator=generator) * 2).bfloat16().float()  # with ties
-    together = parameters(rows, top_p=0.9)
-    together.temperature[::2] = 2
+    logits[:, 7:500] = -torch.inf
+    together = parameters(rows, top_p=top_p)
+    together.temperature[::2] = 4
+    together.min_p[::5] = 0.01
     scaled = logits - logits.max(1, keepdim=True).values
-    scaled[::2] /= 2
-    wanted = 0.9 * scaled.double().exp().sum(1, keepdim=True)
-    cut = choose_module._cut_to_nucleus(scaled, wanted)
+    scaled /= torch.from_numpy(together.temperature)[:, None]
+    found = choose_module._nucleus(scaled, together).squeeze(1).tolist()
     for i in range(rows):
-        alone = choose_module._cut_to_nucleus(scaled[i : i + 1], wanted[i : i + 1])
-        assert torch.equal(alone[0], cut[i])
-    one_by_one = [int(choose(logits[i : i + 1], together.rows(np.array([i])))) for i in range(rows)]
-    assert choose(logits, together).tolist() == one_by_one
+        weights = scaled[i].double().exp()
+        order = np.lexsort((np.arange(4096), -scaled[i].numpy()))  # equal ones by id
+        before = weights[order].cumsum(0) - weights[order]
+        mass = top_p * scaled[i].exp().sum(dtype=torch.float64)
+        cut = torch.full_like(scaled[i], -torch.inf)
+        kept = order[(before < mass).numpy()]
+        cut[kept] = scaled[i][kept]
+        alone = together.rows(np.array([i]))
+        assert found[i] == int(choose_module._plain(cut[None], alone))
+    assert choose(logits, together).tolist() == found
 
 
 def test_a_share_that_equal_tokens_reach_exactly_is_that_of_32_bits() -> None:

@@ -49,8 +49,10 @@ class AdapterTable:
         """Forgets an adapter."""
         self._adapters.pop(slot, None)
 
-    def rows(self, slots: NDArray[np.int32]) -> AdapterRows | None:
-        """Rows `[t]` of a batch by the slots of their adapters, -1 for none.
+    def rows(
+        self, slots: NDArray[np.int32], outputs: NDArray[np.int32] | None = None
+    ) -> AdapterRows | None:
+        """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its outputs' rows.
 
         Raises:
             BadBatch: for a slot without adapter.
@@ -61,4 +63,4 @@ class AdapterTable:
         missing = [slot for slot in used if slot not in self._adapters]
         if missing:
             raise BadBatch(f"forward: there is no adapter {missing[0]}")
-        return AdapterRows(slots, self._adapters, self._device)
+        return AdapterRows(slots, self._adapters, self._device, outputs)

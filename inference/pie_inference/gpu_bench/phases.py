@@ -172,7 +172,7 @@ def swap(
     engine = engine_for(shape, folder, host_memory=4 << 30, **config)
     model = engine.served(NAME)
     host = model.host
-    most = min(host.pages, 1024)
+    most = min(host.pages, model.cache.pages, 1024)
     ids = np.arange(most, dtype=np.int32)
     found: dict[str, Any] = {"page_bytes": host.page_bytes}
     with torch.inference_mode():

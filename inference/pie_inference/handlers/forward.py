@@ -56,7 +56,7 @@ def forward(model: ServedModel, batch: Forward) -> Later[Attention] | None:
         model.index(positions),
         observed or attention,
         None if every_row else model.index(computed),
-        None if owners is None else model.adapters.rows(owners),
+        None if owners is None else model.adapters.rows(owners, None if every_row else computed),
     )
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:

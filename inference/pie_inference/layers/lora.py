@@ -42,10 +42,22 @@ class AdapterRows:
     """
 
     def __init__(
-        self, owners: NDArray[np.int32], adapters: Mapping[int, Adapter], device: torch.device
+        self,
+        owners: NDArray[np.int32],
+        adapters: Mapping[int, Adapter],
+        device: torch.device,
+        outputs: NDArray[np.int32] | None = None,
     ) -> None:
-        """Takes the adapter of each row `[t]`, a key of `adapters` or a negative number for none."""
+        """Describes a batch.
+
+        Args:
+            owners: the adapter of each row `[t]`, a key of `adapters` or a negative number for none.
+            adapters: by number.
+            device: of the rows.
+            outputs: rows that the last layer goes on with; all unless told.
+        """
         self._owners = owners
+        self._outputs = outputs
         self._adapters = adapters
         self._device = device
         self._parts: list[tuple[Adapter, torch.Tensor | None]] = []
@@ -54,8 +66,14 @@ class AdapterRows:
             index = None if rows.size == owners.size else upload(rows, device)
             self._parts.append((adapters[number], index))
 
+    def of_outputs(self) -> AdapterRows:
+        """The same for the rows that the last layer goes on with: known on the host, so nothing waits."""
+        if self._outputs is None:
+            return self
+        return AdapterRows(self._owners[self._outputs], self._adapters, self._device)
+
     def select(self, rows: torch.Tensor) -> AdapterRows:
-        """The same for some rows `[n]`, in this order."""
+        """The same for some rows `[n]`, in this order. The host waits for them."""
         return AdapterRows(self._owners[rows.cpu().numpy()], self._adapters, self._device)
 
     def reach(self, *layers: Linear) -> bool:

@@ -180,7 +180,7 @@ class Decoder(Model):
                     return x[:0]
                 attended = attention.attend(i, queries).index_select(0, outputs)
                 x = x.index_select(0, outputs)
-                adapters = None if adapters is None else adapters.select(outputs)
+                adapters = None if adapters is None else adapters.of_outputs()
             else:
                 attended = attention.attend(i, queries)
             x = _add_attended(layer, x, attended, adapters)

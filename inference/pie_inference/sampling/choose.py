@@ -10,6 +10,7 @@ Parameters lie on the host: which rows are handled together is decided there, wi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.sampling.noise import exponentials, starts
-from pie_inference.sampling.order import top_tokens
+from pie_inference.sampling.order import sort_keys, top_tokens
 from pie_inference.upload import upload
 from pie_py.wire.plan import Float32
 
-NUCLEUS = 256  # tokens that are sorted for top-p; where those are too few, a histogram is made
+NUCLEUS = 256  # tokens that are sorted for top-p on a CPU; where those are too few, all tokens race
 NOTHING = -1  # chosen where every token is ruled out
 _CACHED = 1 << 16  # random numbers made at once on a CPU
-_BINS = 2048  # of the histogram
-_BINS_PER_NAT = 64.0  # the last one holds all that is 32 nats, and more, below the best
+_AT_ONCE = 1 << 22  # logits of rows that a GPU draws together: they take some 50 bytes each
+_NEVER = 1e-12  # the chance that no candidate of a race is in the nucleus
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,17 @@ def choose(logits: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     if drawn.any():
         limited = (parameters.top_k > 0) & (parameters.top_k < logits.shape[1])
         filtered = limited | (parameters.top_p < 1)
-        for group, draw in ((drawn & ~filtered, _plain), (drawn & filtered, _filtered)):
-            rows = np.flatnonzero(group)
-            if rows.size:
+        on_cpu = logits.device.type == "cpu"
+        # Whether what is sorted suffices, a GPU would have to be asked, and the host would wait for it.
+        wide = filtered & ~limited & (not on_cpu)
+        at_once = len(drawn) if on_cpu else max(1, _AT_ONCE // logits.shape[1])
+        for group, draw in (
+            (drawn & ~filtered, _plain),
+            (drawn & filtered & ~wide, _filtered),
+            (drawn & wide, _nucleus),
+        ):
+            every = np.flatnonzero(group)
+            for rows in (every[i : i + at_once] for i in range(0, every.size, at_once)):
                 some = parameters.rows(rows)
                 values = _rows(logits, rows) - _rows(best, rows)
                 values /= _column(some.temperature, values)
@@ -83,8 +92,13 @@ def choose(logits: torch.Tensor, parameters: Parameters) -> torch.Tensor:
 
 def _plain(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """Tokens `[n, 1]` by chance, of logits `[n, vocabulary]` whose best is 0."""
-    every = torch.arange(scaled.shape[1], device=scaled.device)
-    return _race(scaled, every, parameters)
+    return _scores(scaled, _every(scaled), parameters).argmax(1, keepdim=True)
+
+
+def _nucleus(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+    """As `_plain`, with top-p alone, however wide the nucleus is."""
+    mass = scaled.exp().sum(1, keepdim=True, dtype=torch.float64)
+    return _race_in_nucleus(scaled, _column(parameters.top_p, mass) * mass, parameters)
 
 
 def _filtered(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
@@ -109,40 +123,55 @@ def _filtered(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     # The fewest most likely tokens that reach the mass wanted; with top-p 1 it is not left to rounding.
     kept = (sums - weights < wanted) | _column(parameters.top_p >= 1, scaled)
     kept &= ranks < limits
-    chosen = _race(values.masked_fill(~kept, -torch.inf), tokens, parameters)
+    winners = _scores(values.masked_fill(~kept, -torch.inf), tokens, parameters).argmax(1, True)
+    chosen = tokens.gather(1, winners)
     if beyond.size:
-        short = _rows(sums[:, -1:] < wanted, beyond).squeeze(1).cpu().numpy()
+        short = _rows(sums[:, -1:] < wanted, beyond).squeeze(1).numpy()
         rows = beyond[short]
         if rows.size:
-            some = parameters.rows(rows)
-            values = _cut_to_nucleus(_rows(scaled, rows), _rows(wanted, rows))
-            _put(chosen, rows, _plain(values, some))
+            found = _race_in_nucleus(
+                _rows(scaled, rows), _rows(wanted, rows), parameters.rows(rows)
+            )
+            _put(chosen, rows, found)
     return chosen
 
 
-def _cut_to_nucleus(scaled: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Leaves the fewest most likely tokens whose weights reach what is wanted, `[n, 1]`.
+def _race_in_nucleus(
+    scaled: torch.Tensor, wanted: torch.Tensor, parameters: Parameters
+) -> torch.Tensor:
+    """Tokens `[n, 1]` by chance, of the fewest most likely ones whose weights reach `wanted`, `[n, 1]`.
 
-    A histogram of the weights tells the bin in which that is; only the tokens of that bin are sorted.
+    All tokens race. The first to arrive that is in the nucleus is who would win if it raced alone. Whether
+    one is in it, the weight of all more likely ones tells; nothing has to be sorted or counted first, so
+    shapes depend on the parameters only.
     """
-    bins = (scaled * -_BINS_PER_NAT).clamp_(max=_BINS - 1).to(torch.int64)
+    keys = sort_keys(scaled)
+    scores = _scores(scaled, _every(scaled), parameters)
+    tokens = top_tokens(scores, _candidates(parameters.top_p, scaled.shape[1]))
+    places, order = keys.gather(1, tokens).sort(1)  # the least likely candidate first
+    # Of each token, how many candidates are less likely: its weight comes before theirs.
+    below = torch.searchsorted(places, keys)
     weights = scaled.double().exp()
-    masses = weights.new_zeros(scaled.shape[0], _BINS).scatter_add_(1, bins, weights)
-    sums = masses.cumsum(1)
-    border = (sums < wanted).sum(1, keepdim=True).clamp_(max=_BINS - 1)
-    inside = bins == border
-    most = max(1, int(inside.sum(1).max()))  # nothing, if rounding wants more than there is
-    tokens = top_tokens(scaled.masked_fill(~inside, -torch.inf), most)
-    parts = weights.gather(1, tokens).masked_fill_(~inside.gather(1, tokens), 0.0)
-    before = (sums - masses).gather(1, border) + parts.cumsum(1) - parts
-    kept = bins < border
-    # A row with fewer tokens in its bin than another has some of other bins here, which stay as they are.
-    kept.scatter_(1, tokens, kept.gather(1, tokens) | ((parts > 0) & (before < wanted)))
-    return scaled.masked_fill(~kept, -torch.inf)
+    parts = weights.new_zeros(scaled.shape[0], tokens.shape[1] + 1).scatter_add_(1, below, weights)
+    before = parts.flip(1).cumsum(1).flip(1)[:, 1:]
+    inside = torch.empty_like(order, dtype=torch.bool).scatter_(1, order, before < wanted)
+    first = inside.to(torch.uint8).argmax(1, keepdim=True)
+    likeliest = top_tokens(scaled, 1)  # who is in every nucleus
+    return torch.where(inside.gather(1, first), tokens.gather(1, first), likeliest)
 
 
-def _race(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """The tokens `[n, 1]` that win, of float32 values `[n, m]`; `tokens` is `[n, m]`, or `[m]` for all."""
+def _candidates(top_p: Float32, vocabulary: int) -> int:
+    """How many of the first to arrive are looked at: each is in the nucleus with chance top-p or more."""
+    least = float(top_p.min())
+    return min(vocabulary, max(1, math.ceil(math.log(_NEVER) / math.log1p(-min(least, 1 - 1e-6)))))
+
+
+def _every(scaled: torch.Tensor) -> torch.Tensor:
+    return torch.arange(scaled.shape[1], device=scaled.device)
+
+
+def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+    """Of float32 values `[n, m]`: the largest wins the race. `tokens` is `[n, m]`, or `[m]` for all rows."""
     start = _column(starts(parameters.seeds, parameters.steps).view(np.int64), values)
     scores = torch.empty_like(values)
     count, width = values.shape
@@ -156,8 +185,7 @@ def _race(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) ->
         with np.errstate(divide="ignore"):
             floor = np.log(parameters.min_p)
         scores.masked_fill_(values < _column(floor, values), -torch.inf)
-    winners = scores.argmax(1, keepdim=True)
-    return winners if tokens.ndim == 1 else tokens.gather(1, winners)
+    return scores
 
 
 def _column(numbers: NDArray[np.generic], like: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
         if on_cpu:
             return torch.from_numpy(logits.numpy().argmax(1, keepdims=True))
         return logits.argmax(1, keepdim=True)
-    keys = _sort_keys(logits)
+    keys = sort_keys(logits)
     if on_cpu:
         array = keys.numpy()
         largest = np.partition(array, array.shape[1] - k, axis=1)[:, -k:]
@@ -27,7 +27,7 @@ def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
     return (best & 0xFFFFFFFF).neg_().add_(0xFFFFFFFF)
 
 
-def _sort_keys(logits: torch.Tensor) -> torch.Tensor:
+def sort_keys(logits: torch.Tensor) -> torch.Tensor:
     """Distinct int64 keys that sort by logit, and by descending id among equal logits."""
     bits = (logits + 0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0: equal numbers, equal bits
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # float order as integer order

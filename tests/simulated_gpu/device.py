@@ -1,0 +1,183 @@
+"""The simulated GPU: its streams, its memory, what runs on it."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from simulated_gpu.order import WHOLE, Hazard, Line, Span, Uses
+
+MEMORY = int(os.environ.get("SIMULATED_GPU_MEMORY", str(3 << 30)))  # bytes
+
+
+class Buffer:
+    """Memory that was allocated at once."""
+
+    def __init__(self, device: Device, what: str, size: int) -> None:
+        self.uses = Uses(what)
+        self.size = size  # bytes of the device; 0 if it is pinned memory of the host
+        self.lent: set[int] = set()  # streams that the allocator was told of, beside its own
+        self.born = device.current
+        self.recorded = device.graph is not None
+        self._device = device
+        self.plan: Any = None  # of FlashInfer's, if it is a workspace
+
+    def read(self, why: str) -> None:
+        """The current stream reads it."""
+        self.uses.read(self._device.current, self._device.current.event(), why)
+
+    def __del__(self) -> None:
+        device = self._device
+        device.used -= self.size
+        if not self.size or self.recorded:
+            return  # pinned memory is kept until its copies are done, a graph's own as long as the graph
+        for line in device.lines:
+            if (
+                line is self.born
+                or line.number in self.lent
+                or line.number not in self.uses.lines()
+            ):
+                continue
+            late = self.uses.pending(self.born)
+            if late is not None:
+                device.problems.append(f"{self.uses.what} is freed while {late} on {line} uses it")
+                return
+
+
+@dataclass
+class Recorded:
+    """An operation of a graph."""
+
+    name: str
+    reads: list[Callable[[], Buffer | None]]
+    writes: list[Callable[[], Buffer | None]]
+    run: Callable[[], object]
+    keeps: Any
+    host: Span
+
+
+@dataclass
+class Recording:
+    """A graph's operations, in order."""
+
+    operations: list[Recorded] = field(default_factory=list)
+
+
+class Device:
+    """All that the simulated `torch.cuda` is about."""
+
+    def __init__(self) -> None:
+        self.host = Line("the host")
+        self.default = Line("the default stream")
+        self.lines = [self.default]
+        self.current = self.default
+        self.graph: Recording | None = None
+        self.used = 0  # bytes
+        self.asked: list[str] = []  # what made the host wait
+        self.problems: list[str] = []  # hazards that nobody could be told of
+        self.launches = 0
+
+    def line(self) -> Line:
+        """A new stream."""
+        line = Line(f"stream {len(self.lines)}")
+        self.lines.append(line)
+        return line
+
+    def allocate(self, what: str, size: int) -> Buffer:
+        """Takes memory.
+
+        Raises:
+            torch.OutOfMemoryError: if there is not so much.
+        """
+        if self.used + size > MEMORY:
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate {size} bytes: {MEMORY - self.used} are free"
+            )
+        self.used += size
+        return Buffer(self, what, size)
+
+    def launch(
+        self,
+        name: str,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+        again: Callable[[], object],
+        keeps: Any,
+        host: Span = WHOLE,
+    ) -> None:
+        """Notes an operation that has been carried out: on the current stream, after what the host did.
+
+        Args:
+            name: of it.
+            reads: memory that it reads.
+            writes: memory that it writes.
+            again: does it once more.
+            keeps: what must live for that.
+            host: the part of pinned memory that it uses, if it does.
+        """
+        self.check()
+        self.launches += 1
+        if self.graph is not None:
+            self.graph.operations.append(
+                Recorded(name, _handles(reads), _handles(writes), again, keeps, host)
+            )
+        else:
+            self._use(name, reads, writes, host)
+
+    def _use(
+        self, name: str, reads: Iterable[Buffer], writes: Iterable[Buffer], host: Span
+    ) -> None:
+        line = self.current
+        line.after(self.host.seen)
+        stamp = line.event()
+        targets = list({id(b): b for b in writes}.values())
+        for buffer in {id(b): b for b in reads}.values():
+            if buffer not in targets:
+                buffer.uses.read(line, stamp, name, WHOLE if buffer.size else host)
+        for buffer in targets:
+            buffer.uses.write(line, stamp, name, WHOLE if buffer.size else host)
+
+    def replay(self, graph: Recording) -> None:
+        """Carries out a graph's operations once more."""
+        for operation in graph.operations:
+            found = [[handle() for handle in of] for of in (operation.reads, operation.writes)]
+            if None in found[0] or None in found[1]:
+                raise Hazard(f"a graph's {operation.name} uses memory that has been freed")
+            operation.run()
+            self._use(operation.name, *found, operation.host)  # type: ignore[arg-type]
+
+    def ask(self, why: str) -> None:
+        """The host waits for all that the current stream has been given."""
+        if self.graph is not None:
+            raise RuntimeError(f"{why}: operation not permitted when stream is capturing")
+        self.asked.append(why)
+        self.host.after(self.current.seen)
+
+    def unask(self) -> bool:
+        """Takes the last wait back: it was none."""
+        self.asked.pop()
+        return True
+
+    def synchronize(self) -> None:
+        """The host waits for everything."""
+        if self.graph is not None:
+            raise RuntimeError("synchronize: operation not permitted when stream is capturing")
+        for line in self.lines:
+            self.host.after(line.seen)
+        self.check()
+
+    def check(self) -> None:
+        """Raises `Hazard` for what was found where nothing could be raised."""
+        if self.problems:
+            problems, self.problems = self.problems, []
+            raise Hazard("; ".join(problems))
+
+
+def _handles(buffers: Sequence[Buffer]) -> list[Callable[[], Buffer | None]]:
+    """Memory that a graph uses: its own lives as long as it does, other memory may be freed."""
+    return [(lambda b=b: b) if b.recorded else weakref.ref(b) for b in buffers]

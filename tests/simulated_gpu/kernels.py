@@ -1,0 +1,357 @@
+"""FlashInfer on the simulated GPU: its host code as it is, and in place of what it compiles, the meaning.
+
+A module that FlashInfer has compiled is asked for by name and has functions; those here take the same
+arguments, and check what the compiled ones do.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from types import SimpleNamespace
+from typing import Any
+
+import flashinfer_reference as reference
+import torch
+
+from simulated_gpu.tensors import GpuTensor, buffers, simulation
+
+CAUSAL, MASKED = 1, 2  # mask modes; 0 is none
+
+compiled: set[str] = set()  # modules that were asked for ahead of their use
+loaded: set[str] = set()  # modules that were used
+
+
+def install() -> None:
+    """Puts it in place.
+
+    Raises:
+        ImportError: if FlashInfer is not installed.
+    """
+    os.environ["FLASHINFER_CUDA_ARCH_LIST"] = "9.0a"
+    os.environ.setdefault("FLASHINFER_WORKSPACE_BASE", tempfile.mkdtemp())
+    import flashinfer.jit
+    from flashinfer.jit import core
+
+    def build(specs: list[Any], *_: Any, **__: Any) -> None:
+        compiled.update(spec.name for spec in specs)
+
+    def load(spec: Any) -> Any:
+        loaded.add(spec.name)
+        return _module(spec.name)
+
+    core.JitSpec.build_and_load = load
+    flashinfer.jit.build_jit_specs = build
+
+
+def _module(name: str) -> Any:
+    if name.startswith("batch_prefill"):
+        return SimpleNamespace(plan=_plan_prefill, paged_run=_run_prefill, ragged_run=None)
+    if name.startswith("batch_decode"):
+        return SimpleNamespace(plan=_plan_decode, run=_run_decode)
+    return {
+        "page": SimpleNamespace(append_paged_kv_cache=_append),
+        "norm": SimpleNamespace(rmsnorm=_rmsnorm, gemma_rmsnorm=_gemma_rmsnorm),
+        "rope": SimpleNamespace(apply_rope_pos_ids_cos_sin_cache=_rotate),
+        "quantization": SimpleNamespace(segment_packbits=_segment_packbits),
+        "silu_and_mul": SimpleNamespace(silu_and_mul=_silu_and_mul),
+        "gelu_tanh_and_mul": SimpleNamespace(gelu_tanh_and_mul=_gelu_tanh_and_mul),
+    }[name]
+
+
+def _launch(name: str, run: Any, reads: list[Any], writes: list[Any]) -> None:
+    """Runs a kernel over the numbers of tensors that are all on the device."""
+    for tensor in (*reads, *writes):
+        assert isinstance(tensor, GpuTensor), f"{name}: a tensor is not on the device"
+    run()
+    simulation.device.launch(name, buffers(reads), buffers(writes), run, (run, reads, writes))
+
+
+# Small ones
+
+
+def _append(
+    key: Any,
+    value: Any,
+    batch: Any,
+    positions: Any,
+    keys: Any,
+    values: Any,
+    indices: Any,
+    starts: Any,
+    last: Any,
+    layout: int,
+) -> None:
+    assert layout == 0
+    given = (key, value, batch, positions, keys, values, indices, starts, last)
+    k, v, b, p, ks, vs, i, s, e = (t.inner for t in given)
+    _launch(
+        "append_paged_kv_cache",
+        lambda: reference.append_paged_kv_cache(k, v, b, p, (ks, vs), i, s, e),
+        [key, value, batch, positions, indices, starts, last],
+        [keys, values],
+    )
+
+
+def _rmsnorm(out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
+    o, i, w = out.inner, x.inner, weight.inner
+    _launch("rmsnorm", lambda: reference.rmsnorm(i, w, eps, o), [x, weight], [out])
+
+
+def _gemma_rmsnorm(out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
+    o, i, w = out.inner, x.inner, weight.inner
+    _launch("gemma_rmsnorm", lambda: reference.gemma_rmsnorm(i, w, eps, o), [x, weight], [out])
+
+
+def _silu_and_mul(out: Any, x: Any, pdl: bool) -> None:
+    o, i = out.inner, x.inner
+    assert i.is_contiguous()
+    _launch("silu_and_mul", lambda: o.copy_(reference.silu_and_mul(i)), [x], [out])
+
+
+def _gelu_tanh_and_mul(out: Any, x: Any, pdl: bool) -> None:
+    o, i = out.inner, x.inner
+    assert i.is_contiguous()
+    _launch("gelu_tanh_and_mul", lambda: o.copy_(reference.gelu_tanh_and_mul(i)), [x], [out])
+
+
+def _rotate(
+    q: Any, k: Any, q_out: Any, k_out: Any, table: Any, positions: Any, interleave: bool
+) -> None:
+    assert not interleave
+    assert q_out.inner.data_ptr() == q.inner.data_ptr(), "in place"
+    qi, ki, ti, pi = q.inner, k.inner, table.inner, positions.inner
+    head = ti.shape[1]
+
+    def run() -> None:
+        for heads in (qi, ki):
+            if heads.numel():
+                reference.apply_rope_with_cos_sin_cache_inplace(pi, heads, heads[:, :0], head, ti)
+
+    _launch("rope", run, [table, positions], [q, k])
+
+
+def _segment_packbits(x: Any, starts: Any, packed_starts: Any, bitorder: str, out: Any) -> None:
+    assert bitorder == "little"
+    xi, si, pi, oi = x.inner, starts.inner, packed_starts.inner, out.inner
+
+    def run() -> None:
+        for i in range(len(si) - 1):
+            bits = xi[si[i] : si[i + 1]].to(torch.uint8)
+            bits = torch.nn.functional.pad(bits, (0, -len(bits) % 8)).view(-1, 8)
+            oi[pi[i] : pi[i + 1]] = (bits << torch.arange(8, dtype=torch.uint8)).sum(
+                1, dtype=torch.uint8
+            )
+
+    _launch("segment_packbits", run, [x, starts, packed_starts], [out])
+
+
+# Attention
+
+
+def _plan(pinned: torch.Tensor, workspace: Any, name: str, plan: dict[str, Any]) -> list[int]:
+    """A plan is written to pinned memory and copied from there to the device, in the stream's order."""
+    device = simulation.device
+    for tensor in plan.values():
+        if isinstance(tensor, torch.Tensor):
+            assert not isinstance(tensor, GpuTensor), f"{name} reads on the host"
+            assert tensor.dtype == torch.int32
+    staging = simulation.pinned(pinned)
+    assert staging is not None, "the plan's buffer on the host is not pinned"
+    assert device.graph is None, "a plan is made while a graph is recorded"
+    staging.uses.write(device.host, device.host.event(), f"{name} on the host")
+    device.launch(f"{name}'s copy", [staging], buffers([workspace]), lambda: None, None)
+    copied = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in plan.items()}
+    workspace.buffer.plan = copied
+    return [1]
+
+
+def _plan_prefill(
+    scratch: Any,
+    workspace: Any,
+    pinned: Any,
+    queries: Any,
+    starts: Any,
+    lengths: Any,
+    rows: int,
+    count: int,
+    heads: int,
+    kv_heads: int,
+    page_size: int,
+    graph: bool,
+    head_dim: int,
+    head_dim_values: int,
+    causal: bool,
+    window_left: int,
+    *more: int,
+) -> list[int]:
+    assert heads % kv_heads == 0
+    assert len(queries) == len(starts) == count + 1 == len(lengths) + 1
+    assert rows >= int(queries[-1])
+    assert (starts.diff() > 0).all(), "a sequence without keys"
+    plan = {
+        "queries": queries,
+        "starts": starts,
+        "lengths": lengths,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "page_size": page_size,
+        "head_dim": head_dim,
+        "causal": causal,
+        "window_left": window_left,
+        "kind": "prefill",
+    }
+    return _plan(pinned, workspace, "a plan of prefill", plan)
+
+
+def _plan_decode(
+    scratch: Any,
+    workspace: Any,
+    pinned: Any,
+    starts: Any,
+    count: int,
+    heads: int,
+    kv_heads: int,
+    page_size: int,
+    graph: bool,
+    window_left: int,
+    softcap: float,
+    head_dim: int,
+    head_dim_values: int,
+    empty_q: Any,
+    empty_kv: Any,
+) -> list[int]:
+    assert heads // kv_heads in (1, 2, 3, 4, 8), "no such kernel for decoding without tensor cores"
+    assert len(starts) == count + 1
+    assert (starts.diff() > 0).all(), "a sequence without keys"
+    plan = {
+        "queries": torch.arange(count + 1, dtype=torch.int32),
+        "starts": starts,
+        "lengths": None,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "page_size": page_size,
+        "head_dim": head_dim,
+        "causal": False,
+        "window_left": window_left,
+        "kind": "decode",
+    }
+    return _plan(pinned, workspace, "a plan of decode", plan)
+
+
+def _run_prefill(
+    scratch: Any,
+    workspace: Any,
+    info: list[int],
+    q: Any,
+    keys: Any,
+    values: Any,
+    queries: Any,
+    starts: Any,
+    indices: Any,
+    last: Any,
+    out: Any,
+    lse: Any,
+    mode: int,
+    layout: int,
+    window_left: int,
+    pdl: bool,
+    *more: Any,
+) -> None:
+    assert lse is None
+    assert layout == 0
+    mask = mask_starts = None
+    if len(more) == 11:  # the second generation
+        mask, mask_starts, _, _, _, _, softcap, scale = more[:8]
+    else:
+        assert mode != MASKED, "the third generation knows no masks"
+        _, _, _, _, softcap, scale, _, _ = more
+    assert (mask is not None) == (mode == MASKED)
+    _attend(
+        "prefill",
+        (scratch, workspace, q, keys, values, queries, starts, indices, last, out),
+        (mask, mask_starts),
+        {"causal": mode == CAUSAL, "window_left": window_left, "softcap": softcap, "scale": scale},
+    )
+
+
+def _run_decode(
+    scratch: Any,
+    workspace: Any,
+    info: list[int],
+    q: Any,
+    keys: Any,
+    values: Any,
+    starts: Any,
+    indices: Any,
+    last: Any,
+    out: Any,
+    lse: Any,
+    layout: int,
+    window_left: int,
+    pdl: bool,
+    slopes: Any,
+    softcap: float,
+    scale: float,
+    *rope: float,
+) -> None:
+    assert lse is None
+    assert layout == 0
+    _attend(
+        "decode",
+        (scratch, workspace, q, keys, values, None, starts, indices, last, out),
+        (None, None),
+        {"causal": False, "window_left": window_left, "softcap": softcap, "scale": scale},
+    )
+
+
+def _attend(
+    kind: str, given: tuple[Any, ...], masks: tuple[Any, Any], told: dict[str, Any]
+) -> None:
+    """Attention by the plan in the workspace, as it is when the kernel runs."""
+    scratch, workspace, q, keys, values, queries, starts, indices, last, out = given
+    inner = [None if t is None else t.inner for t in (q, keys, values, queries, starts, indices)]
+    qi, ki, vi, ui, si, ii = inner
+    li, oi = last.inner, out.inner
+    mi, bi = (None if t is None else t.inner for t in masks)
+    buffer = workspace.buffer
+    for tensor in (si, ii, li):
+        assert tensor.dtype == torch.int32
+        assert tensor.is_contiguous()
+    assert ki.stride() == vi.stride()
+    assert ki.stride(-1) == qi.stride(-1) == 1
+    assert oi.is_contiguous()
+    assert oi.shape == qi.shape
+
+    def run() -> None:
+        plan = buffer.plan
+        assert plan is not None, "run before plan"
+        assert plan["kind"] == kind
+        assert plan["window_left"] == told["window_left"]
+        assert qi.shape[1:] == (plan["heads"], plan["head_dim"])
+        assert ki.shape[1:] == (plan["page_size"], plan["kv_heads"], plan["head_dim"])
+        assert torch.equal(si, plan["starts"]), "the table is not the one that was planned"
+        assert ui is None or torch.equal(ui, plan["queries"])
+        count = len(li)
+        for i in range(count):
+            start, end = si[i : i + 2].tolist()
+            length = (end - start - 1) * plan["page_size"] + int(li[i])
+            assert plan["lengths"] is None or length == int(plan["lengths"][i])
+            own = slice(*plan["queries"][i : i + 2].tolist())
+            pages = ii[start:end].long()
+            rows = own.stop - own.start
+            seen = None
+            if mi is not None:
+                octets = mi[bi[i] : bi[i + 1]]
+                bits = (octets[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+                seen = bits.view(-1)[: rows * length].view(rows, length).bool()
+            oi[own] = reference._attention(
+                qi[own].float(),
+                ki[pages].flatten(0, 1)[:length].float(),
+                vi[pages].flatten(0, 1)[:length].float(),
+                {**plan, **told},
+                seen,
+            ).to(oi.dtype)
+
+    reads = (q, keys, values, queries, starts, indices, last, workspace, *masks)
+    _launch(kind, run, [t for t in reads if t is not None], [out, scratch])

@@ -1,0 +1,38 @@
+"""Runs tests on the simulated GPU: `pytest -p simulated_gpu.plugin tests/gpu`."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from simulated_gpu import driver, kernels
+from simulated_gpu.device import MEMORY
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    driver.install()
+    kernels.install()
+
+
+def pytest_report_header() -> str:
+    return f"simulated GPU of {MEMORY >> 20} MiB: no NVIDIA device is used, and nothing is shown of one"
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # to look at all modules again and again would take longer than the tests
+
+
+@pytest.fixture(autouse=True)
+def no_hazard_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    driver.device.check()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    used = kernels.loaded - kernels.compiled
+    terminalreporter.write_line(f"simulated GPU: {driver.device.launches} launches")
+    if used:
+        terminalreporter.write_line(f"not compiled ahead: {', '.join(sorted(used))}")

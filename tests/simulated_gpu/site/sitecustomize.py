@@ -1,0 +1,11 @@
+"""Gives processes that a test starts the simulated GPU. Python reads this file when it starts."""
+
+import sys
+
+MODULES = ("pie_inference", "pie_inference.gpu_bench", "pie_py.bench.gpu")
+
+if any(name in sys.orig_argv for name in MODULES):
+    from simulated_gpu import driver, kernels
+
+    driver.install()
+    kernels.install()

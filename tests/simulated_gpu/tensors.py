@@ -1,0 +1,378 @@
+"""Tensors that lie on the simulated GPU, and pinned memory."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from simulated_gpu.device import Buffer, Device
+from simulated_gpu.order import Span
+
+CUDA = torch.device("cuda:0")
+COPIES = {"copy_", "_to_copy", "to"}
+# Their result, or its shape, has to come back before the host goes on.
+ASKING = {
+    *("item", "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "allclose"),
+    *("bincount", "repeat_interleave", "unique", "_unique2", "unique_consecutive"),
+}
+
+
+class GpuTensor(torch.Tensor):
+    """A tensor on the simulated GPU. To PyTorch's own C++ it is one without memory, on `meta`."""
+
+    inner: torch.Tensor  # the numbers, in host memory
+    buffer: Buffer  # what its memory is a part of
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, buffer: Buffer) -> GpuTensor:
+        found: GpuTensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device="meta",
+        )
+        found.inner = inner
+        found.buffer = buffer
+        return found
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return simulation.dispatch(func, args, kwargs or {})
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return CUDA
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"{self.inner!r} on {CUDA}"
+
+    def tolist(self) -> Any:
+        simulation.device.ask("tolist")
+        self.buffer.read("tolist")
+        return self.inner.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def cpu(self, *_: Any) -> torch.Tensor:
+        return self.to("cpu")
+
+    def data_ptr(self) -> int:
+        return self.inner.data_ptr()
+
+    def record_stream(self, stream: Any) -> None:
+        self.buffer.lent.add(stream.line.number)
+
+    def is_pinned(self, *_: Any) -> bool:
+        return False
+
+
+class Simulation(TorchDispatchMode):
+    """Sends what is on `cuda` to the simulated GPU; everything else goes its usual way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device = Device()
+        self._pinned: dict[int, Buffer] = {}  # by storage
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.dispatch(func, args, kwargs or {})
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carries out an operation of PyTorch's."""
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        here = [t for t in tensors if isinstance(t, GpuTensor)]
+        name = func.overloadpacket.__name__
+        target = _target(func, args, kwargs)
+        if name in COPIES and _crosses(tensors, target):
+            return self._copy(name, func, args, kwargs, target)
+        if here or target == CUDA:
+            return self._compute(name, func, args, kwargs, tensors, here)
+        pin = kwargs.pop("pin_memory", False)
+        found = func(*args, **kwargs)
+        if pin:
+            self.pin(found)
+        if self._pinned and not _is_view(func):
+            written = {id(t) for t in _written(func, args, kwargs)}
+            for tensor in tensors:
+                self._host_uses(tensor, name, id(tensor) in written)
+        return found
+
+    # Pinned memory
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Makes a tensor's memory count as pinned."""
+        storage = tensor.untyped_storage()
+        self._pinned[storage._cdata] = Buffer(self.device, "pinned memory", 0)
+        weakref.finalize(storage, self._pinned.pop, storage._cdata, None)
+        return tensor
+
+    def pinned(self, tensor: torch.Tensor) -> Buffer | None:
+        """The buffer of a tensor on the host, if its memory is pinned."""
+        if isinstance(tensor, GpuTensor) or tensor.layout != torch.strided:
+            return None
+        return self._pinned.get(tensor.untyped_storage()._cdata)
+
+    def _host_uses(self, tensor: torch.Tensor, name: str, writes: bool) -> None:
+        buffer = self.pinned(tensor)
+        if buffer is not None:
+            host = self.device.host
+            use = buffer.uses.write if writes else buffer.uses.read
+            use(host, host.event(), name, _span(tensor))
+
+    def host_reads(self, tensor: torch.Tensor) -> None:
+        """The host looks at a tensor's numbers."""
+        self._host_uses(tensor, "the host", False)
+
+    # Operations
+
+    def _compute(
+        self,
+        name: str,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+        here: list[GpuTensor],
+    ) -> Any:
+        """On the device alone."""
+        indexing = name in ("index", "index_put", "index_put_", "_index_put_impl_")
+        for tensor in tensors:
+            if not isinstance(tensor, GpuTensor) and tensor.ndim:
+                if not indexing:
+                    raise RuntimeError(
+                        f"{name}: expected all tensors to be on the same device, but found at least two"
+                        f" devices, {CUDA} and {tensor.device}"
+                    )
+                self.device.ask(f"{name} by a tensor of the host")
+        if name in ASKING or (indexing and any(t.dtype == torch.bool for t in tensors[1:])):
+            self.device.ask(name)
+        if name == "repeat_interleave":
+            assert kwargs.get("output_size") is None or self.device.unask()
+        kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
+        if kwargs.get("device") is not None:
+            kwargs["device"] = "cpu"
+        inner_args, inner_kwargs = tree_map(_inner, args), tree_map(_inner, kwargs)
+        found = func(*inner_args, **inner_kwargs)
+        written = [t for t in _written(func, args, kwargs) if isinstance(t, GpuTensor)]
+        outputs, fresh = self._wrapped(name, found, here)
+        if "empty" in name:
+            for tensor in fresh:
+                _spoil(tensor.inner)
+        elif fresh or written or not outputs:  # else it is a view
+            shaping = name.startswith("new_") or name.endswith("_like")
+            self.device.launch(
+                name,
+                reads=[] if shaping else [t.buffer for t in here],
+                writes=[t.buffer for t in (*written, *fresh)],
+                again=_again(func, inner_args, inner_kwargs, found),
+                keeps=(inner_args, inner_kwargs, found),
+            )
+        each = iter(outputs)
+        return tree_map(lambda x: next(each) if isinstance(x, torch.Tensor) else x, found)
+
+    def _wrapped(
+        self, name: str, found: Any, here: list[GpuTensor]
+    ) -> tuple[list[GpuTensor], list[GpuTensor]]:
+        """Results as tensors of the device, and those of them whose memory is new."""
+        owners = {t.inner.untyped_storage()._cdata: t.buffer for t in here}
+        outputs: list[GpuTensor] = []
+        fresh: list[GpuTensor] = []
+        for tensor in tree_leaves(found):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            same = next((t for t in here if t.inner is tensor), None)
+            storage = tensor.untyped_storage()
+            buffer = owners.get(storage._cdata)
+            if same is not None:
+                outputs.append(same)
+            elif buffer is not None:
+                outputs.append(GpuTensor(tensor, buffer))
+            else:
+                buffer = self.device.allocate(f"the result of {name}", storage.nbytes())
+                owners[storage._cdata] = buffer
+                outputs.append(GpuTensor(tensor, buffer))
+                fresh.append(outputs[-1])
+        return outputs, fresh
+
+    def _copy(
+        self,
+        name: str,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        target: torch.device | None,
+    ) -> Any:
+        """Between the host and the device."""
+        if name == "copy_":
+            destination, source = args[:2]
+            later = bool(args[2]) if len(args) > 2 else bool(kwargs.get("non_blocking"))
+        else:
+            destination, source = None, args[0]
+            later = bool(kwargs.get("non_blocking")) or _positional_non_blocking(func, args)
+        device = self.device
+        if isinstance(source, GpuTensor):
+            found = destination
+            if found is None:
+                found = source.inner.to(dtype=_dtype(args, kwargs) or source.dtype, copy=True)
+            else:
+                found.copy_(source.inner)
+            pinned = self.pinned(found)
+            if later and pinned is None:
+                raise RuntimeError(f"{name}: a copy to pageable memory cannot be non_blocking")
+            device.launch(
+                f"{name} to the host",
+                reads=[source.buffer],
+                writes=[] if pinned is None else [pinned],
+                again=lambda: found.copy_(source.inner),
+                keeps=(found, source.inner),
+                host=_span(found),
+            )
+            if not later:
+                device.ask(f"{name} to the host")
+            return found
+        pinned = self.pinned(source)
+        if destination is None:
+            inner = source.to(dtype=_dtype(args, kwargs) or source.dtype, copy=True)
+            destination = GpuTensor(
+                inner, device.allocate(f"the result of {name}", inner.untyped_storage().nbytes())
+            )
+        else:
+            destination.inner.copy_(source)
+        device.launch(
+            f"{name} to the device",
+            reads=[] if pinned is None else [pinned],
+            writes=[destination.buffer],
+            again=lambda: destination.inner.copy_(source),
+            keeps=(destination.inner, source),
+            host=_span(source),
+        )
+        if pinned is None:
+            if source.nbytes > 64 << 10 or not later:
+                device.ask(f"{name} from pageable memory")
+        elif not later:
+            device.ask(f"{name} to the device")
+        return destination
+
+
+def _span(tensor: torch.Tensor) -> Span:
+    """The bytes of its memory between which a tensor lies."""
+    size = tensor.itemsize
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((count - 1) * step for count, step in steps) if tensor.numel() else -1
+    return tensor.storage_offset() * size, (tensor.storage_offset() + last + 1) * size
+
+
+def _target(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+    """The device that an operation names."""
+    device = kwargs.get("device")
+    if device is None and func.overloadpacket.__name__ == "to":
+        device = next((a for a in args[1:] if isinstance(a, torch.device)), None)
+        if device is None and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            device = args[1].device
+    if device is None:
+        return None
+    device = torch.device(device)
+    return CUDA if device.type in ("cuda", "meta") else device
+
+
+def _crosses(tensors: list[torch.Tensor], target: torch.device | None) -> bool:
+    kinds = {isinstance(t, GpuTensor) for t in tensors}
+    if target is not None:
+        kinds.add(target == CUDA)
+    return len(kinds) == 2
+
+
+def _positional_non_blocking(func: Any, args: tuple[Any, ...]) -> bool:
+    names = [a.name for a in func._schema.arguments]
+    return "non_blocking" in names[: len(args)] and bool(args[names.index("non_blocking")])
+
+
+def _dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
+    return kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
+
+
+def _inner(x: Any) -> Any:
+    return x.inner if isinstance(x, GpuTensor) else x
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Arguments that an operation writes to."""
+    found: list[torch.Tensor] = []
+    for at, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[at] if at < len(args) else kwargs.get(argument.name)
+            found += [x for x in tree_leaves(value) if isinstance(x, torch.Tensor)]
+    return found
+
+
+def _is_view(func: Any) -> bool:
+    """Whether an operation looks at no numbers."""
+    returns = [r.alias_info for r in func._schema.returns]
+    return bool(returns) and all(a is not None and not a.is_write for a in returns)
+
+
+def _again(func: Any, args: Any, kwargs: Any, found: Any) -> Callable[[], object]:
+    """What does the operation once more, into the same memory."""
+    results = [x for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+
+    def run() -> None:
+        again = [x for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, torch.Tensor)]
+        for result, fresh in zip(results, again, strict=True):
+            if result is not fresh:
+                result.copy_(fresh)
+
+    return run
+
+
+def _spoil(tensor: torch.Tensor) -> None:
+    """What has just been allocated holds anything."""
+    if tensor.dtype.is_floating_point and tensor.dtype.itemsize > 1:
+        tensor.fill_(torch.nan)
+    elif tensor.dtype.itemsize > 1:
+        tensor.fill_(torch.iinfo(tensor.dtype).max // 3)
+
+
+class Devices(TorchFunctionMode):
+    """Names `meta` to PyTorch where it is told `cuda`, of which a build for the CPU knows nothing."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs = {**kwargs, "device": _hidden(torch.device(kwargs["device"]))}
+        if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], str):
+            args = (args[0], torch.device(args[1]), *args[2:])
+        return func(*(_hidden(a) for a in args), **kwargs)
+
+
+def _hidden(x: Any) -> Any:
+    return torch.device("meta") if isinstance(x, torch.device) and x.type == "cuda" else x
+
+
+simulation = Simulation()
+
+
+def buffers(tensors: Iterable[object]) -> list[Buffer]:
+    """Of those that are on the device."""
+    return [t.buffer for t in tensors if isinstance(t, GpuTensor)]

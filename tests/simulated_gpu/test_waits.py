@@ -1,0 +1,153 @@
+"""The host hands a plan to the GPU without waiting for it: what makes it wait is named here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import make_adapter, make_llama
+from families import FAMILIES, make_family
+from model_rig import ints
+from test_handlers import _decoding, forward, landed, sample, samplers
+
+from pie_inference.engine import Engine
+from pie_py.config import ModelConfig
+from pie_py.wire.plan import (
+    Batch,
+    Clear,
+    CopyEmbed,
+    CopyKv,
+    EmbedSampled,
+    FeedSampler,
+    LoadAdapter,
+    MaskKv,
+    NextDist,
+    Plan,
+    PlanResult,
+    SetSampler,
+    SwapIn,
+    SwapOut,
+)
+from simulated_gpu.driver import device
+
+NONE = ints([])
+
+
+@pytest.fixture(scope="module", params=["bfloat16", "float32"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """With FlashInfer's attention and graphs, and with PyTorch's."""
+    folder = make_llama(tmp_path_factory.mktemp("model") / "llama", head_dim=64, deviation=0.05)
+    config = {
+        "source": str(folder),
+        "name": "m",
+        "device": "cuda",
+        "dtype": request.param,
+        "kv_pages": 64,
+        "host_pages": 32,
+        "embeds": 2048,
+        "graph_batch": 8,
+    }
+    found = Engine([ModelConfig.model_validate(config)])
+    assert (found.served("m").graphs is not None) == (request.param == "bfloat16")
+    return found
+
+
+def waits(engine: Engine, *batches: Batch) -> list[str]:
+    """What made the host wait while it handed a plan over. The plan is then carried out."""
+    before = len(device.asked)
+    flight = engine.start(Plan(1, "m", list(batches)))
+    assert not isinstance(flight, PlanResult)
+    found = device.asked[before:]
+    while (part := flight.take(wait=True)) is None or not part.last:
+        assert part is None or not any(result.error for result in part.results)
+    assert not any(result.error or result.refused for result in part.results)
+    return found
+
+
+def greedy(count: int) -> SetSampler:
+    chosen: Any = samplers(8)
+    return SetSampler(
+        samplers=ints(range(count)),
+        numbers=np.tile(np.array([0.0, 1.0, 0.0, 1.0, 0.0, 0.0], np.float32), (count, 1)),
+        top_k=ints([0] * count),
+        seeds=chosen.seeds[:count],
+        rows=ints([-1] * count),
+        bias_starts=ints([0] * (count + 1)),
+        bias_tokens=NONE,
+        biases=np.zeros(0, np.float32),
+    )
+
+
+def test_prompts_and_distributions(engine: Engine) -> None:
+    assert not waits(engine, *forward(0, 40, 0, output=1000), NextDist(ints([1000]), ints([10])))
+
+
+def test_steps_that_decode(engine: Engine) -> None:
+    steps: Iterator[list[Batch]] = _decoding(6)
+    for s in range(3):
+        landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
+    landed(engine, Plan(4, "m", [greedy(3), *_first()]))
+    for batches in steps:
+        assert not waits(engine, *batches)
+
+
+def _first() -> list[Batch]:
+    first = sample(3, 0, 1000)
+    first.embeds, first.masked, first.top = ints([1000, 1001, 1002]), ints([-1] * 3), ints([0] * 3)
+    return [first]
+
+
+@pytest.mark.parametrize("top_p", [0.1, 0.7])
+def test_sampling_of_every_kind(engine: Engine, top_p: float) -> None:
+    landed(engine, Plan(1, "m", forward(0, 40, 0, output=1000)))
+    chosen = samplers(8)
+    chosen.numbers[3, 1] = top_p  # the second is of more tokens than a CPU sorts
+    assert not waits(engine, chosen)
+    for step in range(3):
+        fed = FeedSampler(ints([5]), ints([0]), ints([0, 1]), ints([7]))
+        assert not waits(engine, sample(8, step, 1000), fed)
+    assert not waits(engine, EmbedSampled(ints(range(3)), ints([40] * 3), ints(range(3))))
+
+
+def test_moving(engine: Engine) -> None:
+    landed(engine, Plan(1, "m", forward(0, 48, 0, output=1000)))
+    assert not waits(
+        engine,
+        CopyKv(ints(range(16)), ints(range(160, 176))),
+        CopyEmbed(ints([1000]), ints([-1]), ints([7])),
+        MaskKv(ints([0]), np.array([5], np.uint32)),
+        SwapOut(ints([0, 1, 2]), ints([3, 9, 10])),
+        Clear(ints(range(48)), ints([1000]), NONE),
+        SwapIn(ints([3, 9, 10]), ints([0, 1, 2])),
+    )
+
+
+def test_masks(engine: Engine) -> None:
+    """FlashInfer packs them on the device, and asks for offsets that it has computed there."""
+    rule = ints([2, 0, 2, 2, 1, 1])
+    found = waits(engine, *forward(1, 2, 4, output=1001, mask=rule, mask_starts=ints([0, 6])))
+    assert not found or engine.served("m").graphs is not None
+
+
+def test_adapters_and_observed_attention(engine: Engine, tmp_path: Path) -> None:
+    folder = Path(engine.served("m").description.folder)
+    adapter = make_adapter(folder, tmp_path / "a", target_modules=["q_proj", "down_proj"])
+    assert engine.load_adapter(LoadAdapter("m", 3, str(adapter))).error is None
+    assert not waits(engine, *forward(0, 5, 0, output=1000, adapters=ints([3])))
+    observed: dict[str, Any] = {"observed": ints([3]), "detail": ints([2])}
+    assert not waits(engine, *forward(0, 5, 0, output=1000, **observed))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family: str, tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", family, head_dim=64)
+    config = {"source": str(folder), "name": "m", "device": "cuda", "dtype": "bfloat16"}
+    sizes = {"kv_pages": 64, "embeds": 2048, "graph_batch": 4}
+    engine = Engine([ModelConfig.model_validate({**config, **sizes})])
+    asked = waits(engine, *forward(0, 40, 0, output=1000))
+    asked += waits(engine, *forward(1, 1, 0, used=40, output=1001))
+    # Which experts have rows, the host has to know: each layer asks.
+    assert bool(asked) == ("mixtral" in family or "moe" in family)
