@@ -86,6 +86,33 @@ class CommandQueue:
     def priority(self, priority: int) -> None:
         self.rank = (-priority, self.rank[1])
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is at the worker."""
+        return self.last is None or self.last.done
+
+    @property
+    def drops(self) -> bool:
+        """Whether its commands are dropped, up to the next mark, because one before them has failed.
+
+        What they were to write is cleared then, before all else that is sent. Another queue of the owner
+        may be about to read just that; so with commands in others, these run in their places and fail
+        there.
+        """
+        if self.failure is None or not self.is_idle:
+            return False
+        return all(other is self for other in self.account.active)
+
+    def first(self) -> Command:
+        """Its first command; there must be one."""
+        first = self.pending[0]
+        assert not isinstance(first, Sync)
+        return first
+
+    def next_number(self) -> float:
+        """Number of its first command, or infinity."""
+        return self.first().number if self.pending else float("inf")
+
     def check_room(self, count: int = 1) -> None:
         """Refuses more commands than an instance may have queued.
 

@@ -23,6 +23,7 @@ from pie_control.scheduler.command import (
     Sync,
 )
 from pie_control.scheduler.division import share, step_tokens
+from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.leftovers import Leftovers
 from pie_control.scheduler.order import CallOrder
 from pie_control.scheduler.policy import Policy
@@ -90,16 +91,7 @@ class Scheduler:
         self._riders: dict[CommandQueue, None] = {}  # queues with commands in the newest plan
         self._lost: ApiError | None = None
         self._deferring: dict[Account, None] = {}  # accounts that wait until commands are sent
-        self._sent = dict.fromkeys(KINDS, 0)  # commands
-        self._batches = dict.fromkeys(KINDS, 0)
-        self._plans = 0
-        self._parts = 0  # of forwards that were cut, without the last of each
-        self._plans_ahead = 0  # sent while another one was at the worker
-        self._rows = 0
-        self._worker_ns = 0
-        self._followed = 0  # plans that continue the one before
-        self._idle_ns = 0  # how long the worker waited for these
-        self._longest_idle_ns = 0
+        self._figures = Figures()
 
     # Commands in
 
@@ -125,7 +117,7 @@ class Scheduler:
         if account.queues > 1:
             self._order.record(account, command)
         if not queue.pending:
-            if self._lost is not None or _drops(queue):
+            if self._lost is not None or queue.drops:
                 self._reject(command)
                 return
             self._heads[command.kind][queue] = None
@@ -235,8 +227,7 @@ class Scheduler:
             batches = [batch for batch, _ in first] + batches
             dispatched = [record for _, record in first] + dispatched
         plan = Plan(next(self._plan_numbers), self._model, batches)
-        self._plans += 1
-        self._plans_ahead += bool(self._in_flight)
+        self._figures.plan_sent(ahead=bool(self._in_flight))
         follows = not self._riders.keys().isdisjoint(before)
         self._in_flight[plan.id] = _Sent(dispatched, follows)
         return plan
@@ -244,10 +235,10 @@ class Scheduler:
     def next_deadline(self) -> int | None:
         """When to ask for a plan again if no command comes: nanoseconds of the clock, or None."""
         deadlines = (
-            self._policy.deadline(_first(queue).queued_ns)
+            self._policy.deadline(queue.first().queued_ns)
             for queues in self._heads.values()
             for queue in queues
-            if not held_back(_first(queue))  # it has to wait for something else first
+            if not held_back(queue.first())  # it has to wait for something else first
         )
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -276,7 +267,7 @@ class Scheduler:
     @property
     def plans_sent(self) -> int:
         """Plans since the start."""
-        return self._plans
+        return self._figures.plans
 
     def _add_light(self, batches: list[Batch], dispatched: list[Dispatched]) -> None:
         """Adds light batches until no queue has a light command first."""
@@ -322,7 +313,7 @@ class Scheduler:
         queues: dict[CommandQueue, None] = {}
         if kind == "embed_sampled":
             for command in commands:
-                command.queue.ahead = not _idle(command.queue)
+                command.queue.ahead = not command.queue.is_idle
         elif kind == "embed_text":
             for command in commands:
                 command.queue.ahead = False
@@ -330,13 +321,12 @@ class Scheduler:
         for command in commands:
             queue = command.queue
             if type(command) is ForwardPart:
-                self._parts += 1
+                self._figures.parts += 1
             else:
                 queue.pending.popleft()
             queue.last = record
             queues[queue] = None
             rows += command.rows
-        self._rows += rows
         if len(queues) == len(heads):
             heads.clear()
         else:
@@ -347,8 +337,7 @@ class Scheduler:
         self._riders.update(queues)
         batches.append(join(commands))
         dispatched.append(record)
-        self._sent[kind] += len(commands)
-        self._batches[kind] += 1
+        self._figures.batch_sent(kind, len(commands), rows)
 
     def _advance(self, queue: CommandQueue) -> None:
         """Passes the marks at a queue's front, and notes which command is first now."""
@@ -384,7 +373,7 @@ class Scheduler:
         releases = account.releases
         if not releases:
             return
-        first = min((_first(queue).number for queue in account.active), default=None)
+        first = min((queue.first().number for queue in account.active), default=None)
         while releases and (first is None or releases[0][0] < first):
             releases.popleft()[1]()
 
@@ -406,12 +395,13 @@ class Scheduler:
         sent.answered += len(results)
         if sent.answered == len(sent.batches):
             del self._in_flight[result.id]
-            self._note_idle(sent, result.idle_ns)
+            if sent.follows:
+                self._figures.plan_followed(result.idle_ns)
         failed: dict[CommandQueue, None] = {}
         self._told = told = []
         for batch, answer in zip(batches, results, strict=True):
             batch.done = True
-            self._worker_ns += answer.nanoseconds
+            self._figures.worker_ns += answer.nanoseconds
             if answer.error is None:
                 deliver(batch.commands, answer)
             elif batch.failed is not None:
@@ -432,17 +422,11 @@ class Scheduler:
                 queue.settle(sync)
             batch.commands, batch.syncs = [], []  # the queue keeps the batch, not what was in it
         for queue in failed:
-            if _drops(queue):
+            if queue.drops:
                 self._flush(queue)
         self._told = None
         for tell in told:
             tell()
-
-    def _note_idle(self, sent: _Sent, idle_ns: int) -> None:
-        if sent.follows:
-            self._followed += 1
-            self._idle_ns += idle_ns
-            self._longest_idle_ns = max(self._longest_idle_ns, idle_ns)
 
     def fail_all(self, reason: str) -> None:
         """Fails everything queued or sent, and whatever comes later: the worker is lost."""
@@ -491,7 +475,7 @@ class Scheduler:
         """Fails the dependants that a queue still holds, up to its next mark."""
         if not queue.pending:
             return
-        self._heads[_first(queue).kind].pop(queue)
+        self._heads[queue.first().kind].pop(queue)
         while queue.pending and queue.failure is not None:
             item = queue.pending.popleft()
             if isinstance(item, Sync):
@@ -514,7 +498,7 @@ class Scheduler:
     def _withdraw(self, command: Command) -> None:
         """Takes a command whose result nobody wants out of its queue, if it is there still."""
         queue = command.queue
-        if command.number < _next_number(queue):
+        if command.number < queue.next_number():
             return
         is_first = queue.pending[0] is command
         if is_first:
@@ -531,59 +515,23 @@ class Scheduler:
     def stats(self) -> dict[str, Any]:
         """Counters since the start, and what waits now."""
         return {
-            "plans": self._plans,
-            "plans_ahead": self._plans_ahead,
-            "parts": self._parts,
-            "batches": dict(self._batches),
-            "commands": dict(self._sent),
-            "rows": self._rows,
+            **self._figures.told(),
             "queued": sum(len(q.pending) for a in self._accounts.values() for q in a.active),
             "plans_in_flight": len(self._in_flight),
-            "worker_ns": self._worker_ns,
-            "plans_followed": self._followed,
-            "worker_idle_ns": self._idle_ns,
-            "worker_idle_longest_ns": self._longest_idle_ns,
         }
-
-
-def _first(queue: CommandQueue) -> Command:
-    first = queue.pending[0]
-    assert not isinstance(first, Sync)
-    return first
 
 
 def _has_forward(queue: CommandQueue) -> bool:
     """Whether a forward of the queue is there to be sent."""
     for item in queue.pending:
         if type(item) is ForwardCommand:
-            return not held_back(_first(queue))
+            return not held_back(queue.first())
     return False
 
 
-def _next_number(queue: CommandQueue) -> float:
-    """Number of a queue's first command, or infinity."""
-    return _first(queue).number if queue.pending else float("inf")
-
-
 def _oldest(queues: dict[CommandQueue, None]) -> Command:
-    return min((_first(queue) for queue in queues), key=_number)
+    return min((queue.first() for queue in queues), key=_number)
 
 
 def _number(command: Command) -> int:
     return command.number
-
-
-def _drops(queue: CommandQueue) -> bool:
-    """Whether a queue's commands are dropped, up to the next mark, because one before them has failed.
-
-    What they were to write is cleared then, before all else that is sent. Another queue of the owner may
-    be about to read just that; so with commands in others, these run in their places and fail there.
-    """
-    if queue.failure is None or not _idle(queue):
-        return False
-    return all(other is queue for other in queue.account.active)
-
-
-def _idle(queue: CommandQueue) -> bool:
-    """Whether nothing of a queue is at the worker."""
-    return queue.last is None or queue.last.done
