@@ -59,11 +59,9 @@ def test_the_host_waits_for_nothing() -> None:
 
 def test_kernels_handlers_and_memory() -> None:
     names = ("test_attention.py", "test_handlers.py", "test_gpu_memory.py")
-    with_graphs = [
-        "-k",
-        "not (mixed_batches and False)",
-    ]  # what they do without them, they do with them
-    assert simulated(*(str(TESTS / "gpu" / name) for name in names), *with_graphs) >= 50
+    # What they do without graphs, they do with them.
+    chosen = ["-k", "not (mixed_batches and False)"]
+    assert simulated(*(str(TESTS / "gpu" / name) for name in names), *chosen) >= 45
 
 
 def test_a_whole_server() -> None:

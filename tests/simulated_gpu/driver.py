@@ -14,7 +14,7 @@ import torch
 
 from simulated_gpu.device import MEMORY, Recording
 from simulated_gpu.order import Line, Stamp
-from simulated_gpu.tensors import CUDA, Devices, GpuTensor, simulation
+from simulated_gpu.tensors import CUDA, Devices, GpuTensor, off_the_device, simulation
 
 device = simulation.device
 _late = random.Random(0)
@@ -117,7 +117,8 @@ class CUDAGraph:
         self.recording = Recording()
 
     def replay(self) -> None:
-        device.replay(self.recording)
+        with off_the_device():
+            device.replay(self.recording)
 
     def reset(self) -> None:
         self.recording = Recording()
@@ -168,6 +169,7 @@ def install() -> None:
     """Makes PyTorch in this process see one GPU, the simulated one. In this thread only it is one."""
     for mode in _modes:
         mode.__enter__()
+    torch.set_num_threads(1)  # what it computes is small
     cuda: Any = torch.cuda
     cuda._lazy_init = lambda: None
     stand_ins = {

@@ -14,7 +14,7 @@ from typing import Any
 import flashinfer_reference as reference
 import torch
 
-from simulated_gpu.tensors import GpuTensor, buffers, simulation
+from simulated_gpu.tensors import GpuTensor, buffers, off_the_device, simulation
 
 CAUSAL, MASKED = 1, 2  # mask modes; 0 is none
 
@@ -63,7 +63,8 @@ def _launch(name: str, run: Any, reads: list[Any], writes: list[Any]) -> None:
     """Runs a kernel over the numbers of tensors that are all on the device."""
     for tensor in (*reads, *writes):
         assert isinstance(tensor, GpuTensor), f"{name}: a tensor is not on the device"
-    run()
+    with off_the_device():
+        run()
     simulation.device.launch(name, buffers(reads), buffers(writes), run, (run, reads, writes))
 
 

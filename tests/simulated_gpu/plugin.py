@@ -29,10 +29,3 @@ def no_hazard_is_left() -> Iterator[None]:
     yield
     gc.collect()
     driver.device.check()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    used = kernels.loaded - kernels.compiled
-    terminalreporter.write_line(f"simulated GPU: {driver.device.launches} launches")
-    if used:
-        terminalreporter.write_line(f"not compiled ahead: {', '.join(sorted(used))}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from simulated_gpu.device import Buffer, Device
 from simulated_gpu.order import Span
@@ -99,7 +99,7 @@ class Simulation(TorchDispatchMode):
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carries out an operation of PyTorch's."""
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        tensors = _tensors(args, kwargs)
         here = [t for t in tensors if isinstance(t, GpuTensor)]
         name = func.overloadpacket.__name__
         target = _target(func, args, kwargs)
@@ -171,7 +171,7 @@ class Simulation(TorchDispatchMode):
         kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
-        inner_args, inner_kwargs = tree_map(_inner, args), tree_map(_inner, kwargs)
+        inner_args, inner_kwargs = _mapped(_inner, args), _mapped(_inner, kwargs)
         found = func(*inner_args, **inner_kwargs)
         written = [t for t in _written(func, args, kwargs) if isinstance(t, GpuTensor)]
         outputs, fresh = self._wrapped(name, found, here)
@@ -188,7 +188,7 @@ class Simulation(TorchDispatchMode):
                 keeps=(inner_args, inner_kwargs, found),
             )
         each = iter(outputs)
-        return tree_map(lambda x: next(each) if isinstance(x, torch.Tensor) else x, found)
+        return _mapped(lambda x: next(each) if isinstance(x, torch.Tensor) else x, found)
 
     def _wrapped(
         self, name: str, found: Any, here: list[GpuTensor]
@@ -197,9 +197,7 @@ class Simulation(TorchDispatchMode):
         owners = {t.inner.untyped_storage()._cdata: t.buffer for t in here}
         outputs: list[GpuTensor] = []
         fresh: list[GpuTensor] = []
-        for tensor in tree_leaves(found):
-            if not isinstance(tensor, torch.Tensor):
-                continue
+        for tensor in _tensors(found):
             same = next((t for t in here if t.inner is tensor), None)
             storage = tensor.untyped_storage()
             buffer = owners.get(storage._cdata)
@@ -311,6 +309,36 @@ def _dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
     return kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
 
 
+def _tensors(*values: Any) -> list[torch.Tensor]:
+    """All tensors in nested arguments, in order."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, tuple | list):
+            found += _tensors(*value)
+        elif isinstance(value, dict):
+            found += _tensors(*value.values())
+    return found
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Nested arguments with what a function makes of each."""
+    if isinstance(value, tuple | list):
+        parts = [_mapped(change, x) for x in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, dict):
+        return {k: _mapped(change, v) for k, v in value.items()}
+    return change(value)
+
+
+@contextmanager
+def off_the_device() -> Iterator[None]:
+    """Within it PyTorch is as it was: for what stands in for a kernel, or runs a graph's once more."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
 def _inner(x: Any) -> Any:
     return x.inner if isinstance(x, GpuTensor) else x
 
@@ -321,7 +349,7 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
     for at, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[at] if at < len(args) else kwargs.get(argument.name)
-            found += [x for x in tree_leaves(value) if isinstance(x, torch.Tensor)]
+            found += _tensors(value)
     return found
 
 
@@ -333,11 +361,10 @@ def _is_view(func: Any) -> bool:
 
 def _again(func: Any, args: Any, kwargs: Any, found: Any) -> Callable[[], object]:
     """What does the operation once more, into the same memory."""
-    results = [x for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+    results = _tensors(found)
 
     def run() -> None:
-        again = [x for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, torch.Tensor)]
-        for result, fresh in zip(results, again, strict=True):
+        for result, fresh in zip(results, _tensors(func(*args, **kwargs)), strict=True):
             if result is not fresh:
                 result.copy_(fresh)
 

@@ -31,6 +31,7 @@ from pie_py.wire.plan import (
     SwapIn,
     SwapOut,
 )
+from simulated_gpu import kernels
 from simulated_gpu.driver import device
 
 NONE = ints([])
@@ -151,3 +152,5 @@ def test_families(family: str, tmp_path: Path) -> None:
     asked += waits(engine, *forward(1, 1, 0, used=40, output=1001))
     # Which experts have rows, the host has to know: each layer asks.
     assert bool(asked) == ("mixtral" in family or "moe" in family)
+    # Nothing is compiled while somebody waits for it.
+    assert kernels.loaded <= kernels.compiled
