@@ -388,6 +388,9 @@ class Devices(TorchFunctionMode):
         kwargs = kwargs or {}
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": _hidden(torch.device(kwargs["device"]))}
+        if func in (torch.tensor, torch.as_tensor) and kwargs.get("device") is not None:
+            device = kwargs.pop("device")
+            return func(*args, **kwargs).to(device)
         if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], str):
             args = (args[0], torch.device(args[1]), *args[2:])
         return func(*(_hidden(a) for a in args), **kwargs)

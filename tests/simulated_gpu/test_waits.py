@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from checkpoints import make_adapter, make_llama
 from families import FAMILIES, make_family
-from model_rig import ints
+from idefics_checkpoints import make_idefics
+from llava_checkpoints import as_file, make_llava, picture
+from model_rig import Rig, ints
 from test_handlers import _decoding, forward, landed, sample, samplers
+from test_images import embed_image
 
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
@@ -154,3 +158,13 @@ def test_families(family: str, tmp_path: Path) -> None:
     assert bool(asked) == ("mixtral" in family or "moe" in family)
     # Nothing is compiled while somebody waits for it.
     assert kernels.loaded <= kernels.compiled
+
+
+@pytest.mark.parametrize("kind", ["clip-llama", "idefics3"])
+def test_images(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / kind
+    rig = Rig((make_idefics if kind == "idefics3" else make_llava)(folder), device="cuda")
+    before = len(device.asked)
+    with torch.inference_mode():
+        embed_image(rig, as_file(picture(100, 40)), 0)
+    assert device.asked[before:] == []

@@ -26,6 +26,7 @@ from pie_inference.models.decoder import Decoder
 from pie_inference.models.fields import Fields
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.text_part import text_spec
+from pie_inference.upload import upload, upload_index
 from pie_inference.vision.base import ImageEncoder
 from pie_inference.vision.tiles import Tiles, tiles_of_config
 from pie_inference.vision.transformer import (
@@ -102,7 +103,7 @@ class Idefics3(Decoder):
 
         def see(pixels: NDArray[np.float32]) -> torch.Tensor:
             """Embeds `[tiles * tile_embeds, hidden]` of pixels `[tiles, 3, size, size]`."""
-            seen = tower(torch.from_numpy(pixels).to(device=device, dtype=dtype))
+            seen = tower(upload(pixels, device).to(dtype))
             return projection(_joined(seen, spec.scale))
 
         self.images = _Images(tiles, layout, see, self.embed, device)
@@ -142,10 +143,10 @@ class _Images(ImageEncoder):
 
     def _encode(self, image: Image.Image) -> torch.Tensor:
         pixels, rows, columns = self._tiles(image)
-        tokens = torch.tensor(self._layout.tokens(rows, columns), device=self._device)
-        hidden = self._embed(tokens)
-        hidden[tokens == self._layout.image_token] = self._see(pixels)
-        return hidden
+        tokens = np.array(self._layout.tokens(rows, columns))
+        seen = np.flatnonzero(tokens == self._layout.image_token)
+        hidden = self._embed(upload_index(tokens, self._device))
+        return hidden.index_copy_(0, upload_index(seen, self._device), self._see(pixels))
 
 
 class _Layout:

@@ -19,6 +19,7 @@ from pie_inference.models.decoder import Decoder
 from pie_inference.models.fields import Fields
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.text_part import text_spec
+from pie_inference.upload import upload
 from pie_inference.vision.base import ImageEncoder
 from pie_inference.vision.preprocessing import Preprocessing, preprocessing
 from pie_inference.vision.transformer import (
@@ -143,8 +144,8 @@ class _Images(ImageEncoder):
 
     def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
         """Hidden states `[embeds, hidden]` of each image."""
-        pixels = torch.from_numpy(np.stack([self._prepare(image) for image in images]))
-        seen = self._tower(pixels.to(device=self._device, dtype=self._dtype))
+        pixels = np.stack([self._prepare(image) for image in images])
+        seen = self._tower(upload(pixels, self._device).to(self._dtype))
         if self._spec.drops_first:
             seen = seen[:, 1:]
         first, second = self._projector

@@ -1,0 +1,68 @@
+"""Models that read images: on a GPU as on the CPU, in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from idefics_checkpoints import make_idefics
+from llava_checkpoints import KINDS, as_file, make_llava, picture
+from model_rig import Rig, ints, offsets, tokens_of
+
+from pie_inference import handlers
+from pie_py.wire.images import image_size
+from pie_py.wire.plan import EmbedImage, EmbedText, Forward
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "idefics3"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model") / request.param
+    return make_idefics(place) if request.param == "idefics3" else make_llava(place, request.param)
+
+
+def embed_image(rig: Rig, file: bytes, first: int) -> int:
+    """Puts an image into embeds from `first` on; tells how many it took."""
+    images, size = rig.model.network.images, image_size(file)
+    assert images is not None
+    assert size is not None
+    count = images.rule.embeds(size)
+    where = ints(range(first, first + count))
+    words = np.frombuffer(file + bytes(-len(file) % 4), np.uint32)
+    batch = EmbedImage(ints([(size.width, size.height)]), ints([len(file)]), words, where, where)
+    assert handlers.embed_image(rig.model, batch) == {}
+    return count
+
+
+@torch.inference_mode()
+def logits(rig: Rig, file: bytes) -> torch.Tensor:
+    """Logits `[inputs, vocab]` on the CPU, of some text, an image and more text."""
+    model = rig.model
+    before, after = tokens_of(5), tokens_of(9, seed=1)
+    handlers.embed_text(model, EmbedText(ints(before), ints(range(5)), ints(range(5))))
+    at = 5 + embed_image(rig, file, 5)
+    where = ints(range(at, at + 9))
+    handlers.embed_text(model, EmbedText(ints(after), where, where))
+    end = at + 9
+    forward = Forward(
+        input_starts=offsets([end]),
+        inputs=ints(range(end)),
+        page_starts=offsets([0]),
+        pages=ints([]),
+        page_used=ints([]),
+        has_masked=ints([0]),
+        output_slots=ints(rig.sequence(end).slots(0, end)),
+        output_starts=offsets([end]),
+        outputs=ints(range(1024, 1024 + end)),
+        mask_starts=offsets([0]),
+        mask=ints([]),
+    )
+    handlers.forward(model, forward)
+    return model.network.logits(model.embeds.read(forward.outputs)).float().cpu()
+
+
+def test_an_image_amid_text(folder: Path) -> None:
+    file = as_file(picture(100, 40))
+    found, wanted = (logits(Rig(folder, device=d, dtype="float32"), file) for d in ("cuda", "cpu"))
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)
