@@ -17,7 +17,7 @@ import trio
 import zmq
 
 from pie_py.config import ServerConfig
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     AdapterDone,
     Failed,
@@ -77,7 +77,7 @@ class WorkerLink:
         assert self._socket is not None
         # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
         with suppress(zmq.Again):
-            self._socket.send_multipart(encode(message), zmq.NOBLOCK)
+            self._socket.send(encode(message), zmq.NOBLOCK)
         # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
         if not self._draining and has_input(self._socket):
             assert self._token is not None
@@ -184,7 +184,7 @@ class WorkerLink:
                 while not has_input(socket):
                     await trio.lowlevel.wait_readable(descriptor(socket))
                 nursery.cancel_scope.cancel()
-            match decode(socket.recv_multipart(zmq.NOBLOCK)):
+            match decode(socket.recv(zmq.NOBLOCK)):
                 case Hello() as hello:
                     return hello
                 case Failed(reason):
@@ -198,7 +198,7 @@ class WorkerLink:
         with trio.CancelScope(shield=True):
             # A worker that has hung up already would let a blocking send wait for ever.
             with suppress(zmq.Again):
-                socket.send_multipart(encode(Stop()), zmq.NOBLOCK)
+                socket.send(encode(Stop()), zmq.NOBLOCK)
             with trio.move_on_after(2):
                 await process.wait()
             if process.poll() is None:
@@ -213,7 +213,7 @@ class WorkerLink:
         self._draining = True
         try:
             while has_input(socket):  # asking is cheaper than an exception at the end
-                message = decode(socket.recv_multipart(zmq.NOBLOCK))
+                message = decode(socket.recv(zmq.NOBLOCK))
                 if isinstance(message, PlanResult):
                     self.in_flight -= message.last
                     self.on_result(message)

@@ -22,7 +22,7 @@ from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.tracing import tracing
 from pie_py.config import ModelConfig, TraceConfig
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Failed,
     Hello,
@@ -128,7 +128,7 @@ def follow(folder: Path, rank: int, config: WorkerConfig) -> int:
             return 1
         flights: deque[Flight] = deque()
         while True:
-            match decode(socket.recv_multipart()):
+            match decode(socket.recv()):
                 case Plan() as plan:
                     started = engine.start(plan)
                     if isinstance(started, Flight):
@@ -156,10 +156,10 @@ def _settle(config: WorkerConfig) -> None:
 
 def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
     """The next message, which the other ranks get, too."""
-    frames = _receive(socket)
+    frame = _receive(socket)
     if team is not None:
-        team.pass_on(frames)
-    return decode(frames)
+        team.pass_on(frame)
+    return decode(frame)
 
 
 class _Inbox:
@@ -237,17 +237,17 @@ def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
             log.error("a message that is not for workers", message=type(other).__name__)
 
 
-def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
+def _receive(socket: zmq.Socket[bytes]) -> bytes:
     """The next message: looks for it for a moment, then sleeps until it comes."""
     end = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < end:
         if socket.poll(0):
             break
-    return socket.recv_multipart()
+    return socket.recv()
 
 
 def _send(socket: zmq.Socket[bytes], message: Message) -> None:
-    socket.send_multipart(encode(message), copy=False)
+    socket.send(encode(message), copy=False)
 
 
 def _exit_with_parent() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import zmq
 
 from pie_py.config import ModelConfig
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
@@ -101,17 +101,17 @@ def main() -> None:
     socket = context.socket(zmq.DEALER)
     socket.connect(options.connect)
     parent = os.getppid()
-    socket.send_multipart(encode(Hello(os.getpid(), "none", [describe(m) for m in models])))
+    socket.send(encode(Hello(os.getpid(), "none", [describe(m) for m in models])))
     while True:
         while not socket.poll(1000):
             if os.getppid() != parent:  # nobody will ever ask again
                 return
-        message = decode(socket.recv_multipart())
+        message = decode(socket.recv())
         if isinstance(message, Stop):
             break
         if isinstance(message, Plan):
             results = [answer(batch) for batch in message.batches]
-            socket.send_multipart(encode(PlanResult(message.id, message.model, results)))
+            socket.send(encode(PlanResult(message.id, message.model, results)))
     socket.close()
     context.term()
 

@@ -1,7 +1,7 @@
 """Messages between the control process and an inference worker.
 
 A *plan* is an ordered list of batches that the worker runs back to back; its answer carries the
-results of all of them. `pie_py.wire.frames` says how they travel. All arrays have elements of 4 bytes.
+results of all of them. `pie_py.wire.messages` says how they travel. All arrays have elements of 4 bytes.
 
 Physical names: a *page* is an index into the KV pool `[pages, page_size, ...]`; a *slot* of the KV
 pool is `page * page_size + offset`; a *host page* is an index into the pool of

@@ -24,7 +24,7 @@ from pie_inference.models.llama import llama
 from pie_inference.models.mixtral import mixtral
 from pie_inference.parallel.ranks import Ranks
 from pie_inference.parallel.shard import part_of, sharded
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
@@ -69,24 +69,24 @@ class Worker:
                 *("--config", json.dumps(options)),
             ]
         )
-        self.first = decode(self._socket.recv_multipart())
+        self.first = decode(self._socket.recv())
 
     def run(self, plan: Plan) -> list[BatchResult]:
-        self._socket.send_multipart(encode(plan))
+        self._socket.send(encode(plan))
         results: list[BatchResult] = []
         while True:
-            part = decode(self._socket.recv_multipart())
+            part = decode(self._socket.recv())
             assert isinstance(part, PlanResult)
             results += part.results
             if part.last:
                 return results
 
     def ask(self, message: LoadAdapter) -> Any:
-        self._socket.send_multipart(encode(message))
-        return decode(self._socket.recv_multipart())
+        self._socket.send(encode(message))
+        return decode(self._socket.recv())
 
     def stop(self) -> int:
-        self._socket.send_multipart(encode(Stop()))
+        self._socket.send(encode(Stop()))
         return self.process.wait(timeout=SECONDS)
 
     def close(self) -> None:

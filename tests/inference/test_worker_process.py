@@ -20,7 +20,7 @@ from model_rig import expected_logits, ints
 
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,
@@ -66,10 +66,12 @@ class Control:
         return self.receive()
 
     def send(self, message: Message) -> None:
-        self.socket.send_multipart(encode(message))
+        self.socket.send(encode(message))
 
     def receive(self) -> Message:
-        return decode(self.socket.recv_multipart())
+        frame = self.socket.recv()
+        assert not self.socket.rcvmore  # who dies between two frames would take the reader along
+        return decode(frame)
 
     def run(self, plan: Plan) -> list[BatchResult]:
         self.send(plan)
@@ -238,7 +240,7 @@ def test_results_do_not_wait_for_a_long_batch(
         np.testing.assert_array_equal(
             answer.distributions.tokens, whole.results[2].distributions.tokens
         )
-    sent = decode([bytes(frame) for frame in encode(parts[1])])
+    sent = decode(encode(parts[1]))
     assert isinstance(sent, PlanResult)
     assert (sent.first, sent.last, len(sent.results)) == (4, False, 3)
 

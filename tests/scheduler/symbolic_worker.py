@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     DETAILS,
     Attention,
@@ -152,7 +152,7 @@ class SymbolicWorker:
         self.sizes: list[tuple[str, int, int]] = []  # kind, commands, rows
 
     def run(self, plan: Plan) -> PlanResult:
-        sent = decode([bytes(frame) for frame in encode(plan)])
+        sent = decode(encode(plan))
         assert isinstance(sent, Plan)
         results = []
         for batch in sent.batches:
@@ -160,7 +160,7 @@ class SymbolicWorker:
                 results.append(BatchResult(error="told to fail"))
             else:
                 results.append(getattr(self, batch.kind)(batch))
-        answer = decode([bytes(f) for f in encode(PlanResult(plan.id, plan.model, results))])
+        answer = decode(encode(PlanResult(plan.id, plan.model, results)))
         assert isinstance(answer, PlanResult)
         return answer
 

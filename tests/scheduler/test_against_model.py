@@ -25,7 +25,7 @@ from test_against_sequential import PAGE, Programs, outcome
 from pie_control.api import sample
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
-from pie_py.wire.frames import decode, encode
+from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Plan,
     PlanResult,
@@ -140,14 +140,14 @@ class RealWorker:
         self.sizes: list[tuple[str, int, int]] = []
 
     def run(self, plan: Plan) -> PlanResult:
-        sent = decode([bytes(frame) for frame in encode(plan)])
+        sent = decode(encode(plan))
         assert isinstance(sent, Plan)
         parts: list[PlanResult] = []
         last = self.engine.run(sent, parts.append)
         results = [batch for part in (*parts, last) for batch in part.results]
         result = PlanResult(last.id, last.model, results)
         assert [batch.error for batch in result.results] == [None] * len(plan.batches)
-        answer = decode([bytes(frame) for frame in encode(result)])
+        answer = decode(encode(result))
         assert isinstance(answer, PlanResult)
         return answer
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
@@ -54,10 +53,10 @@ class Team:
         """Where all ranks meet."""
         return meeting(self._folder)
 
-    def pass_on(self, frames: Sequence[bytes]) -> None:
+    def pass_on(self, frame: bytes) -> None:
         """Tells the others what this one has been told."""
         for socket in self._sockets:
-            socket.send_multipart(frames)
+            socket.send(frame)
 
     def close(self) -> None:
         """Ends the others."""

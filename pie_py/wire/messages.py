@@ -1,16 +1,15 @@
 """How the messages of `pie_py.wire.plan` travel between the control process and a worker.
 
-A message is two ZeroMQ frames: a msgpack header, and the raw bytes of every array that the header
-names, one after the other (a frame for each costs more than copying it). No pickling, no per-element
-work.
+A message is one ZeroMQ frame: the length of a msgpack header, the header, and the raw bytes of every
+array that it names, one after the other, all in words of 4 bytes. No pickling, no per-element work. Of a
+message in several frames, libzmq aborts the process that has read some when the other end dies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -33,11 +32,11 @@ from pie_py.wire.plan import (
     UnloadAdapter,
 )
 
-Frame: TypeAlias = bytes | memoryview
+_WORD = 4  # bytes
 
 
-def encode(message: Message) -> list[bytes]:
-    """Turns a message into ZeroMQ frames."""
+def encode(message: Message) -> bytes:
+    """Turns a message into a ZeroMQ frame."""
     arrays: list[memoryview] = []
     header: tuple[Any, ...]
     match message:
@@ -71,19 +70,22 @@ def encode(message: Message) -> list[bytes]:
             header = ("unload-adapter", message.model, message.slot)
         case AdapterDone():
             header = ("adapter-done", message.model, message.slot, message.error)
-    return [msgpack.packb(header), b"".join(arrays)]
+    head: bytes = msgpack.packb(header)
+    size = len(head).to_bytes(_WORD, "little")
+    return b"".join((size, head, bytes(-len(head) % _WORD), *arrays))
 
 
-def decode(frames: Sequence[Frame]) -> Message:
-    """Reads a message back. Arrays are views of the second frame.
+def decode(frame: bytes) -> Message:
+    """Reads a message back. Its arrays are views of the frame.
 
     Raises:
-        ValueError: if the frames are not a message of this protocol.
+        ValueError: if it is not a message of this protocol.
     """
     try:
-        head, data = frames
+        size = int.from_bytes(frame[:_WORD], "little")
+        head = memoryview(frame)[_WORD : _WORD + size]
         header = msgpack.unpackb(head, use_list=True, strict_map_key=False)
-        arrays = _Arrays(data)
+        arrays = _Arrays(frame, _WORD + size + -size % _WORD)
         match header:
             case ["plan", number, model, batches]:
                 taken = [arrays.take(BATCH_TYPES[kind], shapes) for kind, shapes in batches]
@@ -143,9 +145,9 @@ def _put(record: Any, arrays: list[memoryview]) -> list[int | tuple[int, ...]]:
 class _Arrays:
     """The arrays of a message, taken in order: parts of one, for making an array costs more."""
 
-    def __init__(self, data: Frame) -> None:
-        self._words = np.frombuffer(data, _WORDS)
-        self._at = 0
+    def __init__(self, frame: bytes, start: int) -> None:
+        self._words = np.frombuffer(frame, _WORDS)
+        self._at = start // _WORD
 
     def take(self, record: type[Any], shapes: list[int | list[int]]) -> Any:
         """A record of the next arrays.
