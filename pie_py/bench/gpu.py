@@ -141,7 +141,7 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None, off: list[s
         Phase("compile all", 400, worker("compile-all", ["compile", "--all"])),
         Phase("tests: kernels", 300, functools.partial(_tests, out, "test_attention.py")),
         Phase("tests: memory", 60, functools.partial(_tests, out, "test_gpu_memory.py")),
-        Phase("tests: images", 60, functools.partial(_tests, out, "test_images.py")),
+        Phase("tests: images", 60, functools.partial(_tests, out, "test_gpu_images.py")),
         Phase("tests: server", 120, functools.partial(_tests, out, "test_server.py")),
     ]
     for shape in others:

@@ -58,7 +58,7 @@ def test_the_host_waits_for_nothing() -> None:
 
 
 def test_kernels_handlers_and_memory() -> None:
-    names = ("test_attention.py", "test_handlers.py", "test_images.py", "test_gpu_memory.py")
+    names = ("test_attention.py", "test_handlers.py", "test_gpu_images.py", "test_gpu_memory.py")
     # What they do without graphs, they do with them.
     chosen = ["-k", "not (mixed_batches and False)"]
     assert simulated(*(str(TESTS / "gpu" / name) for name in names), *chosen) >= 45

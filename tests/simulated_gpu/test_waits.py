@@ -14,8 +14,8 @@ from families import FAMILIES, make_family
 from idefics_checkpoints import make_idefics
 from llava_checkpoints import as_file, make_llava, picture
 from model_rig import Rig, ints
+from test_gpu_images import embed_image
 from test_handlers import _decoding, forward, landed, sample, samplers
-from test_images import embed_image
 
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
