@@ -15,10 +15,14 @@ def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     To a GPU it goes through pinned memory, in the order of the stream, and nothing waits: from pageable
     memory PyTorch would wait for all that the device has to do.
     """
+    tensor = pinned(array, device)
+    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
+
+
+def pinned(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """An array as a tensor on the host, in memory that a GPU copies from; for the CPU it is shared."""
     tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else tensor.pin_memory()
 
 
 def upload_index(array: NDArray[np.integer[Any]], device: torch.device) -> torch.Tensor:

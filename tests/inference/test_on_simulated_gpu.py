@@ -27,21 +27,23 @@ pytestmark = [
 ]
 
 
-def simulated(*arguments: str) -> int:
-    """How many tests passed; all did, and none was skipped."""
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A module in a process that has the simulated GPU, as have those that it starts."""
     paths = [str(SIMULATED / "site"), str(TESTS), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "simulated_gpu.plugin"),
-            *("-p", "no:cacheprovider", "-o", "addopts=", *arguments),
-        ],
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         check=False,
     )
-    print(done.stdout[-20_000:])
+
+
+def passed(*arguments: str) -> int:
+    """How many tests passed; all did, and none was skipped."""
+    plugin = ("-p", "simulated_gpu.plugin", "-p", "no:cacheprovider", "-o", "addopts=")
+    done = run("pytest", "-q", *plugin, *arguments)
+    print(done.stdout[-20_000:], done.stderr[-20_000:])
     assert done.returncode == 0
     assert "skipped" not in done.stdout
     found = re.search(r"(\d+) passed", done.stdout)
@@ -50,22 +52,22 @@ def simulated(*arguments: str) -> int:
 
 
 def test_the_simulation_finds_mistakes() -> None:
-    assert simulated(str(SIMULATED / "test_rules.py")) >= 25
+    assert passed(str(SIMULATED / "test_rules.py")) >= 25
 
 
 def test_the_host_waits_for_nothing() -> None:
-    assert simulated(str(SIMULATED / "test_waits.py")) >= 25
+    assert passed(str(SIMULATED / "test_waits.py")) >= 25
 
 
 def test_kernels_handlers_and_memory() -> None:
     names = ("test_attention.py", "test_handlers.py", "test_gpu_images.py", "test_gpu_memory.py")
     # What they do without graphs, they do with them.
     chosen = ["-k", "not (mixed_batches and False)"]
-    assert simulated(*(str(TESTS / "gpu" / name) for name in names), *chosen) >= 45
+    assert passed(*(str(TESTS / "gpu" / name) for name in names), *chosen) >= 45
 
 
 def test_a_whole_server() -> None:
-    assert simulated(str(TESTS / "gpu" / "test_server.py"), "-k", "more_pages") == 1
+    assert passed(str(TESTS / "gpu" / "test_server.py"), "-k", "more_pages") == 1
 
 
 SIZES = {"graph_batch": 4, "kv_pages": 200}
@@ -82,16 +84,7 @@ BATCH = {"embeds": 600, "max_batch_tokens": 512}
 )
 def test_phases_of_the_benchmark(arguments: list[str], sizes: dict[str, int]) -> None:
     """Each ends with figures. Those say nothing."""
-    paths = [str(SIMULATED / "site"), str(TESTS), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pie_inference.gpu_bench", *arguments),
-            *("--shape", "toy", "--config", json.dumps(sizes)),
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shape = ("--shape", "toy", "--config", json.dumps(sizes))
+    done = run("pie_inference.gpu_bench", *arguments, *shape)
     assert done.returncode == 0, done.stderr
     assert '"error"' not in done.stdout

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from simulated_gpu.order import WHOLE, Hazard, Line, Span, Uses
 
-MEMORY = int(os.environ.get("SIMULATED_GPU_MEMORY", str(3 << 30)))  # bytes
+MEMORY = 3 << 30  # bytes
 
 
 class Buffer:
@@ -36,17 +35,10 @@ class Buffer:
         device.used -= self.size
         if not self.size or self.recorded:
             return  # pinned memory is kept until its copies are done, a graph's own as long as the graph
-        for line in device.lines:
-            if (
-                line is self.born
-                or line.number in self.lent
-                or line.number not in self.uses.lines()
-            ):
-                continue
+        if self.uses.lines() - self.lent - {self.born.number}:
             late = self.uses.pending(self.born)
             if late is not None:
-                device.problems.append(f"{self.uses.what} is freed while {late} on {line} uses it")
-                return
+                device.problems.append(f"{self.uses.what} is freed while {late} uses it")
 
 
 @dataclass
@@ -56,16 +48,8 @@ class Recorded:
     name: str
     reads: list[Callable[[], Buffer | None]]
     writes: list[Callable[[], Buffer | None]]
-    run: Callable[[], object]
-    keeps: Any
+    again: Callable[[], object]
     host: Span
-
-
-@dataclass
-class Recording:
-    """A graph's operations, in order."""
-
-    operations: list[Recorded] = field(default_factory=list)
 
 
 class Device:
@@ -76,7 +60,7 @@ class Device:
         self.default = Line("the default stream")
         self.lines = [self.default]
         self.current = self.default
-        self.graph: Recording | None = None
+        self.graph: list[Recorded] | None = None  # that is being recorded
         self.used = 0  # bytes
         self.asked: list[str] = []  # what made the host wait
         self.problems: list[str] = []  # hazards that nobody could be told of
@@ -107,7 +91,6 @@ class Device:
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
         again: Callable[[], object],
-        keeps: Any,
         host: Span = WHOLE,
     ) -> None:
         """Notes an operation that has been carried out: on the current stream, after what the host did.
@@ -117,15 +100,12 @@ class Device:
             reads: memory that it reads.
             writes: memory that it writes.
             again: does it once more.
-            keeps: what must live for that.
             host: the part of pinned memory that it uses, if it does.
         """
         self.check()
         self.launches += 1
         if self.graph is not None:
-            self.graph.operations.append(
-                Recorded(name, _handles(reads), _handles(writes), again, keeps, host)
-            )
+            self.graph.append(Recorded(name, _handles(reads), _handles(writes), again, host))
         else:
             self._use(name, reads, writes, host)
 
@@ -142,13 +122,13 @@ class Device:
         for buffer in targets:
             buffer.uses.write(line, stamp, name, WHOLE if buffer.size else host)
 
-    def replay(self, graph: Recording) -> None:
+    def replay(self, graph: list[Recorded]) -> None:
         """Carries out a graph's operations once more."""
-        for operation in graph.operations:
+        for operation in graph:
             found = [[handle() for handle in of] for of in (operation.reads, operation.writes)]
             if None in found[0] or None in found[1]:
                 raise Hazard(f"a graph's {operation.name} uses memory that has been freed")
-            operation.run()
+            operation.again()
             self._use(operation.name, *found, operation.host)  # type: ignore[arg-type]
 
     def ask(self, why: str) -> None:
@@ -157,11 +137,6 @@ class Device:
             raise RuntimeError(f"{why}: operation not permitted when stream is capturing")
         self.asked.append(why)
         self.host.after(self.current.seen)
-
-    def unask(self) -> bool:
-        """Takes the last wait back: it was none."""
-        self.asked.pop()
-        return True
 
     def synchronize(self) -> None:
         """The host waits for everything."""

@@ -7,12 +7,11 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from simulated_gpu.device import MEMORY, Recording
+from simulated_gpu.device import MEMORY, Recorded
 from simulated_gpu.order import Line, Stamp
 from simulated_gpu.tensors import CUDA, Devices, GpuTensor, off_the_device, simulation
 
@@ -87,12 +86,6 @@ class Stream:
         event.record(self)
         return event
 
-    def synchronize(self) -> None:
-        device.host.after(self.line.seen)
-
-    def query(self) -> bool:
-        return True
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.line is self.line
 
@@ -114,14 +107,11 @@ class CUDAGraph:
     """Operations that were recorded."""
 
     def __init__(self) -> None:
-        self.recording = Recording()
+        self.recording: list[Recorded] = []
 
     def replay(self) -> None:
         with off_the_device():
             device.replay(self.recording)
-
-    def reset(self) -> None:
-        self.recording = Recording()
 
 
 @contextmanager
@@ -174,20 +164,15 @@ def install() -> None:
     cuda._lazy_init = lambda: None
     stand_ins = {
         "is_available": lambda: True,
-        "is_initialized": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": lambda number: None,
         "get_device_capability": lambda number=None: (9, 0),
         "get_device_name": lambda number=None: "a simulated GPU",
-        "get_device_properties": lambda number=None: SimpleNamespace(
-            name="a simulated GPU", total_memory=MEMORY, multi_processor_count=132, major=9, minor=0
-        ),
         "mem_get_info": lambda number=None: (MEMORY - device.used, MEMORY),
         "empty_cache": gc.collect,
         "synchronize": lambda number=None: device.synchronize(),
         "current_stream": lambda number=None: Stream(line=device.current),
-        "default_stream": lambda number=None: Stream(line=device.default),
         "stream": _stream,
         "device": _nothing,
         "Stream": Stream,
@@ -200,7 +185,6 @@ def install() -> None:
         setattr(cuda, name, stand_in)
     tensor: Any = torch.Tensor
     tensor.pin_memory = _pin
-    tensor.is_pinned = lambda t, *_: simulation.pinned(t) is not None
     tensor.numpy = _numpy
     torch.Generator = _Generator  # type: ignore[misc]
     torch.version.cuda = "13.0"

@@ -65,7 +65,7 @@ def _launch(name: str, run: Any, reads: list[Any], writes: list[Any]) -> None:
         assert isinstance(tensor, GpuTensor), f"{name}: a tensor is not on the device"
     with off_the_device():
         run()
-    simulation.device.launch(name, buffers(reads), buffers(writes), run, (run, reads, writes))
+    simulation.device.launch(name, buffers(reads), buffers(writes), run)
 
 
 # Small ones
@@ -150,9 +150,10 @@ def _segment_packbits(x: Any, starts: Any, packed_starts: Any, bitorder: str, ou
 # Attention
 
 
-def _plan(pinned: torch.Tensor, workspace: Any, name: str, plan: dict[str, Any]) -> list[int]:
+def _plan(pinned: torch.Tensor, workspace: Any, **plan: Any) -> list[int]:
     """A plan is written to pinned memory and copied from there to the device, in the stream's order."""
-    device = simulation.device
+    device, name = simulation.device, f"a plan of {plan['kind']}"
+    assert (plan["starts"].diff() > 0).all(), "a sequence without keys"
     for tensor in plan.values():
         if isinstance(tensor, torch.Tensor):
             assert not isinstance(tensor, GpuTensor), f"{name} reads on the host"
@@ -161,7 +162,7 @@ def _plan(pinned: torch.Tensor, workspace: Any, name: str, plan: dict[str, Any])
     assert staging is not None, "the plan's buffer on the host is not pinned"
     assert device.graph is None, "a plan is made while a graph is recorded"
     staging.uses.write(device.host, device.host.event(), f"{name} on the host")
-    device.launch(f"{name}'s copy", [staging], buffers([workspace]), lambda: None, None)
+    device.launch(f"{name}'s copy", [staging], buffers([workspace]), lambda: None)
     copied = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in plan.items()}
     workspace.buffer.plan = copied
     return [1]
@@ -189,20 +190,19 @@ def _plan_prefill(
     assert heads % kv_heads == 0
     assert len(queries) == len(starts) == count + 1 == len(lengths) + 1
     assert rows >= int(queries[-1])
-    assert (starts.diff() > 0).all(), "a sequence without keys"
-    plan = {
-        "queries": queries,
-        "starts": starts,
-        "lengths": lengths,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "page_size": page_size,
-        "head_dim": head_dim,
-        "causal": causal,
-        "window_left": window_left,
-        "kind": "prefill",
-    }
-    return _plan(pinned, workspace, "a plan of prefill", plan)
+    return _plan(
+        pinned,
+        workspace,
+        kind="prefill",
+        queries=queries,
+        starts=starts,
+        lengths=lengths,
+        heads=heads,
+        kv_heads=kv_heads,
+        page_size=page_size,
+        head_dim=head_dim,
+        window_left=window_left,
+    )
 
 
 def _plan_decode(
@@ -224,20 +224,19 @@ def _plan_decode(
 ) -> list[int]:
     assert heads // kv_heads in (1, 2, 3, 4, 8), "no such kernel for decoding without tensor cores"
     assert len(starts) == count + 1
-    assert (starts.diff() > 0).all(), "a sequence without keys"
-    plan = {
-        "queries": torch.arange(count + 1, dtype=torch.int32),
-        "starts": starts,
-        "lengths": None,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "page_size": page_size,
-        "head_dim": head_dim,
-        "causal": False,
-        "window_left": window_left,
-        "kind": "decode",
-    }
-    return _plan(pinned, workspace, "a plan of decode", plan)
+    return _plan(
+        pinned,
+        workspace,
+        kind="decode",
+        queries=torch.arange(count + 1, dtype=torch.int32),
+        starts=starts,
+        lengths=None,
+        heads=heads,
+        kv_heads=kv_heads,
+        page_size=page_size,
+        head_dim=head_dim,
+        window_left=window_left,
+    )
 
 
 def _run_prefill(

@@ -74,14 +74,8 @@ class GpuTensor(torch.Tensor):
     def cpu(self, *_: Any) -> torch.Tensor:
         return self.to("cpu")
 
-    def data_ptr(self) -> int:
-        return self.inner.data_ptr()
-
     def record_stream(self, stream: Any) -> None:
         self.buffer.lent.add(stream.line.number)
-
-    def is_pinned(self, *_: Any) -> bool:
-        return False
 
 
 class Simulation(TorchDispatchMode):
@@ -164,10 +158,11 @@ class Simulation(TorchDispatchMode):
                         f" devices, {CUDA} and {tensor.device}"
                     )
                 self.device.ask(f"{name} by a tensor of the host")
-        if name in ASKING or (indexing and any(t.dtype == torch.bool for t in tensors[1:])):
+        asks = (
+            name in ASKING and kwargs.get("output_size") is None
+        )  # which tells the result's shape
+        if asks or (indexing and any(t.dtype == torch.bool for t in tensors[1:])):
             self.device.ask(name)
-        if name == "repeat_interleave":
-            assert kwargs.get("output_size") is None or self.device.unask()
         kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
@@ -185,7 +180,6 @@ class Simulation(TorchDispatchMode):
                 reads=[] if shaping else [t.buffer for t in here],
                 writes=[t.buffer for t in (*written, *fresh)],
                 again=_again(func, inner_args, inner_kwargs, found),
-                keeps=(inner_args, inner_kwargs, found),
             )
         each = iter(outputs)
         return _mapped(lambda x: next(each) if isinstance(x, torch.Tensor) else x, found)
@@ -242,7 +236,6 @@ class Simulation(TorchDispatchMode):
                 reads=[source.buffer],
                 writes=[] if pinned is None else [pinned],
                 again=lambda: found.copy_(source.inner),
-                keeps=(found, source.inner),
                 host=_span(found),
             )
             if not later:
@@ -261,7 +254,6 @@ class Simulation(TorchDispatchMode):
             reads=[] if pinned is None else [pinned],
             writes=[destination.buffer],
             again=lambda: destination.inner.copy_(source),
-            keeps=(destination.inner, source),
             host=_span(source),
         )
         if pinned is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.cuda.fence import Fence
 from pie_inference.kv_cache import KvCache
 from pie_inference.models.base import ModelShape
-from pie_inference.upload import upload, upload_index
+from pie_inference.upload import pinned, upload, upload_index
 from pie_py.config import FlashInferConfig
 
 HEAD_DIMS = (64, 128, 256)
@@ -278,9 +279,9 @@ class FlashInferAttention(AttentionBackend):
         entries = upload(table.entries, self.device)
         if kind in ("decode", "filtered"):
             wrapper.plan(
-                self.pinned(table.starts),
+                pinned(table.starts, self.device),
                 entries,
-                self.pinned(table.last),
+                pinned(table.last, self.device),
                 self.heads,
                 self.cache.kv_heads,
                 self.cache.head_dim,
@@ -291,7 +292,7 @@ class FlashInferAttention(AttentionBackend):
         else:
             mask = None if task.mask is None else upload(task.mask, self.device)
             # With a mask the library packs it on the device, by offsets that lie there, too.
-            place = self.pinned if mask is None else lambda array: upload(array, self.device)
+            place = partial(pinned if mask is None else upload, device=self.device)
             wrapper.plan(
                 place(offsets(inputs)),
                 place(table.starts),
@@ -317,11 +318,6 @@ class FlashInferAttention(AttentionBackend):
             "q_data_type": self.cache.dtype,
             "kv_data_type": self.cache.stored,
         }
-
-    def pinned(self, array: NDArray[np.int32]) -> torch.Tensor:
-        """An array on the host, where the planning happens, in memory that a GPU copies from."""
-        tensor = torch.from_numpy(array)
-        return tensor if self.device.type == "cpu" else tensor.pin_memory()
 
     def _wrapper(self, kind: Kind, paged: bool, v: AttentionOptions) -> tuple[Any, Fence]:
         key = (kind, paged, v)

@@ -23,6 +23,7 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.cuda.fence import Fence
 from pie_inference.embeds import EmbedPool
 from pie_inference.models.base import Model
+from pie_inference.upload import pinned
 from pie_py.wire.plan import Forward
 
 Int32 = NDArray[np.int32]
@@ -121,9 +122,8 @@ class DecodeGraphs:
         starts = np.concatenate([table.starts, table.starts[-1] + np.arange(1, extra + 1)])
         last = np.concatenate([table.last, np.ones(extra)])
         step.fence.wait()
-        step.rows.copy_(
-            self._pinned(np.hstack([rows, np.repeat(spare, extra, axis=1)])), non_blocking=True
-        )
+        filled = np.hstack([rows, np.repeat(spare, extra, axis=1)])
+        step.rows.copy_(pinned(filled, self._attention.device), non_blocking=True)
         self._send(entries)
         self._plan(step, starts.astype(np.int32), last.astype(np.int32), entries.size)
         step.fence.record()
@@ -136,12 +136,13 @@ class DecodeGraphs:
             if not changed.size:
                 return
             first, end = int(changed[0]), int(changed[-1]) + 1
-        self._entries[first:end].copy_(self._pinned(entries[first:end]), non_blocking=True)
+        changed_part = pinned(entries[first:end], self._attention.device)
+        self._entries[first:end].copy_(changed_part, non_blocking=True)
         self._sent = entries
 
     def _plan(self, step: Step, starts: Int32, last: Int32, entries: int) -> None:
         a = self._attention
-        both = self._pinned(np.concatenate([starts, last]))
+        both = pinned(np.concatenate([starts, last]), a.device)
         step.table.copy_(both, non_blocking=True)
         host_starts, host_last = both[: step.size + 1], both[step.size + 1 :]
         for v, wrapper in step.wrappers.items():
@@ -166,10 +167,6 @@ class DecodeGraphs:
             else:
                 wrapper.plan(*arguments, window_left=left, **a.common(v))
         step.planned = True
-
-    def _pinned(self, array: NDArray[Any]) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self._attention.device.type == "cpu" else tensor.pin_memory()
 
 
 _NOTHING = np.zeros((4, 0), np.int64)
