@@ -19,7 +19,9 @@ from pie_inference.attention.choice import flashinfer_for, stored_dtype
 from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.cuda.compile import Wanted, compile_kernels
+from pie_inference.cuda.current import current
 from pie_inference.cuda.decode_graphs import ladder
+from pie_inference.cuda.fused_sampling import fused_sampling_for
 from pie_inference.cuda.kernels import flashinfer_kernels
 from pie_inference.cuda.setup import record, working_memory
 from pie_inference.embeds import EmbedPool
@@ -110,7 +112,7 @@ def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Se
         memories[device] = _gpu_memory(device, [m for m in loaded if m.device == device])
     served = []
     for model in loaded:
-        with _named(model.config):
+        with _named(model.config), current(model.device):
             served.append(_with_pools(model, memories[model.device], memories[cpu]))
     return served
 
@@ -134,6 +136,13 @@ def _named(config: ModelConfig) -> Iterator[None]:
 
 def _load(config: ModelConfig, ranks: Ranks) -> _Loaded:
     device = choose_device(config.device, ranks)
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False  # float32 is what it says, in convolutions, too
+    with current(device):
+        return _load_on(device, config, ranks)
+
+
+def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> _Loaded:
     folder = checkpoint_folder(config.source)
     checkpoint = read_config(folder)
     architecture = architecture_of(checkpoint)
@@ -193,7 +202,7 @@ def _gpu_memory(device: torch.device, sharing: Sequence[_Loaded]) -> Memory:
     for model in sharing:
         if model.config.kv_pages is not None or model.config.kv_memory is not None:
             continue  # it has been told
-        with _named(model.config):
+        with _named(model.config), current(device):
             working += working_memory(device, partial(_trial, model))
     free, total = torch.cuda.mem_get_info(device)
     utilization = max(model.config.gpu_memory_utilization for model in sharing)
@@ -245,6 +254,7 @@ def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[in
         )
         embeds = EmbedPool(sizes.embeds, shape.hidden, dtype, device)
         samplers = SamplerPool(shape.vocab_size, device)
+        fused_sampling = fused_sampling_for(config, loaded.network, embeds, samplers)
         host = HostPool(cache, hosts)
         attention: AttentionBackend
         graphs = None
@@ -252,7 +262,12 @@ def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[in
             attention = TorchAttention(cache, shape.heads, shape.attention)
         else:
             attention = FlashInferAttention(
-                cache, shape.heads, shape.attention, config.flashinfer, loaded.flashinfer
+                cache,
+                shape.heads,
+                shape.attention,
+                config.flashinfer,
+                loaded.flashinfer,
+                max(steps) if config.cuda_graphs else 1,
             )
             if config.cuda_graphs and loaded.network.graphable:
                 graphs = record(loaded.network, embeds, attention, steps)
@@ -293,6 +308,7 @@ def _assembled(loaded: _Loaded, sizes: PoolSizes, hosts: int, steps: Sequence[in
         host,
         loaded.adapters,
         graphs,
+        fused_sampling,
         loaded.ranks,
     )
 
@@ -308,7 +324,7 @@ def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
             raise LoadError(f"device {wanted!r}: with tensor_parallel_size it is cuda, cpu or auto")
         wanted = f"cuda:{ranks.rank}"
     if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
@@ -319,4 +335,6 @@ def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
         raise LoadError(
             f"there is no device {wanted!r}: {torch.cuda.device_count()} CUDA devices are visible"
         )
+    if device.type == "cuda" and device.index is None:  # one device has one name
+        device = torch.device("cuda", torch.cuda.current_device())
     return device

@@ -21,7 +21,11 @@ class EmbedPool:
 
     def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:
         """Hidden states of embeds, `[n, hidden]`."""
-        return self.hidden.index_select(0, self._index(embeds))
+        return self.read_at(self._index(embeds))
+
+    def read_at(self, index: torch.Tensor) -> torch.Tensor:
+        """As `read`, of embeds that are named on the device, int32 or int64 `[n]`."""
+        return self.hidden.index_select(0, index)
 
     def write(
         self, embeds: NDArray[np.int32], hidden: torch.Tensor, positions: NDArray[np.int32]

@@ -12,6 +12,7 @@ import torch
 from pie_inference import handlers, threads
 from pie_inference.assembly import load_models
 from pie_inference.costs import measure
+from pie_inference.cuda.current import current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.flight import LONG_KINDS, Flight, has_values
 from pie_inference.later import Later, now
@@ -79,11 +80,12 @@ class Engine:
             if name in self._models:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
             self._models[name] = model
-            _warm_up(model)
-            self._threads[name] = Threads(torch.get_num_threads())
-            if not fixed_threads and model.device.type == "cpu":
-                self._threads[name] = threads.measured(model)
-            model.description.kv_costs = measure(model, self._threads[name].use)
+            with current(model.device):
+                _warm_up(model)
+                self._threads[name] = Threads(torch.get_num_threads())
+                if not fixed_threads and model.device.type == "cpu":
+                    self._threads[name] = threads.measured(model)
+                model.description.kv_costs = measure(model, self._threads[name].use)
 
     @property
     def descriptions(self) -> list[ModelDescription]:
@@ -133,7 +135,7 @@ class Engine:
         if model is None or model.device.type != "cuda":
             return self.run(plan)
         flight = Flight(plan.id, plan.model, model.device, self._flights.get(model.device))
-        with torch.inference_mode(), torch.cuda.device(model.device):
+        with torch.inference_mode(), current(model.device):
             for batch in plan.batches:
                 flight.add(batch.kind, _start(model, batch))
         self._flights[model.device] = flight

@@ -15,12 +15,14 @@ from pie_inference.memory import zeros
 from pie_inference.upload import upload_index
 
 STAGING_BYTES = 64 << 20  # of the pages gathered at once
+# Pinned at once: PyTorch rounds up to a power of two, which must not be one of the whole pool.
+PINNED_BYTES = 1 << 30
 
 Int32 = NDArray[np.int32]
 
 
 class HostPool:
-    """Pages as `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
+    """Pages as parts of `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
 
     A page is one block here, so that a transfer is a few large copies, however many layers there are.
     On a GPU the copies run beside its kernels, those out and those in on a stream each: pages that come
@@ -33,24 +35,27 @@ class HostPool:
         self._cache = cache
         layers, _, *token = cache.data.shape
         self._block = cache.page_size * int(np.prod(token))  # numbers a page and layer
-        shape = (pages, layers, self._block)
         self._on_cpu = cache.data.device.type == "cpu"
-        self._data = (
-            zeros(shape, cache.data.dtype, cache.data.device)
-            if self._on_cpu
-            else torch.empty(shape, dtype=cache.data.dtype, pin_memory=True)
-        )
+        self._page = (layers, self._block)
+        dtype = cache.data.dtype
+        self.page_bytes = layers * self._block * dtype.itemsize
+        if self._on_cpu:
+            self._part = max(1, pages)  # pages
+            self._parts = [zeros((pages, *self._page), dtype, cache.data.device)]
+        else:
+            self._part = max(1, PINNED_BYTES // self.page_bytes)
+            self._parts = [
+                torch.empty(
+                    (min(self._part, pages - first), *self._page), dtype=dtype, pin_memory=True
+                )
+                for first in range(0, pages, self._part)
+            ]
         # [layers, pages, numbers], a view of the KV pool
         self._resident = cache.data[:, : cache.slots].view(layers, cache.pages, self._block)
         self._masked: NDArray[np.bool_] = np.zeros((pages, cache.page_size), np.bool_)
         self._positions: Int32 = np.zeros((pages, cache.page_size), np.int32)
         self._ways = None if self._on_cpu else _Ways(cache.data.device, pages)
-        self._step = max(1, STAGING_BYTES // (layers * self._block * cache.data.itemsize))
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of a page."""
-        return self._data.shape[1] * self._block * self._data.itemsize
+        self._step = max(1, STAGING_BYTES // self.page_bytes)
 
     def swap_out(self, pages: Int32, hosts: Int32) -> None:
         """Copies pages, with positions and masks, to host pages that are all different."""
@@ -62,8 +67,8 @@ class HostPool:
             # Not `index_select`: of a view with gaps that copies the whole pool first, on a CPU.
             staged = self._resident[:, self._index(pages[part])].transpose(0, 1).contiguous()
             with self._leaving(staged, hosts[part]):
-                for at, host in _runs(hosts[part]):
-                    self._data[host].copy_(staged[at], non_blocking=True)
+                for at, data in self._runs(hosts[part]):
+                    data.copy_(staged[at], non_blocking=True)
 
     def swap_in(self, hosts: Int32, pages: Int32) -> None:
         """Copies host pages, with positions and masks, to pages that are all different."""
@@ -74,9 +79,9 @@ class HostPool:
         for first in range(0, pages.size, self._step):
             part = slice(first, first + self._step)
             with self._coming(hosts[part]):
-                staged = self._resident.new_empty((pages[part].size, *self._data.shape[1:]))
-                for at, host in _runs(hosts[part]):
-                    staged[at].copy_(self._data[host], non_blocking=True)
+                staged = self._resident.new_empty((pages[part].size, *self._page))
+                for at, data in self._runs(hosts[part]):
+                    staged[at].copy_(data, non_blocking=True)
             if self._ways is not None:
                 self._ways.arrived(staged)
             self._resident.index_copy_(1, self._index(pages[part]), staged.transpose(0, 1))
@@ -93,8 +98,18 @@ class HostPool:
         self._positions[hosts] = 0
         if hosts.size and not self._on_cpu:
             torch.cuda.synchronize(self._cache.data.device)  # copies may be under way
-        for host in hosts.tolist():
-            self._data[host].zero_()
+        for _, data in self._runs(hosts):
+            data.zero_()
+
+    def _runs(self, hosts: Int32) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Host pages that lie side by side: where they are in the list, and their memory."""
+        if not hosts.size:
+            return
+        parts, places = np.divmod(hosts, self._part)
+        cuts = np.flatnonzero((np.diff(hosts) != 1) | (np.diff(parts) != 0)) + 1
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), hosts.size], strict=True):
+            first = int(places[start])
+            yield slice(start, end), self._parts[parts[start]][first : first + end - start]
 
     def _slots(self, pages: Int32) -> NDArray[np.int64]:
         """Slots of pages, `[n, page_size]`."""
@@ -145,11 +160,3 @@ class _Ways:
         current = torch.cuda.current_stream(self._device)
         current.wait_stream(self._in)
         staged.record_stream(current)
-
-
-def _runs(hosts: Int32) -> Iterator[tuple[slice, slice]]:
-    """Runs of consecutive host pages: where they are in the list, and which they are."""
-    cuts = np.flatnonzero(np.diff(hosts) != 1) + 1
-    for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), hosts.size], strict=True):
-        first = int(hosts[start])
-        yield slice(start, end), slice(first, first + end - start)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.cuda.decode_graphs import DecodeGraphs
+from pie_inference.cuda.fused_sampling import FusedSampling
 from pie_inference.embeds import EmbedPool
 from pie_inference.host_pool import HostPool
 from pie_inference.kv_cache import KvCache
@@ -35,6 +36,7 @@ class ServedModel:
     host: HostPool
     adapters: AdapterTable
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
+    fused_sampling: FusedSampling | None = None  # on a GPU
     ranks: Ranks = ALONE  # that compute it together
 
     def index(self, array: NDArray[np.int32]) -> torch.Tensor:

@@ -10,11 +10,14 @@ import torch
 from checkpoints import make_llama
 from model_rig import Rig, Step, ints, tokens_of
 
+from pie_inference import host_pool
 from pie_inference.assembly import load_model
 from pie_inference.errors import LoadError
 from pie_inference.handlers import clear
 from pie_py.config import ModelConfig
 from pie_py.wire.plan import Clear
+
+PAGE_BYTES = 4 * 16 * 2 * 2 * 64 * 2  # layers, slots, keys and values, heads, numbers
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +49,16 @@ def test_a_pool_that_does_not_fit_is_told(folder: Path) -> None:
         load_model(ModelConfig(source=str(folder), device="cuda", kv_pages=1 << 30))
 
 
-def test_swaps_run_beside_kernels_and_lose_nothing(folder: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 9])
+def test_swaps_run_beside_kernels_and_lose_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """The host pool is pinned as a whole, or in parts: pages go to all of them, in any order."""
+    if parts > 1:
+        monkeypatch.setattr(host_pool, "PINNED_BYTES", 30 * PAGE_BYTES)
     rig = Rig(folder, pages=256, device="cuda", dtype="bfloat16", host_pages=256, graph_batch=8)
     model = rig.model
+    assert len(model.host._parts) == parts
     pattern = torch.randn_like(model.cache.data[:, : 128 * 16].float()).to(model.cache.data.dtype)
     model.cache.data[:, : 128 * 16] = pattern
     pages = np.arange(128, dtype=np.int32)

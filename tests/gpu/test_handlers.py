@@ -178,8 +178,10 @@ def sample(count: int, step: int, embed: int) -> Sample:
     )
 
 
-def test_every_kind_of_batch(folder: Path) -> None:
-    both = Both(folder)
+@pytest.mark.parametrize("fused_sampling", [True, False])
+def test_every_kind_of_batch(folder: Path, fused_sampling: bool) -> None:
+    both = Both(folder, fused_sampling=fused_sampling)
+    assert (both.gpu.served("m").fused_sampling is not None) == fused_sampling
     both.run(*forward(0, 40, 0, output=1000), NextDist(ints([1000, 1000]), ints([10, 3])))
     both.run(samplers(8))
     for step in range(4):

@@ -38,7 +38,7 @@ def fill(rig: Rig) -> None:
     """Something everywhere."""
     model = rig.model
     with torch.inference_mode():
-        for tensor in (model.cache.data, model.embeds.hidden, model.host._data):
+        for tensor in (model.cache.data, model.embeds.hidden, model.host._parts[0]):
             tensor.fill_(7)
         model.cache.masked[:] = True
 
@@ -84,7 +84,7 @@ def test_a_failed_batch(
     for tensor, axis, cleared in (
         (model.cache.data, 1, slots),
         (model.embeds.hidden, 0, embeds),
-        (model.host._data, 0, hosts),
+        (model.host._parts[0], 0, hosts),
     ):
         zero = (tensor.movedim(axis, 0).flatten(1) == 0).all(1)
         assert zero.nonzero().flatten().tolist() == cleared

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import attention_scenes as scenes
 import flashinfer_reference
 import pytest
+import torch
 from attention_scenes import Twins
 from checkpoints import make_llama
 from families import FAMILIES, make_family
 from model_rig import tokens_of
 
+from pie_inference.attention.flashinfer import least_workspace
 from pie_inference.cuda.decode_graphs import ladder
 
 
@@ -29,7 +33,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_family_in_mixed_batches_and_by_graphs(folder: Path) -> None:
     twins = Twins(folder, graphs=True)
     scenes.mixed_batches(twins)
-    # Which experts there are rows for, the host has to know: no graph can.
+    # Without grouped products the host has to know which experts have rows: no graph can.
     assert (twins.replayed > 0) == twins.paged.model.network.graphable
 
 
@@ -90,3 +94,24 @@ def _covers(real: inspect.Signature, own: inspect.Signature, name: str) -> None:
         assert parameter in order, f"{name}: {parameter}"
         if kind is not inspect.Parameter.KEYWORD_ONLY:
             assert order[at] == parameter, f"{name}: {parameter}"
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "batch", "megabytes"),
+    [(64, 8, 128, 512, 402), (64, 4, 128, 256, 276), (32, 8, 128, 256, 83), (4, 2, 64, 8, 17)],
+)
+def test_the_workspace_suffices(
+    monkeypatch: pytest.MonkeyPatch,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    batch: int,
+    megabytes: int,
+) -> None:
+    """What FlashInfer's plan asks for with 132 multiprocessors, by its source."""
+    gpu = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    cache: Any = SimpleNamespace(
+        data=SimpleNamespace(device=torch.device("cuda:0")), kv_heads=kv_heads, head_dim=head_dim
+    )
+    assert 1.0 <= least_workspace(cache, heads, batch) / (megabytes * 1e6) < 1.1

@@ -13,7 +13,7 @@ from checkpoints import make_llama
 from model_rig import Rig, Step
 from safetensors.torch import load_file, save_file
 
-from pie_inference.assembly import load_model, load_models
+from pie_inference.assembly import choose_device, load_model, load_models
 from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
 from pie_inference.kv_cache import KvCache
@@ -259,3 +259,12 @@ def test_a_bfloat16_model_is_near_the_float32_one(tmp_path: Path) -> None:
         results.append(rig.forward(Step(rig.sequence(40), tokens))[0])
     assert rig.model.description.dtype == "float32"
     torch.testing.assert_close(results[0], results[1], atol=0.05, rtol=0.05)
+
+
+def test_one_device_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of one GPU share its memory, however their configurations call it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert {choose_device(name) for name in ("auto", "cuda", "cuda:0")} == {torch.device("cuda:0")}
+    assert choose_device("cuda:1") == torch.device("cuda:1")

@@ -24,6 +24,10 @@ pytestmark = [
         importlib.util.find_spec("flashinfer") is None,
         reason="needs FlashInfer's host code: pip install --no-deps flashinfer-python==0.6.6",
     ),
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None,
+        reason="needs Triton, which interprets its kernels: pip install triton",
+    ),
 ]
 
 
@@ -53,6 +57,10 @@ def passed(*arguments: str) -> int:
 
 def test_the_simulation_finds_mistakes() -> None:
     assert passed(str(SIMULATED / "test_rules.py")) >= 25
+
+
+def test_fused_sampling_takes_the_same_tokens() -> None:
+    assert passed(str(SIMULATED / "test_fused_sampling.py")) >= 9
 
 
 def test_the_host_waits_for_nothing() -> None:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -168,6 +169,7 @@ def install() -> None:
         "current_device": lambda: 0,
         "set_device": lambda number: None,
         "get_device_capability": lambda number=None: (9, 0),
+        "get_device_properties": lambda number=None: SimpleNamespace(multi_processor_count=132),
         "get_device_name": lambda number=None: "a simulated GPU",
         "mem_get_info": lambda number=None: (MEMORY - device.used, MEMORY),
         "empty_cache": gc.collect,

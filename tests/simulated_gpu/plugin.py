@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulated_gpu import driver, kernels
+from simulated_gpu import driver, interpreted, kernels
 from simulated_gpu.device import MEMORY
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    interpreted.install()
     driver.install()
     kernels.install()
 

@@ -96,6 +96,24 @@ class _Run:
     blank: torch.Tensor | None
 
 
+def least_workspace(cache: KvCache, heads: int, graph_batch: int) -> int:
+    """Bytes for the parts of attention that kernels of the second generation put together.
+
+    FlashInfer 0.6.6, `PrefillPlan` in scheduler.cuh: a float32 output and a sum for every row of every tile.
+    Tiles are of 16, 64 or 128 rows, a row being a query head of those that share a key head; contexts are
+    divided among two tiles a multiprocessor, and a recorded step has room for all that it may need.
+    """
+    if cache.data.device.type != "cuda":
+        return 0
+    group = heads // cache.kv_heads
+    processors = torch.cuda.get_device_properties(cache.data.device).multi_processor_count
+    divided = 2 * processors // cache.kv_heads
+    small = 16 if group <= 16 else 64
+    recorded = -(-graph_batch * group // small) + graph_batch - 1
+    rows = max(max(divided, recorded) * small, divided * (128 if cache.head_dim < 256 else 64))
+    return heads * rows * (cache.head_dim + 1) * 4 + (1 << 20)
+
+
 class FlashInferAttention(AttentionBackend):
     """Plans and runs FlashInfer's wrappers over the pool."""
 
@@ -106,6 +124,7 @@ class FlashInferAttention(AttentionBackend):
         layers: Sequence[AttentionOptions],
         config: FlashInferConfig,
         library: Any,
+        graph_batch: int = 1,
     ) -> None:
         """Serves a cache whose keys are shared by `heads` query heads.
 
@@ -115,6 +134,7 @@ class FlashInferAttention(AttentionBackend):
             layers: options of each.
             config: which kernels.
             library: the module `flashinfer`.
+            graph_batch: most sequences of a recorded step.
         """
         self.cache = cache
         self.heads = heads
@@ -126,7 +146,8 @@ class FlashInferAttention(AttentionBackend):
         self._scale = cache.head_dim**-0.5
         self.tensor_cores = decodes_on_tensor_cores(config, heads, cache.kv_heads)
         # Every wrapper's scratch memory: they run one after the other, in one stream.
-        self.workspace = torch.zeros(config.workspace, dtype=torch.uint8, device=self.device)
+        size = max(config.workspace, least_workspace(cache, heads, graph_batch))
+        self.workspace = torch.zeros(size, dtype=torch.uint8, device=self.device)
         self._wrappers: dict[tuple[Kind, bool, AttentionOptions], tuple[Any, Fence]] = {}
         stored = cache.data.view(cache.stored)
         heads_of = stored.unbind(2)  # keys and values, [layers, slots, kv_heads, head_dim]

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from pie_inference.attention.flashinfer import FlashInferAttention
+from pie_inference.cuda.current import current
 from pie_inference.cuda.decode_graphs import DecodeGraphs, GraphCapture, ladder
 from pie_inference.embeds import EmbedPool
 from pie_inference.models.base import Model
@@ -38,7 +39,7 @@ def record(
     device = attention.device
     torch.cuda.synchronize(device)
     free, start = torch.cuda.mem_get_info(device)[0], time.perf_counter()
-    with torch.cuda.device(device):
+    with current(device):
         graphs = DecodeGraphs(network, embeds, attention, sizes, GraphCapture.on(device), shown)
     torch.cuda.synchronize(device)
     taken = free - torch.cuda.mem_get_info(device)[0]

@@ -26,6 +26,9 @@ from pie_py.wire.plan import Batch, Plan, PlanResult, SwapIn, SwapOut
 NAME = "measured"
 WARM = 8  # steps that do not count
 IN_FLIGHT = 2  # plans, as the scheduler keeps them
+# What sequences choose by: the most likely token, and as many models advise.
+GREEDY: dict[str, Any] = {}
+DRAWN: dict[str, Any] = {"temperature": 0.7, "top_k": 20, "top_p": 0.9}
 
 
 def engine_for(shape: str, folder: Path, **config: Any) -> Engine:
@@ -34,8 +37,20 @@ def engine_for(shape: str, folder: Path, **config: Any) -> Engine:
     return Engine([ModelConfig(source=source, name=NAME, load_format="dummy", **config)])
 
 
-def fly(engine: Engine, plans: Iterator[list[Batch]], most: int = IN_FLIGHT) -> list[PlanResult]:
-    """Runs plans, so many in flight at a time; their last results, in order."""
+def fly(
+    engine: Engine,
+    plans: Iterator[list[Batch]],
+    most: int = IN_FLIGHT,
+    handed: list[float] | None = None,
+) -> list[PlanResult]:
+    """Runs plans, so many in flight at a time; their last results, in order.
+
+    Args:
+        engine: that runs them.
+        plans: their batches.
+        most: in flight while another is handed over.
+        handed: takes the microseconds in which the host handed each over.
+    """
     flights: deque[Flight] = deque()
     results: list[PlanResult] = []
 
@@ -46,7 +61,10 @@ def fly(engine: Engine, plans: Iterator[list[Batch]], most: int = IN_FLIGHT) -> 
         results.append(part)
 
     for number, batches in enumerate(plans):
+        start = time.perf_counter()
         started = engine.start(Plan(number, NAME, batches))
+        if handed is not None:
+            handed.append((time.perf_counter() - start) * 1e6)
         if isinstance(started, PlanResult):
             results.append(started)
             continue
@@ -69,8 +87,9 @@ def decode(
 
     Returns:
         For each count `ms` a step, `ideal_ms`, `over` (a share), `idle_us` (median and 99th percentile
-        between steps on the device), `one_in_flight_ms`, and `bandwidth`: bytes a second that the
-        weights and contexts read come to.
+        between steps on the device), `host_us` in which the host hands a step over (more than a step's time,
+        and the device waits within it, which `idle_us` does not tell), `one_in_flight_ms`, `drawn_ms` where
+        tokens are drawn by chance, and `bandwidth`: bytes a second that weights and contexts come to.
     """
     engine = engine_for(shape, folder, **config)
     model = engine.served(NAME)
@@ -91,23 +110,31 @@ def decode(
 def _decode(
     engine: Engine, model: ServedModel, count: int, context: int, steps: int
 ) -> dict[str, Any]:
-    decoding = Decoding(model, count, context, context + 2 * (WARM + steps) + WARM)
-    fly(engine, iter([decoding.begin()]))
+    decoding = Decoding(model, count, context, context + 3 * (WARM + steps) + WARM)
     figures: dict[str, Any] = {}
-    for name, most in (("ms", IN_FLIGHT), ("one_in_flight_ms", 0)):
+    for name, most, chosen in (
+        ("ms", IN_FLIGHT, GREEDY),
+        ("one_in_flight_ms", 0, GREEDY),
+        ("drawn_ms", IN_FLIGHT, DRAWN),
+    ):
+        fly(engine, iter([decoding.begin(**chosen)]))
         fly(engine, (decoding.step() for _ in range(WARM)), most)
         settle(model.device)
         start = time.perf_counter()
-        results = fly(engine, (decoding.step() for _ in range(steps)), most)
+        handed: list[float] = []
+        results = fly(engine, (decoding.step() for _ in range(steps)), most, handed)
         settle(model.device)
         figures[name] = (time.perf_counter() - start) / steps * 1e3
         if name == "ms":
             idle = sorted(result.idle_ns / 1e3 for result in results[1:])
             figures["idle_us"] = [median(idle), idle[int(len(idle) * 0.99)]]
+            figures["host_us"] = median(handed)
             kinds = zip(*(result.results for result in results), strict=True)
             names = ("embed_us", "forward_us", "sample_us")
             for part, of in zip(names, kinds, strict=True):
                 figures[part] = median(one.nanoseconds / 1e3 for one in of)
+        if name == "drawn_ms":
+            figures["draw_us"] = median(one.results[2].nanoseconds / 1e3 for one in results)
     ideal = _ideal(model, count, steps)
     if ideal is not None:
         figures["ideal_ms"] = ideal

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.checks import require_below, require_lengths
+from pie_inference.cuda.fused_sampling import FusedSampling
 from pie_inference.errors import BadBatch
 from pie_inference.later import Later
 from pie_inference.sampling.choose import choose
@@ -54,7 +55,10 @@ def _answer(
     )
     each = iter(arrays)
     for rows in parts:
-        answer.tokens[rows], answer.logprobs[rows] = next(each), next(each)
+        first = next(each)
+        # What is fused comes as one array, log-probabilities by their bits.
+        both = (first[0], first[1].view(np.float32)) if first.ndim == 2 else (first, next(each))
+        answer.tokens[rows], answer.logprobs[rows] = both
         asking = np.flatnonzero(batch.top[rows])
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
@@ -64,6 +68,8 @@ def _answer(
 
 def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
     """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
+    if model.fused_sampling is not None:
+        return _sample_fused(model, model.fused_sampling, batch, rows)
     pool, samplers = model.samplers, batch.samplers[rows]
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     adjusted = pool.adjusts(samplers)
@@ -91,6 +97,24 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
         logprobs = logprobs - whole
     pool.note(samplers, tokens)
     return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
+
+
+def _sample_fused(
+    model: ServedModel, fused: FusedSampling, batch: Sample, rows: slice
+) -> list[torch.Tensor]:
+    """As `_sample_rows`; tokens and log-probabilities are one tensor."""
+    pool, samplers = model.samplers, batch.samplers[rows]
+    parameters = pool.parameters(samplers, batch.steps[rows])
+    table = fused.table(parameters, samplers, batch.embeds[rows], batch.masked[rows])
+    raw = wanted = model.network.logits(model.embeds.read_at(fused.embeds_of(table)))
+    if pool.adjusts(samplers):
+        wanted = raw.to(torch.float32, copy=True)
+        pool.adjust(wanted, samplers)
+    chosen = fused.choose(raw, wanted, table, batch.masks)
+    pool.count(samplers, chosen[0])
+    if not batch.top[rows].any():
+        return [chosen]
+    return [chosen, *_top(batch.top[rows], *_on_gpu(raw, adjusted=True))]
 
 
 def _likeliest(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:

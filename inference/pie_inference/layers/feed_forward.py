@@ -1,4 +1,4 @@
-"""Gated feed-forward blocks: dense, and a mixture of experts."""
+"""Gated feed-forward blocks."""
 
 from __future__ import annotations
 
@@ -40,6 +40,27 @@ class FeedForward(ABC):
         return residual + self(x, adapters)
 
 
+class Gate:
+    """`activation(gate) * up`, of gate and up side by side."""
+
+    def __init__(self, activation: Activation) -> None:
+        """Of PyTorch's operations, unless `use` brings a kernel."""
+        self._activation = ACTIVATIONS[activation]
+        self._name = activation
+        self._gated: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def use(self, kernels: Kernels) -> None:
+        """Computes with a device's kernel from now on, if it has one."""
+        self._gated = kernels.gated.get(self._name)
+
+    def __call__(self, both: torch.Tensor) -> torch.Tensor:
+        """`[n, inner]` of `[n, 2 * inner]`."""
+        if self._gated is not None and both.shape[-1] * both.itemsize % ALIGNED == 0:
+            return self._gated(both)
+        gate, up = both.chunk(2, -1)
+        return self._activation(gate).mul_(up)
+
+
 class GatedMlp(FeedForward):
     """`down(activation(gate(x)) * up(x))` (Shazeer 2020)."""
 
@@ -47,13 +68,11 @@ class GatedMlp(FeedForward):
         """Takes the products: hidden to twice the inner size, gate first, and inner size to hidden."""
         self._gate_up = gate_up
         self._down = down
-        self._activation = ACTIVATIONS[activation]
-        self._name = activation
-        self._gated: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self._gate = Gate(activation)
 
     def use(self, kernels: Kernels) -> None:
         """See `FeedForward.use`."""
-        self._gated = kernels.gated.get(self._name)
+        self._gate.use(kernels)
 
     @property
     def layers(self) -> tuple[Linear, Linear]:
@@ -82,70 +101,4 @@ class GatedMlp(FeedForward):
         both = self._gate_up(x)
         if adapters is not None:
             adapters.add_(both, x, self._gate_up)
-        if self._gated is not None and both.shape[-1] * both.itemsize % ALIGNED == 0:
-            return self._gated(both)
-        gate, up = both.chunk(2, -1)
-        return self._activation(gate).mul_(up)
-
-
-class Experts(FeedForward):
-    """Sparsely gated mixture (Shazeer et al. 2017): a router picks a few of many blocks a token."""
-
-    def __init__(
-        self, router: Linear, experts: list[GatedMlp], chosen: int, normalized: bool
-    ) -> None:
-        """Makes a mixture.
-
-        Args:
-            router: hidden to a score an expert.
-            experts: the blocks.
-            chosen: how many a token goes through, those of the highest scores.
-            normalized: whether the weights of the chosen add up to one; else they are the softmax
-                over all.
-        """
-        self._router = router
-        self._experts = experts
-        self._chosen = chosen
-        self._normalized = normalized
-
-    def use(self, kernels: Kernels) -> None:
-        """See `FeedForward.use`."""
-        for expert in self._experts:
-            expert.use(kernels)
-
-    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
-        """`y` `[t, hidden]`: the weighted sum of what a token's experts say."""
-        scores = self._router(x)
-        if adapters is not None:
-            adapters.add_(scores, x, self._router)
-        weights, experts = scores.softmax(-1, dtype=torch.float32).topk(self._chosen)
-        if self._normalized:
-            weights = weights / weights.sum(-1, keepdim=True)
-        # One product an expert: the tokens that go to it lie side by side.
-        order = experts.view(-1).argsort(stable=True)
-        sources = order // self._chosen
-        found: list[torch.Tensor] = []
-        start = 0
-        counts = experts.view(-1).bincount(minlength=len(self._experts)).tolist()
-        for expert, count in zip(self._experts, counts, strict=True):
-            if count:  # most have none when few tokens are decoded
-                rows = sources[start : start + count]
-                part = x.index_select(0, rows)
-                found.append(expert(part, _adapters_of(expert, rows, adapters)))
-                start += count
-        if not found:
-            return x
-        sorted_rows = torch.cat(found)
-        rows = torch.empty_like(sorted_rows).index_copy_(0, order, sorted_rows)
-        # Summed in the order of a token's experts: a sum that does not depend on the batch.
-        weighted = rows.view(x.shape[0], self._chosen, -1) * weights.to(x.dtype).unsqueeze(-1)
-        return weighted.sum(1)
-
-
-def _adapters_of(
-    expert: GatedMlp, rows: torch.Tensor, adapters: AdapterRows | None
-) -> AdapterRows | None:
-    """Adapters of the rows that go to an expert, if they change it."""
-    if adapters is None or not adapters.reach(*expert.layers):
-        return None
-    return adapters.select(rows)
+        return self._gate(both)

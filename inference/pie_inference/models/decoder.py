@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from pie_inference.attention.base import PreparedAttention
-from pie_inference.layers.feed_forward import Experts, FeedForward, GatedMlp
+from pie_inference.layers.experts import Experts, Stacked, groups
+from pie_inference.layers.feed_forward import FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear, linear
 from pie_inference.layers.lora import AdapterRows, LinearSite
@@ -55,6 +56,7 @@ class Decoder(Model):
         self.activation = spec.activation
         self._spec = spec
         self._weights = weights
+        self._dtype, self._device = dtype, device
         self._sites: dict[str, LinearSite] = {}
         self._ropes = [Rope(*rope.angles(), dtype, device) for rope in spec.ropes]
         self._layers = [self._take_layer(i) for i in range(spec.shape.layers)]
@@ -102,27 +104,50 @@ class Decoder(Model):
 
     def _take_feed_forward(self, prefix: str, block: MlpSpec | ExpertsSpec) -> FeedForward:
         if isinstance(block, ExpertsSpec):
-            return Experts(
-                self._take_linear(f"{prefix}{block.router}"),
-                [self._take_mlp(prefix, block.expert(i)) for i in range(block.experts)],
-                block.chosen,
-                block.normalized,
-            )
+            return self._take_experts(prefix, block)
         return self._take_mlp(prefix, block)
 
-    def _take_mlp(self, prefix: str, block: MlpSpec) -> GatedMlp:
+    def _take_experts(self, prefix: str, block: ExpertsSpec) -> Experts:
+        stacked = None
+        if self._groups(block):
+            kind = (self._dtype, self._device)
+            stacked = Stacked.empty(block.experts, self.shape.hidden, block.inner, *kind)
+        experts = []
+        for i in range(block.experts):
+            into = () if stacked is None else (stacked.gate_up[i], stacked.down[i])
+            experts.append(self._take_mlp(prefix, block.expert(i), *into))
+        return Experts(
+            self._take_linear(f"{prefix}{block.router}"),
+            experts,
+            block.chosen,
+            block.normalized,
+            self._spec.activation,
+            stacked,
+        )
+
+    def _groups(self, block: ExpertsSpec) -> bool:
+        return groups(self._dtype, self._device, self.shape.hidden, block.inner)
+
+    def _take_mlp(
+        self,
+        prefix: str,
+        block: MlpSpec,
+        gate_up: torch.Tensor | None = None,
+        down: torch.Tensor | None = None,
+    ) -> GatedMlp:
+        """A block, whose weights are brought to where there is room for them, if there is."""
         return GatedMlp(
-            self._take_linear(f"{prefix}{block.gate}", f"{prefix}{block.up}"),
-            self._take_linear(f"{prefix}{block.down}"),
+            self._take_linear(f"{prefix}{block.gate}", f"{prefix}{block.up}", into=gate_up),
+            self._take_linear(f"{prefix}{block.down}", into=down),
             self._spec.activation,
         )
 
-    def _take_linear(self, *names: str) -> Linear:
-        """One product in the place of several that have the same input."""
+    def _take_linear(self, *names: str, into: torch.Tensor | None = None) -> Linear:
+        """One product in the place of several that have the same input; its weights may be put somewhere."""
         parts = [self._weights.pop(f"{name}.weight") for name in names]
         biases = [self._weights.pop(f"{name}.bias", None) for name in names]
         found = [bias for bias in biases if bias is not None]
-        made = linear(torch.cat(parts), torch.cat(found) if found else None)
+        made = linear(torch.cat(parts, out=into), torch.cat(found) if found else None)
         start, total = 0, sum(len(part) for part in parts)
         for name, part in zip(names, parts, strict=True):
             self._sites[name] = LinearSite(made, start, len(part), part.shape[1], total)
@@ -135,8 +160,9 @@ class Decoder(Model):
 
     @property
     def graphable(self) -> bool:
-        """See `Model.graphable`: which experts there are rows for, the host has to know."""
-        return not any(isinstance(block, ExpertsSpec) for block in self._spec.feed_forward)
+        """See `Model.graphable`: where experts are not grouped, the host has to know who has rows."""
+        blocks = self._spec.feed_forward
+        return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 
     def use(self, kernels: Kernels) -> None:
         """See `Model.use`."""

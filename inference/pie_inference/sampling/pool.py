@@ -131,6 +131,10 @@ class SamplerPool:
     def note(self, samplers: Int32, tokens: torch.Tensor) -> None:
         """Keeps, and counts, what samplers have chosen: `[n]`, -1 for nothing."""
         self.tokens.index_copy_(0, self._index(samplers), tokens)
+        self.count(samplers, tokens)
+
+    def count(self, samplers: Int32, tokens: torch.Tensor) -> None:
+        """Counts what samplers have chosen, `[n]`, for penalties."""
         if self._counts is None:
             return
         counted = np.flatnonzero(self._rows[samplers] >= 0)

@@ -185,7 +185,9 @@ class VisionTransformer:
         x = x.flatten(2).transpose(1, 2)
         if self._class is not None:
             x = torch.cat([self._class.expand(images, 1, -1), x], 1)
-        x = (x + self._positions).view(-1, spec.hidden)
+        x = (x + self._positions).reshape(
+            -1, spec.hidden
+        )  # how a convolution lays out is its affair
         if self._first_norm is not None:
             x = self._first_norm(x)
         for layer in self._layers:

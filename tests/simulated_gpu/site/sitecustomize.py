@@ -5,7 +5,8 @@ import sys
 MODULES = ("pie_inference", "pie_inference.gpu_bench", "pie_py.bench.gpu")
 
 if any(name in sys.orig_argv for name in MODULES):
-    from simulated_gpu import driver, kernels
+    from simulated_gpu import driver, interpreted, kernels
 
+    interpreted.install()
     driver.install()
     kernels.install()

@@ -1,0 +1,147 @@
+"""A feed-forward block that is a mixture of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+
+from pie_inference.layers.feed_forward import Activation, FeedForward, Gate, GatedMlp
+from pie_inference.layers.kernels import Kernels
+from pie_inference.layers.linear import Linear
+from pie_inference.layers.lora import AdapterRows
+
+# Major compute capabilities whose grouped products do not ask the host for the groups.
+GROUPING = (9, 10)
+GROUPED_MULTIPLE = 8  # of bfloat16 numbers in a row of what they multiply
+
+
+def groups(dtype: torch.dtype, device: torch.device, *sizes: int) -> bool:
+    """Whether experts of such sizes, hidden and inner, are multiplied all in one product."""
+    return (
+        device.type == "cuda"
+        and dtype == torch.bfloat16
+        and torch.cuda.get_device_capability(device)[0] in GROUPING
+        and all(size % GROUPED_MULTIPLE == 0 for size in sizes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """The weights of all experts side by side: gate and up `[experts, 2 * inner, hidden]`, down."""
+
+    gate_up: torch.Tensor
+    down: torch.Tensor  # [experts, hidden, inner]
+
+    @classmethod
+    def empty(
+        cls, experts: int, hidden: int, inner: int, dtype: torch.dtype, device: torch.device
+    ) -> Stacked:
+        """Room for them."""
+        return cls(
+            torch.empty((experts, 2 * inner, hidden), dtype=dtype, device=device),
+            torch.empty((experts, hidden, inner), dtype=dtype, device=device),
+        )
+
+
+class Experts(FeedForward):
+    """Sparsely gated mixture (Shazeer et al. 2017): a router picks a few of many blocks a token."""
+
+    def __init__(
+        self,
+        router: Linear,
+        experts: list[GatedMlp],
+        chosen: int,
+        normalized: bool,
+        activation: Activation,
+        stacked: Stacked | None = None,
+    ) -> None:
+        """Makes a mixture.
+
+        Args:
+            router: hidden to a score an expert.
+            experts: the blocks.
+            chosen: how many a token goes through, those of the highest scores.
+            normalized: whether the weights of the chosen add up to one; else they are the softmax
+                over all.
+            activation: of the blocks.
+            stacked: the blocks' weights, of which theirs are views, where one product serves for all.
+        """
+        self._router = router
+        self._experts = experts
+        self._chosen = chosen
+        self._normalized = normalized
+        self._gate = Gate(activation)
+        self._stacked = stacked
+        if stacked is not None:
+            self._ids = torch.arange(len(experts), device=stacked.down.device)
+
+    def use(self, kernels: Kernels) -> None:
+        """See `FeedForward.use`."""
+        self._gate.use(kernels)
+        for expert in self._experts:
+            expert.use(kernels)
+
+    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
+        """`y` `[t, hidden]`: the weighted sum of what a token's experts say."""
+        if not x.shape[0]:
+            return x
+        scores = self._router(x)
+        if adapters is not None:
+            adapters.add_(scores, x, self._router)
+        weights, experts = scores.softmax(-1, dtype=torch.float32).topk(self._chosen)
+        if self._normalized:
+            weights = weights / weights.sum(-1, keepdim=True)
+        # The tokens that go to an expert lie side by side.
+        owners, order = experts.view(-1).sort(stable=True)
+        sources = order // self._chosen
+        if self._stacked is None or self._adapted(adapters):
+            sorted_rows = self._one_by_one(x, owners, sources, adapters)
+        else:
+            sorted_rows = self._together(self._stacked, x, owners, sources)
+        rows = torch.empty_like(sorted_rows).index_copy_(0, order, sorted_rows)
+        # Summed in the order of a token's experts: a sum that does not depend on the batch.
+        weighted = rows.view(x.shape[0], self._chosen, -1) * weights.to(x.dtype).unsqueeze(-1)
+        return weighted.sum(1)
+
+    def _together(
+        self, stacked: Stacked, x: torch.Tensor, owners: torch.Tensor, sources: torch.Tensor
+    ) -> torch.Tensor:
+        """What experts say of the rows that go to them: two products, and no one asks how many those are."""
+        ends = torch.searchsorted(owners, self._ids, right=True, out_int32=True)
+        part = x.index_select(0, sources)
+        both = F.grouped_mm(part, stacked.gate_up.transpose(1, 2), offs=ends)
+        return F.grouped_mm(self._gate(both), stacked.down.transpose(1, 2), offs=ends)
+
+    def _one_by_one(
+        self,
+        x: torch.Tensor,
+        owners: torch.Tensor,
+        sources: torch.Tensor,
+        adapters: AdapterRows | None,
+    ) -> torch.Tensor:
+        """As `_together`, by products of each expert that has rows: the host has to know which have."""
+        found: list[torch.Tensor] = []
+        start = 0
+        counts = owners.bincount(minlength=len(self._experts)).tolist()
+        for expert, count in zip(self._experts, counts, strict=True):
+            if count:  # most have none when few tokens are decoded
+                rows = sources[start : start + count]
+                part = x.index_select(0, rows)
+                found.append(expert(part, _adapters_of(expert, rows, adapters)))
+                start += count
+        return torch.cat(found)
+
+    def _adapted(self, adapters: AdapterRows | None) -> bool:
+        """Whether adapters change an expert."""
+        return adapters is not None and any(adapters.reach(*e.layers) for e in self._experts)
+
+
+def _adapters_of(
+    expert: GatedMlp, rows: torch.Tensor, adapters: AdapterRows | None
+) -> AdapterRows | None:
+    """Adapters of the rows that go to an expert, if they change it."""
+    if adapters is None or not adapters.reach(*expert.layers):
+        return None
+    return adapters.select(rows)

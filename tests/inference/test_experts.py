@@ -1,0 +1,58 @@
+"""A mixture of experts: all in two products, as a GPU computes it, beside one expert after the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pie_inference.layers.experts import Experts, Stacked, groups
+from pie_inference.layers.feed_forward import GatedMlp
+from pie_inference.layers.linear import linear
+
+HIDDEN, INNER = 32, 24
+
+
+def pair(experts: int, chosen: int, normalized: bool) -> tuple[Experts, Experts]:
+    """The same mixture with stacked weights, and without."""
+    generator = torch.Generator().manual_seed(experts)
+
+    def weights(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator) * 0.3
+
+    stacked = Stacked(weights(experts, 2 * INNER, HIDDEN), weights(experts, HIDDEN, INNER))
+    router = linear(weights(experts, HIDDEN))
+    blocks = [
+        GatedMlp(linear(stacked.gate_up[i]), linear(stacked.down[i]), "silu")
+        for i in range(experts)
+    ]
+    common = (router, blocks, chosen, normalized, "silu")
+    return Experts(*common, stacked), Experts(*common)
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize(("experts", "chosen"), [(4, 2), (16, 1), (64, 8), (3, 3)])
+@pytest.mark.parametrize("tokens", [1, 7, 200])  # with one, most experts have none
+def test_grouped_products_are_those_of_each_expert(
+    tokens: int, experts: int, chosen: int, normalized: bool
+) -> None:
+    grouped, one_by_one = pair(experts, chosen, normalized)
+    x = torch.randn(tokens, HIDDEN, generator=torch.Generator().manual_seed(tokens))
+    torch.testing.assert_close(grouped(x), one_by_one(x), atol=1e-5, rtol=1e-5)
+
+
+def test_no_tokens() -> None:
+    for mixture in pair(4, 2, True):
+        assert mixture(torch.zeros(0, HIDDEN)).shape == (0, HIDDEN)
+
+
+def test_where_products_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rule: on chips whose kernels find the groups by themselves, and rows that those can read."""
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    capability = (9, 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert groups(torch.bfloat16, gpu, 64, 96)
+    assert not groups(torch.bfloat16, gpu, 64, 100)
+    assert not groups(torch.float32, gpu, 64, 96)
+    assert not groups(torch.bfloat16, cpu, 64, 96)
+    capability = (8, 0)
+    assert not groups(torch.bfloat16, gpu, 64, 96)

@@ -1,0 +1,42 @@
+"""Triton's kernels on the simulated GPU: the real ones, which Triton's interpreter runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from simulated_gpu.tensors import GpuTensor, buffers, off_the_device, simulation
+
+# What the kernels write; all else that they are given they read.
+WRITTEN = {"race": ("numbers", "ids"), "decide": ("kept", "out")}
+
+
+def install() -> None:
+    """Puts it in place, before anything imports Triton.
+
+    Raises:
+        ImportError: if Triton is not installed.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"  # looked at when kernels are defined
+    from triton.runtime.interpreter import GridExecutor
+
+    carry_out = GridExecutor.__call__
+
+    def launch(self: Any, *args: Any, **kwargs: Any) -> None:
+        name = self.fn.__name__
+        named = dict(zip(self.arg_names, args, strict=False)) | kwargs
+        tensors = {k: v for k, v in named.items() if hasattr(v, "data_ptr")}
+        for key, tensor in tensors.items():
+            assert isinstance(tensor, GpuTensor), f"{name}: {key} is not on the device"
+            assert tensor.is_contiguous(), f"{name}: {key} has gaps"
+        inner = [a.inner if isinstance(a, GpuTensor) else a for a in args]
+
+        def run() -> None:
+            carry_out(self, *inner, **kwargs)
+
+        with off_the_device():
+            run()
+        written = [tensors.pop(key) for key in WRITTEN[name]]
+        simulation.device.launch(name, buffers(tensors.values()), buffers(written), run)
+
+    GridExecutor.__call__ = launch
