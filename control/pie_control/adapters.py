@@ -109,4 +109,6 @@ class AdapterLoader:
         try:
             await self.load(model, name, folder)
         except ApiError as error:
+            if error.code == "worker-lost":  # the next one gets it
+                self._kept.setdefault(model, {})[name] = folder
             log.error("an adapter was lost with its worker", name=name, reason=str(error))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import structlog
 import trio
 
 from pie_control.errors import ApiError
@@ -20,6 +21,8 @@ TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and fo
 # After a result, everybody whom it has woken should run before: a plan of a part of them makes the worker
 # take two steps where one would have done.
 RESULT_TURN_NS = 10_000_000
+
+log = structlog.get_logger("pie.executor")
 
 _NOTHING = object()
 
@@ -141,12 +144,12 @@ class Executor:
             else:
                 answer = self._answers.pop(instance, _NOTHING)
                 if answer is not _NOTHING:
-                    guest.resume(answer.make() if isinstance(answer, _Late) else answer)
+                    guest.resume(_made(answer) if isinstance(answer, _Late) else answer)
             status = guest.poll()
         except GuestTrap as trap:
             self._on_end(instance, State.FAILED, f"trap: {trap}")
             return
-        except ApiError as error:  # a future that the guest waits for was cancelled under it
+        except ApiError as error:  # a future was cancelled under the guest, or its answer is none
             self._on_end(instance, State.FAILED, str(error))
             return
         if instance.state is not State.RUNNING:
@@ -163,6 +166,7 @@ class Executor:
                 f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up",
             )
         elif status is Status.RUNNING:
+            instance.scheduled = True  # by its place in the background: nobody gives it another
             self._background.append(instance)
 
     def _end_of_wait(self, instance: Instance, awaited: list[int]) -> Any:
@@ -194,3 +198,18 @@ class Executor:
             self._ready.append(instance)
             if not self._in_turn:  # its end looks for itself
                 self._work.set()
+
+
+def _made(answer: _Late) -> Any:
+    """What a late answer is.
+
+    Raises:
+        ApiError: if it cannot be made, whatever the reason: one instance fails, and nobody else.
+    """
+    try:
+        return answer.make()
+    except ApiError:
+        raise
+    except Exception as error:
+        log.exception("an answer cannot be made")
+        raise ApiError("internal", f"{type(error).__name__}: {error}") from error

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 LOG_OVERHEAD = 200  # bytes that a line takes besides its text
+ARGUMENT_OVERHEAD = 64  # bytes that an argument takes besides its text
 
 
 class State(Enum):
@@ -141,10 +142,15 @@ class Instance:
         if self._record_bytes is None:
             result = 0 if self.ended is None else len(self.ended.text)
             log = sum(len(line.text) + LOG_OVERHEAD for line in self.log)
-            self._record_bytes = result + sum(map(len, self.args)) + log
+            self._record_bytes = result + argument_bytes(self.args) + log
         return self._record_bytes + self.outbox.size_bytes
 
     def add_log(self, level: str, text: str) -> None:
         """Appends a line to the log, dropping the oldest one if it is full."""
         self.logged += 1
         self.log.append(LogLine(time.time_ns(), level, text[:4096]))
+
+
+def argument_bytes(args: list[str]) -> int:
+    """What arguments take in memory, in characters and bytes, about."""
+    return sum(map(len, args)) + ARGUMENT_OVERHEAD * len(args)

@@ -16,7 +16,7 @@ import trio
 
 from pie_control.code_cache import CodeCache
 from pie_control.errors import ApiError, ProgramRejected
-from pie_control.instance import Ended, Instance, State
+from pie_control.instance import ARGUMENT_OVERHEAD, Ended, Instance, State, argument_bytes
 from pie_control.spares import Spares
 from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
 from pie_py.build.python import runtime_component
@@ -132,12 +132,7 @@ class Lifecycle:
             ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
         component = self._components[_component_key(program)]
-        if sum(map(len, args)) > MAX_ARGUMENT_BYTES:
-            raise ApiError(
-                "limit-exceeded",
-                f"the arguments have more than {MAX_ARGUMENT_BYTES} characters; send large data as"
-                " messages",
-            )
+        check_arguments(args)
         if len(self._live) >= self._config.max_instances:
             raise ApiError(
                 "limit-exceeded",
@@ -379,6 +374,20 @@ class Lifecycle:
     def live_count(self) -> int:
         """Instances alive."""
         return len(self._live)
+
+
+def check_arguments(args: list[str]) -> None:
+    """Refuses arguments that are too large, or too many.
+
+    Raises:
+        ApiError: `limit-exceeded`.
+    """
+    if argument_bytes(args) > MAX_ARGUMENT_BYTES:
+        raise ApiError(
+            "limit-exceeded",
+            f"the arguments have more than {MAX_ARGUMENT_BYTES} characters, {ARGUMENT_OVERHEAD} more"
+            " counted for each; send large data as messages",
+        )
 
 
 def _component_key(program: Program) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -12,18 +12,24 @@ from pie_control.errors import ApiError
 
 Item = TypeVar("Item")
 
+Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
+
 
 class Mailbox(Generic[Item]):
     """Items in order, bounded by their number and their bytes.
+
+    Items that were lent, to futures that nobody has taken yet, count until they are released.
 
     One-shot callbacks (`when_item`, `when_room`) serve the instance's futures; `next` and `room` are
     the same for trio tasks. A callback is called at once if its condition holds already.
     """
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
-        self._items: deque[tuple[int, Item, int]] = deque()  # number, item, bytes; by number
+        self._items: deque[Loan[Item]] = deque()  # by number
         self._numbers = 0
         self._bytes = 0
+        self._lent = 0
+        self._lent_bytes = 0
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._item_callbacks: deque[Callable[[], None]] = deque()
@@ -35,7 +41,10 @@ class Mailbox(Generic[Item]):
     @property
     def has_room(self) -> bool:
         """Whether `put` accepts an item. One that fills the mailbox may go over the bytes."""
-        return len(self._items) < self._max_items and self._bytes < self._max_bytes
+        return (
+            len(self._items) + self._lent < self._max_items
+            and self._bytes + self._lent_bytes < self._max_bytes
+        )
 
     def put(self, item: Item, size: int, *, force: bool = False) -> None:
         """Appends an item of `size` bytes. `force` is for the one last event of an instance.
@@ -46,7 +55,8 @@ class Mailbox(Generic[Item]):
         if not self.has_room and not force:
             raise ApiError(
                 "would-block",
-                f"{len(self._items)} messages ({self._bytes} bytes) wait for a reader already",
+                f"{len(self._items) + self._lent} messages ({self._bytes + self._lent_bytes} bytes)"
+                " wait for a reader already",
             )
         self._numbers += 1
         self._items.append((self._numbers, item, size))
@@ -55,30 +65,40 @@ class Mailbox(Generic[Item]):
 
     def pop(self) -> Item | None:
         """Removes and returns the oldest item, or returns None."""
-        numbered = self.pop_numbered()
-        return None if numbered is None else numbered[1]
-
-    def pop_numbered(self) -> tuple[int, Item] | None:
-        """As `pop`, with the item's number, for `put_back`."""
         if not self._items:
             return None
-        number, item, size = self._items.popleft()
-        self._bytes -= size
-        self._fire(self._room_callbacks, lambda: self.has_room)
-        return number, item
+        loan = self.lend()
+        self.release(loan)
+        return loan[1]
 
-    def put_back(self, number: int, item: Item, size: int) -> None:
-        """Puts an item into its old place: whoever popped it has no use for it."""
+    def lend(self) -> Loan[Item]:
+        """Removes and returns the oldest item, for `release` or `put_back`. There must be one."""
+        loan = self._items.popleft()
+        self._bytes -= loan[2]
+        self._lent += 1
+        self._lent_bytes += loan[2]
+        return loan
+
+    def release(self, loan: Loan[Item]) -> None:
+        """A lent item is gone for good, and makes room."""
+        self._lent -= 1
+        self._lent_bytes -= loan[2]
+        self._fire(self._room_callbacks, lambda: self.has_room)
+
+    def put_back(self, loan: Loan[Item]) -> None:
+        """Puts a lent item into its old place: whoever it was lent to has no use for it."""
+        self._lent -= 1
+        self._lent_bytes -= loan[2]
         place = 0
-        while place < len(self._items) and self._items[place][0] < number:
+        while place < len(self._items) and self._items[place][0] < loan[0]:
             place += 1
-        self._items.insert(place, (number, item, size))
-        self._bytes += size
+        self._items.insert(place, loan)
+        self._bytes += loan[2]
         self._fire(self._item_callbacks, lambda: bool(self._items))
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all items."""
+        """Bytes of all items, without those that are lent."""
         return self._bytes
 
     def drop_all_but_last(self) -> None:

@@ -30,6 +30,7 @@ ProgramKind: TypeAlias = Literal["component", "python"]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
+_LONGEST = 64  # characters of a name, and of a hash
 _FORMAT = 1  # of the index
 _TEMPORARY = ".upload-"
 _STALE_SECONDS = 24 * 3600
@@ -114,6 +115,8 @@ class ProgramStore:
         Raises:
             ApiError: `not-found`, with the names that come near; `invalid-argument` if several begin so.
         """
+        if len(name) > _LONGEST:  # looking for what comes near would take long
+            raise ApiError("not-found", f"no program is called {name[:_LONGEST]!r}…")
         found = self._find(name, user)
         if found is None:
             self._refresh()  # another server on this folder may have it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -14,6 +15,10 @@ import jinja2.sandbox
 from tokenizers import Tokenizer
 
 from pie_control.errors import ApiError
+
+# Texts are encoded one at a time, so threads of the library's own are of no use. It warns in processes
+# forked from this one unless it is told.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -48,8 +53,7 @@ class TextCodec:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens in it are recognised, none is added."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return _encode(self._tokenizer, text)
 
     def plain_encoder(self) -> Callable[[str], list[int]]:
         """What makes token ids of texts in which special tokens are nothing special."""
@@ -57,15 +61,14 @@ class TextCodec:
         tokenizer.encode_special_tokens = True
 
         def encode(text: str) -> list[int]:
-            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-            return ids
+            return _encode(tokenizer, text)
 
         return encode
 
     def decode(self, tokens: list[int]) -> str:
         """Text of token ids, special tokens included."""
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
-        return text
+        [text] = self._tokenizer.decode_batch([tokens], skip_special_tokens=False)
+        return str(text)
 
     @cached_property
     def special_tokens(self) -> list[tuple[str, int]]:
@@ -123,11 +126,13 @@ class TextCodec:
             parsed = json.loads(messages)
             if not isinstance(parsed, list) or not all(isinstance(m, dict) for m in parsed):
                 raise ValueError("a list of objects is wanted")
-            return self._template.render(
+            text = self._template.render(
                 messages=parsed,
                 add_generation_prompt=add_generation_prompt,
                 **self._template_tokens,
             )
+            text.encode()  # JSON can name halves of characters, which no text has
+            return text
         except RecursionError:
             raise ApiError("invalid-argument", "chat messages: nested too deep") from None
         except _SENSELESS_MESSAGES as error:
@@ -161,6 +166,13 @@ class TextCodec:
                 token = token.get("content")
             tokens[name] = token or ""
         return tokens
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    # The library holds the GIL while it encodes or decodes one text, however long, but not for a list.
+    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    ids: list[int] = encoding.ids
+    return ids
 
 
 def _raise_exception(message: str) -> None:

@@ -28,6 +28,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
+        self._kept = 0  # entries that the last cleaning has left
         self._order = itertools.count()
         self._changed = trio.Event()
 
@@ -38,6 +39,8 @@ class Timers:
         if not self._heap or due < self._heap[0][0]:
             self._changed.set()
         heapq.heappush(self._heap, (due, next(self._order), timer))
+        if len(self._heap) > 2 * self._kept + 64:  # `run` may sleep for an hour
+            self._drop_cancelled()
         return timer
 
     async def run(self) -> None:
@@ -63,3 +66,4 @@ class Timers:
         if len(self._heap) > 64 and live * 2 < len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
+        self._kept = len(self._heap)

@@ -74,7 +74,8 @@ class WorkerLink:
 
     def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
         """Sends a message, behind those before it. Call it only while the worker is ready."""
-        assert self._socket is not None
+        if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
+            return
         # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
         with suppress(zmq.Again):
             self._socket.send(encode(message), zmq.NOBLOCK)

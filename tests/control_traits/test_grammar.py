@@ -7,6 +7,7 @@ import json
 import random
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -489,3 +490,85 @@ def test_a_bomb_ends_in_an_error_or_in_small_steps(name: str) -> None:
     run(test)
     assert codes in ([], ["limit-exceeded"], ["invalid-argument"])
     assert longest < 1  # far over what one step may take, far below a bomb
+
+
+def test_a_user_has_one_thread_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = GrammarService(GrammarConfig(threads=2, compile_seconds=10))
+    compile_now, entered, go = busy._compile, [], threading.Event()
+
+    def slow(*args: Any) -> Grammar:
+        entered.append(args[-1])
+        if "slow" in args[-1]:
+            assert go.wait(60)
+        return compile_now(*args)
+
+    monkeypatch.setattr(busy, "_compile", slow)
+    clock = trio.testing.MockClock()
+    said: list[str] = []
+
+    async def one(text: str, user: str) -> None:
+        try:
+            await busy.compile(model(), codec(), "regex", text, user)
+            said.append(text)
+        except ApiError as error:
+            said.append(f"{text}: {error}")
+
+    async def test() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one, "slow1", "a")
+            while not entered:
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(one, "slow2", "a")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            clock.jump(21)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert [text.partition(" is not")[0] for text in sorted(said)] == [
+                f"{text}: limit-exceeded: the grammar" for text in ("slow1", "slow2")
+            ]
+            assert entered == ["slow1"], "the second one has no thread"
+            said.clear()
+            nursery.start_soon(one, "slow1", "a")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert entered == ["slow1"], "it goes on"
+            await one("b", "b")
+            assert said == ["b"]
+            go.set()
+        assert said == ["b", "slow1"]
+        await one("slow2", "a")
+        assert entered == ["slow1", "b", "slow2"]
+        assert said[-1] == "slow2"
+        assert not busy._shares
+        assert not busy._under_way
+
+    try:
+        trio.run(test, clock=clock)
+    finally:
+        go.set()
+
+
+def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = GrammarService(GrammarConfig(threads=1))
+    compile_now, entered, go = busy._compile, [], threading.Event()
+
+    def slow(*args: Any) -> Grammar:
+        entered.append(args[-1])
+        assert go.wait(60)
+        return compile_now(*args)
+
+    monkeypatch.setattr(busy, "_compile", slow)
+
+    async def test() -> None:
+        async with trio.open_nursery() as nursery:
+            for text in ("one", "two", "three"):
+                nursery.start_soon(busy.compile, model(), codec(), "regex", text, "a")
+                while not entered:
+                    await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        go.set()
+        while busy._under_way:
+            await trio.sleep(0.001)
+        assert entered == ["one"]
+        assert len(busy) == 1
+
+    run(test)

@@ -355,6 +355,10 @@ def test_who_may_use_what_and_what_are_arguments() -> None:
                 '{"a":' * 10_000,
                 "{",
                 '{"a": ' + "9" * 9999,
+                '{"a": 1e999}',
+                r'{"a": "\ud800"}',
+                r'{"\udfff": 1}',
+                '{"a": ' + "[" * 100 + "]" * 100 + "}",
             ):
                 with pytest.raises(ApiError, match="invalid-argument"):
                     t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
@@ -363,6 +367,34 @@ def test_who_may_use_what_and_what_are_arguments() -> None:
                     t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
 
     run(main)
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bool) -> None:
+    async def main(server: dict[str, Any]) -> None:
+        async with tools(test=server) as t:
+            other = Tools(t.servers)
+            other.caller.id = "other"
+            under_way = other.start("wait", seconds=1)
+            await t.call("add", a=1, b=2)
+            connection = t.servers.registry.find("tester", "test")._connection
+            assert connection is not None
+            for value in (r'"\ud800"', "[" * 100 + "]" * 100):
+                with pytest.raises(ApiError, match="invalid-argument"):
+                    t.servers.call_tool(t.caller, "test", "add", f'{{"a": {value}}}')  # type: ignore[arg-type]
+            # What may be written arrives, and the server says what it thinks of it.
+            for value in (r'"\ud83d\ude00"', "[" * 99 + "]" * 99, "9" * 4000):
+                handle = t.servers.call_tool(t.caller, "test", "add", f'{{"a": {value}}}')  # type: ignore[arg-type]
+                assert json.loads(await t.caller.result(handle))["content"]
+            await other.caller.result(under_way)
+            assert connection.failure is None
+            assert t.servers.registry.find("tester", "test")._connection is connection
+
+    if over_http:
+        with http_server() as (port, _):
+            run(lambda: main({"url": f"http://127.0.0.1:{port}/mcp"}))
+    else:
+        run(lambda: main(STDIO))
 
 
 def test_limits() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -160,3 +162,31 @@ def test_exports_of_one_user_are_limited() -> None:
     pool.release(page)
     assert pool.free == 4
     assert len(exports) == 0
+
+
+def test_what_is_freed_and_still_taken_has_a_limit_too() -> None:
+    """Commands that are not sent name it; an instance could hold the whole pool by such pages."""
+    pages, embeds, pool = PagePool(200, 8), EmbedPool(200), SamplerPool(100, 1, 200)
+    host = HostPages(HostPool(0, 10), None)
+    samplers = Samplers(pool, 4)
+    space = Space(pages, embeds, 4, 4, samplers, host)
+    later: list[Callable[[], None]] = []
+    for allocate, free in (
+        (space.allocate_pages, space.free_pages),
+        (space.allocate_embeds, space.free_embeds),
+    ):
+        for _ in range(2):
+            free([allocate(4, lambda count: False), 4], later.append)
+        with pytest.raises(ApiError, match="8 freed ones"):
+            allocate(1, lambda count: False)
+        while later:
+            later.pop()()
+        allocate(4, lambda count: False)
+    for _ in range(8):
+        samplers.free(samplers.create(counted=False, top=0)[0], later.append)
+    with pytest.raises(ApiError, match="8 destroyed samplers"):
+        samplers.create(counted=False, top=0)
+    while later:
+        later.pop()()
+    for _ in range(4):
+        samplers.create(counted=False, top=0)

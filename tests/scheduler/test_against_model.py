@@ -18,11 +18,11 @@ from checkpoints import make_adapter, make_llama
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
 from plain_llama import Node, PlainLlama, causal
-from scheduler_fixtures import Server
+from scheduler_fixtures import Guest, Server
 from symbolic_worker import Slot, rows_of
 from test_against_sequential import PAGE, Programs, outcome
 
-from pie_control.api import sample
+from pie_control.api import sample, text
 from pie_inference.engine import Engine
 from pie_py.config import ModelConfig
 from pie_py.wire.messages import decode, encode
@@ -298,3 +298,36 @@ def test_the_plain_model_is_that_of_transformers(
         rest, _ = plain.forward(inputs[2:], first, causal(positions[2:], 2), name)
         found = torch.stack([plain.logits(node.hidden) for node in [*first, *rest]])
         torch.testing.assert_close(found.float(), logits, atol=1e-3, rtol=1e-3)
+
+
+def test_a_forward_sees_its_pages_as_they_were_when_it_was_called(
+    checkpoint: tuple[Path, dict[str, Path]],
+) -> None:
+    """A later one of its queue writes to a page that it reads; a batch stores all keys before any attends."""
+    model, _ = checkpoint
+    config = {"source": str(model), "name": "symbolic", "page_size": PAGE}
+    sizes = {"kv_pages": 48, "host_pages": 12, "embeds": 96}
+    engine = Engine([ModelConfig.model_validate({**config, **sizes})])
+    facts = {**_as_facts(engine.descriptions[0]), "max_batch_tokens": 64}
+    found = []
+    for at_once in (False, True):
+        server = Server("adaptive", **facts)
+        server.worker = RealWorker(engine)
+        guest = Guest(server)
+        page, embeds, two = guest.pages(1), guest.embeds(PAGE), guest.embeds(2)
+        guest.embed(list(range(5, 5 + PAGE)), 0, embeds)
+        guest.forward(page, embeds, page)
+        guest.embed([33], PAGE, [two[0], 1])
+        guest.embed([200], 4, [two[0] + 1, 1])
+        server.drain()
+        guest.forward(page, [two[0], 1], [], [two[0], 1])
+        if not at_once:
+            server.drain()
+        guest.truncate(page, 4)
+        guest.forward(page, [two[0] + 1, 1], page, [])
+        future = guest.dist(two[0], 4)
+        server.drain()
+        tokens, chances = text.take_dist(guest.instance, future)
+        found.append((tokens.tolist(), chances.tolist()))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] == pytest.approx(found[1][1], abs=TOLERANCE)

@@ -293,3 +293,24 @@ def test_a_forward_may_begin_in_a_page_that_holds_something_among_its_inputs() -
         server.step()
     assert forwards(server)[sizes:] == [(2, 16), (2, 16), (2, 5)]
     assert prompt.is_right()
+
+
+@pytest.mark.parametrize("steps", ["one queue's", "many queues'"])
+def test_steps_that_fill_every_batch_do_not_keep_a_prompt_waiting(steps: str) -> None:
+    """As many as a batch holds are always ready; the prompt is older than any."""
+    server = Server(
+        **{**FACTS, "prompt_tokens": 16, "max_batch_commands": 5, "max_batch_tokens": 24}
+    )
+    others = [Guest(server) for _ in range(1 if steps == "one queue's" else 6)]
+    embeds = [guest.embeds(20) for guest in others]
+    for guest, own in zip(others, embeds, strict=True):
+        guest.embed(list(range(20)), 0, own)
+    server.drain()
+    prompt = Prompt(Guest(server), list(range(20)))
+    for _ in range(20):
+        for guest, own in zip(others, embeds, strict=True):
+            for i in range(20 - guest.instance.queued_commands):
+                guest.forward([], [own[0] + i % 20, 1], [], [])
+        server.step()
+    assert prompt.guest.ready(prompt.future)
+    assert prompt.is_right()

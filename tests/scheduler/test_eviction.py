@@ -577,3 +577,110 @@ def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
     machine.outside[-1].resolve()
     machine.settle()
     machine.check_empty()
+
+
+SPIN = object()
+
+
+class Spinner(Puppet):
+    """A puppet whose slice ends where it yields `SPIN`."""
+
+    def poll(self) -> Status:
+        if self._waits:
+            return Status.WAITING
+        answer, self._answer = self._answer, None
+        try:
+            yielded: Any = self._program.send(answer)
+        except StopIteration as end:
+            self.outcome = (True, end.value)
+            return Status.DONE
+        self._waits = yielded is not SPIN
+        return Status.WAITING if self._waits else Status.RUNNING
+
+
+def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
+    """With a second place it would go on from a wait of which nothing is ready."""
+    machine = Machine({"policy": "swap"}, kv_pages=12, host_pages=40)
+    executor = machine.host.executor
+    ended: set[str] = set()
+    answers: list[Any] = []
+
+    def start(program: Callable[[Guest], Any]) -> Instance:
+        guest = Guest(machine)
+        instance: Any = guest.instance
+        instance.guest = Spinner(program(guest))
+        executor.add(instance)
+        return instance
+
+    def wait(guest: Guest) -> Generator[Any, Any, Any]:
+        future = guest.instance.open_outside(FutureKind.DONE, "test")
+        machine.outside.append(future)
+        answer = yield from call(runtime.wait, guest.instance, [future.handle])
+        return answer
+
+    def allocate_six(guest: Guest) -> Generator[Any, Any, None]:
+        yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 6)
+
+    def oldest(guest: Guest) -> Generator[Any, Any, str]:
+        yield from wait(guest)
+        yield from allocate_six(guest)
+        return "oldest"
+
+    def busy(name: str, holds: bool, then: bool) -> Callable[[Guest], Any]:
+        def program(guest: Guest) -> Generator[Any, Any, str]:
+            if holds:
+                yield from allocate_six(guest)
+            while name not in ended:
+                yield SPIN
+            if then:
+                answers.append((yield from wait(guest)))
+            return name
+
+        return program
+
+    first = start(oldest)
+    gives = start(busy("gives", holds=True, then=False))
+    held = start(busy("held", holds=True, then=True))
+    start(busy("spins", holds=False, then=False))
+    for _ in range(3):
+        machine.turn()
+    while [*executor._background][1:] != [gives, held]:
+        machine.turn()
+    machine.outside.pop().resolve()
+    machine.turn()  # the oldest asks, and both are held back
+    ended |= {"gives", "held"}
+    for _ in range(6):
+        machine.turn()
+        assert [*executor._ready, *executor._background].count(held) <= 1
+    assert first.ended is not None
+    assert first.ended.state is State.FINISHED
+    assert held.ended is None
+    assert answers == []  # its future is not ready
+    ended.add("spins")
+    future = machine.outside.pop()
+    future.resolve()
+    machine.settle()
+    assert answers == [[future.handle]]
+    machine.check_empty()
+
+
+def test_an_answer_that_cannot_be_made_fails_its_instance_alone() -> None:
+    """A program's bytes, say, that are gone from the disk."""
+
+    def reads(guest: Guest) -> Program:
+        yield  # as in a call that takes time
+        return "read"
+
+    machine = Machine()
+    instance, other = machine.start(reads), machine.start(reads)
+    machine.turn()
+
+    def make() -> bytes:
+        raise FileNotFoundError("the program is gone")
+
+    machine.host.executor.answer_late(instance, make)
+    machine.turn()
+    assert instance.ended is not None
+    assert instance.ended.state is State.FAILED
+    assert "FileNotFoundError: the program is gone" in instance.ended.text
+    assert other.ended is None

@@ -897,3 +897,24 @@ TestDeceivers.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+def test_who_gives_up_waiting_for_a_text_is_forgotten() -> None:
+    server = Server(**FACTS)
+    one, other = Guest(server), Guest(server)
+    tokens = u32(*range(16))
+    prefix.match_prefix(one.instance, one.queue, "", tokens)
+    pages, embeds = one.pages(4), one.embeds(12)
+    one.embed(list(range(12)), 0, embeds)
+    one.forward(pages, embeds, pages)
+    assert prefix.insert_prefix(one.instance, one.queue, [pages[0], 3]) == 3
+    future = 0
+    for _ in range(50):
+        if future:
+            runtime.cancel(other.instance, future)
+        _, future = prefix.match_prefix(other.instance, other.queue, "", tokens)
+        assert future
+    (pending,) = {node.pending for node in server.service.prefixes._nodes.values() if node.pending}
+    assert len(pending.waiters) == 1
+    server.drain()
+    assert other.ready(future)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,35 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
     trio.run(main)
     assert answered == list(range(1, PLANS + 1))
     assert link.in_flight == 0
+
+
+def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) -> None:
+    """Between the process's end and `on_lost` others run, to whom the worker still seems ready."""
+    model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
+    config = ServerConfig(models=(model,), worker_module="pie_py.bench.instant_worker")
+    link = WorkerLink(config)
+    lost = trio.Event()
+    late = 0
+
+    async def send_at_every_chance() -> None:
+        nonlocal late
+        while True:
+            await trio.lowlevel.checkpoint()
+            if link._socket is None:
+                late += 1
+                link.send(Plan(99, "llama"))
+
+    async def main() -> None:
+        link.on_lost = lambda reason: lost.set()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            nursery.start_soon(send_at_every_chance)
+            await trio.sleep(0.2)
+            assert link.pid is not None
+            os.kill(link.pid, signal.SIGKILL)
+            with trio.fail_after(SECONDS):
+                await lost.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert late

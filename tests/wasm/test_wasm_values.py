@@ -35,6 +35,7 @@ from pie_control.wasm import (
     Tuple,
     Type,
 )
+from pie_control.wasm.values import MOST_ITEMS
 
 COLOR = Enum(("red", "green", "dark-blue"))
 WORDS = st.integers(0, 2**32 - 1)
@@ -117,6 +118,25 @@ def test_lists_of_any_length(engine: Engine, count: int) -> None:
     data = bytes(number % 251 for number in numbers)
     for form in (data, bytearray(data), memoryview(data)):
         assert echo(engine, U8_LIST, form) == data
+
+
+@pytest.mark.parametrize("kind", [STRING_LIST, List(Tuple(STRING, U32))])
+def test_lists_that_take_long_to_read_are_refused(engine: Engine, kind: Type) -> None:
+    found: list[Any] = []
+    functions = [
+        host("give", lambda state: state, returns=kind),
+        host("take", lambda state, value: found.append(len(value)), kind, fails=True),
+    ]
+    body = f"(call $give (i32.const 1024)) (call $take {loads(kind, 1024)} (i32.const 2048)) (i32.const 2048)"
+    linker = Linker(engine, functions)
+    component = engine.load(guest(functions, body))
+    item: Any = "" if kind is STRING_LIST else ("", 0)
+    for count in (MOST_ITEMS, MOST_ITEMS + 1):
+        made = Guest(linker, component, [item] * count, LIMITS)
+        made.start([])
+        outcome = finish(made)
+    assert found == [MOST_ITEMS]
+    assert outcome == (False, "limit-exceeded: a list of 4097 items; 4096 at most")
 
 
 def test_arrays(engine: Engine) -> None:

@@ -32,7 +32,9 @@ def match_prefix(
     instance.intent = cache.intend(user, slot, text, path, priority, slices)
     if path.pending is not None:
         future = instance.futures.create(FutureKind.DONE)
-        path.pending.waiters.append(future)
+        pending = path.pending
+        pending.waiters[future] = None
+        future.on_cancel = lambda: pending.waiters.pop(future, None)
         return [], future.handle
     if not path.nodes:
         cache.note(len(tokens), 0)

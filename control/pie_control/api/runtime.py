@@ -163,6 +163,11 @@ def set_queue_priority(instance: Instance, queue: int, priority: int) -> None:
 
 def wait(instance: Instance, futures: list[int]) -> Any:
     """Suspends the guest until one of the futures is ready; see `Executor`."""
+    most = instance.limits.futures
+    if len(futures) > most:  # each future that becomes ready is looked for among them
+        raise ApiError(
+            "limit-exceeded", f"a wait for {len(futures)} futures; {most} at most, each named once"
+        )
     ready = instance.futures.ready_of(futures)
     if ready:
         return ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar
 
 from pie_control.errors import ApiError
@@ -56,23 +57,19 @@ def receive_blob(instance: Instance) -> int:
 
 
 def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) -> int:
-    """Futures get the messages in the order they were opened; a cancelled one leaves its message."""
+    """Futures get the messages in the order they were opened; a cancelled one leaves its message.
+
+    A message fills the mailbox until its future is taken.
+    """
     future = instance.open_outside(kind, f"client of {instance.program.name}")
-    taken: tuple[int, Message] | None = None
 
     def deliver() -> None:
-        nonlocal taken
-        taken = mailbox.pop_numbered()
-        assert taken is not None, "a mailbox calls back when there is an item"
-        future.resolve(taken[1])
+        loan = mailbox.lend()
+        future.on_cancel = partial(mailbox.put_back, loan)
+        future.on_take = partial(mailbox.release, loan)
+        future.resolve(loan[1])
 
-    def give_up() -> None:
-        if taken is None:
-            mailbox.forget(deliver)
-        else:
-            mailbox.put_back(*taken, message_size(taken[1]))
-
-    future.on_cancel = give_up
+    future.on_cancel = partial(mailbox.forget, deliver)
     mailbox.when_item(deliver)
     return future.handle
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
 import trio
 from llguidance import LLMatcher, LLParserLimits
 
@@ -17,6 +18,10 @@ from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.text_codec import TextCodec
 from pie_py.config import GrammarConfig
 from pie_py.wire.plan import ModelDescription
+
+log = structlog.get_logger("pie.grammar")
+
+_UNLIMITED = trio.CapacityLimiter(math.inf)  # who asks has a place in a limiter already
 
 # As Python's json writes it: the text that models have seen most of, with much of it forced. A schema's
 # own `x-guidance` says otherwise.
@@ -59,18 +64,21 @@ class Grammar:
 
 
 class _Compilation:
-    """A grammar that is being compiled, for all who want it."""
+    """A grammar that is being compiled, for all of one user who want it."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
-        self.result: Grammar | ApiError | None = None  # None: whoever began it has given it up
+        self.result: Grammar | ApiError | None = None  # None: nobody wanted it any more
+        self.wanted = 0  # by so many
+        self.in_thread = False
+        self.scope = trio.CancelScope()
 
 
 class _Share:
     """What one user has of the service."""
 
     def __init__(self) -> None:
-        self.waiting = 0  # compilations under way
+        self.waiting = 0  # compilations under way, those in threads that nobody waits for, too
         self.turn = trio.Lock()  # of the one that has a thread, or comes next
 
 
@@ -83,7 +91,7 @@ class GrammarService:
         self._vocabularies: dict[str, Vocabulary] = {}
         self._kept: OrderedDict[tuple[str, str, str], Grammar] = OrderedDict()
         self._kept_characters = 0
-        self._under_way: dict[tuple[str, str, str], _Compilation] = {}
+        self._under_way: dict[tuple[str, str, str, str], _Compilation] = {}  # by user and key
         self._shares: dict[str, _Share] = {}  # by user
 
     def __len__(self) -> int:
@@ -111,9 +119,46 @@ class GrammarService:
             self._kept.move_to_end(key)
         return kept
 
-    @contextmanager
-    def _share(self, user: str) -> Iterator[_Share]:
-        """A compilation more of a user: so many at once, since each keeps its text.
+    async def compile(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str = ""
+    ) -> Grammar:
+        """The compiled grammar, from the cache if it was compiled before. Users take turns.
+
+        Raises:
+            ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
+                `unsupported` (the model's tokenizer does not work with grammars).
+        """
+        result: Grammar | ApiError | None = self.kept(model.name, kind, text)
+        while result is None:
+            compilation = self._under_way.get((user, model.name, kind, text))
+            if compilation is None:
+                compilation = self._begin(model, codec, kind, text, user)
+            result = await self._wait(compilation, self._shares[user].waiting)
+        if isinstance(result, ApiError):
+            raise ApiError(result.code, result.message)
+        return result
+
+    async def _wait(self, compilation: _Compilation, in_line: int) -> Grammar | ApiError | None:
+        """The result, waiting for as long as a line of so many compilations of a user may take."""
+        seconds = self._config.compile_seconds * in_line
+        compilation.wanted += 1
+        try:
+            with trio.move_on_after(seconds):
+                await compilation.done.wait()
+                return compilation.result
+        finally:
+            compilation.wanted -= 1
+            if not compilation.wanted and not compilation.in_thread:
+                compilation.scope.cancel()
+        text = f"the grammar is not compiled after {seconds:g} s"
+        if not compilation.in_thread:
+            text += ", since others are being compiled still"
+        return ApiError("limit-exceeded", text)
+
+    def _begin(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str
+    ) -> _Compilation:
+        """Begins a compilation of a user: so many at once, since each keeps its text.
 
         Raises:
             ApiError: `limit-exceeded`.
@@ -129,69 +174,54 @@ class GrammarService:
         if share is None:
             share = self._shares[user] = _Share()
         share.waiting += 1
+        compilation = self._under_way[user, model.name, kind, text] = _Compilation()
+        # A thread cannot be stopped. So that one user never has two of them, a task keeps the turn until
+        # the thread has really ended, though nobody may wait for it any more.
+        trio.lowlevel.spawn_system_task(
+            self._carry_out, compilation, share, model, codec, kind, text, user
+        )
+        return compilation
+
+    async def _carry_out(
+        self,
+        compilation: _Compilation,
+        share: _Share,
+        model: ModelDescription,
+        codec: TextCodec,
+        kind: str,
+        text: str,
+        user: str,
+    ) -> None:
+        """Compiles when it is the user's turn. Raises nothing."""
+        key = (model.name, kind, text)
         try:
-            yield share
+            with compilation.scope:
+                async with share.turn, self._limiter:
+                    compilation.in_thread = True
+                    grammar = self._kept.get(key)  # another user may have been first
+                    if grammar is None:
+                        grammar = await trio.to_thread.run_sync(
+                            self._compile,
+                            model,
+                            codec,
+                            kind,
+                            text,
+                            abandon_on_cancel=True,  # when the server stops
+                            limiter=_UNLIMITED,
+                        )
+                        self._keep(key, grammar)
+                    compilation.result = grammar
+        except ApiError as error:
+            compilation.result = error
+        except Exception as error:
+            log.exception("a grammar cannot be compiled", kind=kind)
+            compilation.result = ApiError("internal", f"{type(error).__name__}: {error}")
         finally:
+            del self._under_way[user, *key]
             share.waiting -= 1
             if not share.waiting:
                 del self._shares[user]
-
-    async def compile(
-        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str = ""
-    ) -> Grammar:
-        """The compiled grammar, from the cache if it was compiled before. Users take turns.
-
-        Raises:
-            ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
-                `unsupported` (the model's tokenizer does not work with grammars).
-        """
-        key = (model.name, kind, text)
-        result: Grammar | ApiError | None = self.kept(*key)
-        while result is None:
-            compilation = self._under_way.get(key)
-            if compilation is not None:
-                await compilation.done.wait()
-                result = compilation.result
-                continue
-            with self._share(user) as share:
-                result = await self._compile_for_all(model, codec, kind, text, share)
-        if isinstance(result, ApiError):
-            raise ApiError(result.code, result.message)
-        return result
-
-    async def _compile_for_all(
-        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, share: _Share
-    ) -> Grammar | ApiError:
-        key = (model.name, kind, text)
-        compilation = self._under_way[key] = _Compilation()
-        try:
-            async with share.turn:
-                compilation.result = await self._in_time(model, codec, kind, text)
-            self._keep(key, compilation.result)
-        except ApiError as error:
-            compilation.result = error
-        finally:
-            del self._under_way[key]
             compilation.done.set()
-        return compilation.result
-
-    async def _in_time(
-        self, model: ModelDescription, codec: TextCodec, kind: str, text: str
-    ) -> Grammar:
-        seconds = self._config.compile_seconds
-        with trio.move_on_after(seconds):
-            # A thread cannot be stopped. What llguidance does is bounded by its own limits, and the
-            # limiter counts threads that nobody waits for any more.
-            return await trio.to_thread.run_sync(
-                self._compile,
-                model,
-                codec,
-                kind,
-                text,
-                abandon_on_cancel=True,
-                limiter=self._limiter,
-            )
-        raise ApiError("limit-exceeded", f"the grammar is not compiled after {seconds:g} s")
 
     def _compile(self, model: ModelDescription, codec: TextCodec, kind: str, text: str) -> Grammar:
         """Runs in a thread."""
@@ -209,8 +239,9 @@ class GrammarService:
     def _keep(self, key: tuple[str, str, str], grammar: Grammar) -> None:
         """Keeps a grammar, within bounds: those not used for longest make room."""
         config = self._config
+        if key not in self._kept:  # two users' threads may have compiled it at once
+            self._kept_characters += len(key[2])
         self._kept[key] = grammar
-        self._kept_characters += len(key[2])
         while self._kept and (
             len(self._kept) > config.kept or self._kept_characters > config.kept_characters
         ):

@@ -6,6 +6,7 @@ import json
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pie_control.instance import Instance
 
 log = structlog.get_logger("pie.mcp")
+
+# Of nesting in arguments. Servers with the official SDK read 200, with those around the arguments, and
+# say nothing to what is deeper.
+MOST_LEVELS = 100
 
 
 class McpServers:
@@ -180,7 +185,25 @@ def _parse(arguments: str) -> dict[str, Any]:
         raise ApiError(
             "invalid-argument", f"the arguments are a JSON {type(parsed).__name__}, not an object"
         )
+    if _is_deeper(parsed, MOST_LEVELS):
+        raise ApiError(
+            "invalid-argument", f"the arguments are nested deeper than {MOST_LEVELS} levels"
+        )
+    # All instances share a server's connection, and what cannot be written to it would break it.
+    try:
+        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise ApiError("invalid-argument", f"the arguments cannot be written: {error}") from None
     return parsed
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects of JSON are nested in more levels."""
+    level = [value]
+    for _ in range(levels):
+        items = (within.values() if isinstance(within, dict) else within for within in level)
+        level = [item for item in chain.from_iterable(items) if isinstance(item, dict | list)]
+    return bool(level)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -187,7 +187,7 @@ class PrefixCache:
     def _wake(self, pending: Pending) -> None:
         # Not before the one who computes has gone on: its text may be longer, and it need not be computed
         # by another.
-        waiters, pending.waiters = pending.waiters, []
+        waiters, pending.waiters = pending.waiters, {}
         for future in waiters:
             self._later(future.resolve)
 

@@ -32,7 +32,7 @@ class Pending:
         self.end = end  # tokens of its trail that have to be done
         self.priority = priority  # of the queue that computes them
         self.nodes: list[Node] = []
-        self.waiters: list[Future] = []
+        self.waiters: dict[Future, None] = {}  # in order
 
 
 class Path(NamedTuple):

@@ -44,6 +44,7 @@ class Samplers:
         self._pool = pool
         self._limit = limit
         self._live: dict[int, Sampler] = {}
+        self._leaving = 0  # destroyed, but named by commands that are not sent
         self._next = 1
 
     def __len__(self) -> int:
@@ -58,6 +59,12 @@ class Samplers:
         pool = self._pool
         if len(self._live) >= self._limit:
             raise ApiError("limit-exceeded", f"{self._limit} samplers are open; destroy one first")
+        if len(self._live) + self._leaving >= 2 * self._limit:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self._leaving} destroyed samplers are taken until the commands that name them have run;"
+                " wait for those",
+            )
         if not pool.slots.free:
             raise ApiError("out-of-resources", f"all {pool.size} samplers of the model are in use")
         if counted and not pool.rows.free:
@@ -95,7 +102,13 @@ class Samplers:
         """
         sampler = self.find(handle)
         del self._live[handle]
-        defer(lambda: self._release(sampler))
+
+        def release() -> None:
+            self._leaving -= 1
+            self._release(sampler)
+
+        self._leaving += 1
+        defer(release)
 
     def close(self) -> None:
         """Gives everything back. Idempotent."""

@@ -328,7 +328,8 @@ class Space:
     def allocate_embeds(self, count: int, reclaim: Callable[[int], bool]) -> int:
         """Allocates embeds and returns the first address. As `allocate_pages`."""
         pool = self.embed_pool
-        _check_limit(self.embeds, "embed", count, self._max_embeds)
+        held = self.embeds.resident
+        _check_limit(held, self._embeds_leaving, "embed", count, self._max_embeds)
         _ensure(pool, "embed", count, reclaim)
         embeds = pool.allocate(count)
         try:
@@ -379,7 +380,8 @@ class Space:
         Raises:
             ApiError: `limit-exceeded`.
         """
-        _check_limit(self.pages, "page", count, self._max_pages)
+        held = self.pages.resident
+        _check_limit(held, self._pages_leaving, "page", count, self._max_pages)
 
     def import_pages(self, pages: Int32) -> int:
         """Maps pages that somebody else holds too, and returns the first address.
@@ -401,11 +403,20 @@ class Space:
         self.samplers.close()
 
 
-def _check_limit(held: Addresses, what: str, count: int, limit: int | None) -> None:
-    if limit is not None and held.resident + count > limit:
+def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | None) -> None:
+    """What leaves is freed, but still taken: as much again, so that a full instance can free and allocate."""
+    if limit is None:
+        return
+    if held + count > limit:
         raise ApiError(
             "limit-exceeded",
-            f"{held.resident} {what}s held and {count} more asked for; an instance may hold {limit}",
+            f"{held} {what}s held and {count} more asked for; an instance may hold {limit}",
+        )
+    if held + leaving + count > 2 * limit:
+        raise ApiError(
+            "limit-exceeded",
+            f"{count} {what}s asked for while {leaving} freed ones, which commands that have yet to run name,"
+            f" are taken; wait for those commands (an instance may hold {limit} at a time)",
         )
 
 

@@ -84,7 +84,7 @@ class Outlet:
     def absent(self) -> None:
         """The reader has vanished, for now or for good."""
         self.instance.attached = 0
-        if not self.lives_alone:
+        if not self.lives_alone and self.instance.parent is None:  # a child ends with its parent
             self.instance.detached_at = trio.current_time()
 
     def detach(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ from pie_control.api.runtime import traits_of
 from pie_control.errors import ApiError
 from pie_control.host import Host
 from pie_control.instance import Instance, State
-from pie_control.lifecycle import MAX_ARGUMENT_BYTES
+from pie_control.lifecycle import check_arguments
 from pie_control.mailbox import Mailbox
 from pie_control.programs import Program, ProgramStore, kind_of
 from pie_control.rpc.describe import (
@@ -235,10 +236,7 @@ class Requests:
         program = self._programs.find(params.text("program"), session.user)
         args, detached = params.texts("args"), params.flag("detached")
         window = params.number("window", DEFAULT_WINDOW)
-        if sum(map(len, args)) > MAX_ARGUMENT_BYTES:
-            raise ApiError(
-                "limit-exceeded", f"the arguments have more than {MAX_ARGUMENT_BYTES} characters"
-            )
+        check_arguments(args)
         lifecycle = self._host.lifecycle
         if not lifecycle.can_start(program):
             return self._launch_later(session, program, args, detached, window)
@@ -250,6 +248,10 @@ class Requests:
     ) -> Answer:
         lifecycle = self._host.lifecycle
         instance = await lifecycle.launch(program, args, session.user, detached=detached)
+        # Nothing interrupts a compilation: who asked may have given up, or be gone for good, meanwhile.
+        if not detached and trio.current_effective_deadline() == -math.inf:
+            lifecycle.kill(instance, "its client has left")
+            raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, detached, window)
 
     def _launched(

@@ -92,6 +92,7 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
         return []
     run = [first]
     written = _names(first.written())
+    read: set[int] | None = None  # pages, by forwards: a batch stores all keys before any attends
     for item in islice(pending, 1, most):
         if not _same_kind(item, first):
             break
@@ -99,6 +100,12 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
         writes = _names(command.written())
         if not written.isdisjoint(writes) or not written.isdisjoint(_names(command.read())):
             break
+        if type(command) is ForwardCommand:
+            if read is None:
+                read = set(first.read()[0])
+            if not read.isdisjoint(writes):
+                break
+            read.update(command.read()[0])
         if held_back(command):
             break
         written |= writes

@@ -70,7 +70,7 @@ def _must_be_whole(command: ForwardCommand, short: int) -> bool:
 def _fill(
     forwards: list[ForwardCommand], limits: BatchLimits, short: int, budget: int, page_size: int
 ) -> list[Command]:
-    """Steps first, then prompts within their budget; those of higher priority before all others."""
+    """Steps first, but for the oldest; prompts within their budget; higher priority before all others."""
     chosen: list[Command] = []
     tokens = cells = pages = 0
     stopped: set[CommandQueue] = set()  # what comes after in these has to wait
@@ -100,7 +100,7 @@ def _fill(
 
 
 def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, ForwardCommand]]:
-    """By priority, steps before others, then age; no command overtakes one of its own queue."""
+    """By priority, the oldest, steps before others, then age; none overtakes one of its own queue."""
     behind: set[CommandQueue] = set()
     ranked: list[tuple[bool, ForwardCommand]] = []
     for command in forwards:
@@ -108,7 +108,11 @@ def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, Fo
         if is_long:
             behind.add(command.queue)
         ranked.append((is_long, command))
-    ranked.sort(key=lambda pair: (pair[1].queue.rank[0], pair[0], pair[1].number))
+    # Steps may fill a batch, again and again: whoever has waited longest goes before them.
+    oldest = forwards[0]
+    ranked.sort(
+        key=lambda pair: (pair[1].queue.rank[0], pair[0] and pair[1] is not oldest, pair[1].number)
+    )
     return ranked
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pie_control.errors import ApiError
 from pie_control.wasm import symbols
 from pie_control.wasm.memory import Columns, getter, setter
 from pie_control.wasm.symbols import PAYLOAD, VALUE_SIZE
@@ -56,6 +57,8 @@ _SCALARS: dict[Scalar, tuple[int, str]] = {
     F32: (9, "f"),
     F64: (10, "d"),
 }
+# A guest makes a million items at once; to read them takes seconds, in which nobody else has a turn.
+MOST_ITEMS = 4096  # of a list of anything but numbers that a guest passes
 _SHORT = 24  # lists up to this length are for `struct`, which starts faster than NumPy
 _SPAN = "8xQQ8x"  # a slot with a string, an enum, a list or a tuple: size, address
 
@@ -156,6 +159,8 @@ def _list_reader(element: Type) -> _SpanReader:
     read_item = reader((element,))
 
     def read(size: int, data: int) -> list[Any]:
+        if size > MOST_ITEMS:
+            raise ApiError("limit-exceeded", f"a list of {size} items; {MOST_ITEMS} at most")
         return [read_item(at)[0] for at in range(data, data + size * VALUE_SIZE, VALUE_SIZE)]
 
     return read

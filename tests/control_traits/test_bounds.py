@@ -1,0 +1,56 @@
+"""Bounds on what a program or a client passes, so that nobody holds the others up."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from instances import Instances, failure
+
+from pie_control.api import runtime, session
+from pie_control.instance import ARGUMENT_OVERHEAD
+from pie_control.lifecycle import MAX_ARGUMENT_BYTES, check_arguments
+from pie_control.rpc.outlet import Outlet
+from pie_control.rpc.session import Session
+from pie_control.wasm import SUSPENDED
+
+
+def test_a_wait_names_at_most_as_many_futures_as_may_be_open() -> None:
+    one = Instances().launch(futures=3)
+    handles = [session.receive(one) for _ in range(3)]
+    with failure("limit-exceeded", "a wait for 4 futures; 3 at most"):
+        runtime.wait(one, [*handles, handles[0]])
+    assert one.awaited is None
+    assert runtime.wait(one, handles) is SUSPENDED
+    assert one.awaited == handles
+
+
+@pytest.mark.parametrize("text", ["", "x" * 100])
+def test_arguments_count_besides_their_text(text: str) -> None:
+    most = MAX_ARGUMENT_BYTES // (len(text) + ARGUMENT_OVERHEAD)
+    check_arguments([text] * most)
+    with failure("limit-exceeded", "the arguments have more than"):
+        check_arguments([text] * (most + 1))
+
+
+def test_records_count_empty_arguments() -> None:
+    one = Instances().launch()
+    one.args = [""] * 1000
+    assert one.kept_bytes >= 1000 * ARGUMENT_OVERHEAD
+
+
+@pytest.mark.parametrize("child", [False, True])
+def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
+    instances = Instances()
+    one = instances.launch()
+    if child:
+        one.parent = instances.launch()
+
+    async def test() -> None:
+        reader = Session(bytes(16), "ann", 0.0, None)
+        outlet = Outlet(one, lambda outlet: None)
+        outlet.attach(reader, 1)
+        outlet.detach()
+        assert (one.detached_at is None) == child
+        assert one.attached == 0
+
+    trio.run(test)
