@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Network, IPv6Network
+from contextlib import suppress
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import platformdirs
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -26,6 +28,28 @@ from pie_py.host_rule import HostRule
 ADAPTER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 MCP_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 EMBEDDED_MODEL = "pie-tiny"
+
+
+def _read_network(value: Any) -> Any:
+    """The network that a text names; other values are left to pydantic.
+
+    Raises:
+        ValueError: if it names none; the text says what would do.
+    """
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
+        return ip_network(value)
+    try:
+        network = ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError(f"{value!r} is no network; give one as 10.0.0.0/8 or fd00::/8") from None
+    raise ValueError(
+        f"{value!r} has host bits set, beyond its first {network.prefixlen} bits; give {network}"
+    )
+
+
+Network: TypeAlias = Annotated[IPv4Network | IPv6Network, BeforeValidator(_read_network)]
 
 
 class _Section(BaseModel):
@@ -65,6 +89,7 @@ class ModelConfig(_Section):
     kv_dtype: Literal["auto", "fp8"] = "auto"  # of keys and values; the model's unless told
     attention: Literal["auto", "flashinfer", "torch"] = "auto"  # FlashInfer where it can serve
     flashinfer: FlashInferConfig = FlashInferConfig()
+    fused_sampling: bool = True  # a GPU chooses tokens with kernels of Triton's; else of PyTorch's
     cuda_graphs: bool = True  # decoding steps are recorded at start and replayed
     graph_batch: PositiveInt = 256  # most sequences of a recorded step
     # Share of a GPU's memory that a server uses: weights, pools, and what computing takes.
@@ -176,9 +201,9 @@ class HttpConfig(_Section):
     # `HOST`, `*.HOST`, an address or `*`, and then `:PORT` or `:*`; without a port 80 and 443.
     allow: tuple[str, ...] = ()
     # Addresses that may be reached though they are not public (private, loopback, ...).
-    allow_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    allow_networks: tuple[Network, ...] = ()
     # Addresses that may not be reached though they are public.
-    deny_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    deny_networks: tuple[Network, ...] = ()
     timeout_seconds: PositiveFloat = 60.0  # from the request to the body's end, unless told
     max_timeout_seconds: PositiveFloat = 600.0  # the most that a program may ask for
     connect_seconds: PositiveFloat = 10.0

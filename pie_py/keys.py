@@ -7,6 +7,7 @@ holds one file: the user's key pair and the server's public key. All are CURVE25
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tempfile
@@ -16,6 +17,8 @@ from pathlib import Path
 import zmq
 
 from pie_py.wire.rpc import LOCAL_USER
+
+log = logging.getLogger("pie.keys")
 
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of Z85
@@ -92,10 +95,15 @@ class KeyStore:
         folder = self._folder / "users"
         if not folder.is_dir():
             return {}
-        return {
-            file.read_text(encoding="ascii").strip(): file.stem
-            for file in sorted(folder.glob("*.pub"))
-        }
+        users = {}
+        for file in sorted(folder.glob("*.pub")):
+            try:
+                if not _is_name(file.stem):
+                    raise ValueError("its name is no user's")
+                users[file.read_text(encoding="ascii").strip()] = file.stem
+            except (OSError, ValueError) as error:  # no text, a folder, or removed meanwhile
+                log.warning("%a holds no key of a user: %s", str(file), error)
+        return users
 
     def add(self, user: str) -> ClientKey:
         """Makes a key for a user and remembers its public half.
@@ -103,7 +111,7 @@ class KeyStore:
         Raises:
             KeyProblem: for a bad name, or one that has a key already.
         """
-        if not _USER.fullmatch(user) or user == LOCAL_USER:
+        if not _is_name(user):
             raise KeyProblem(
                 f"{user!r} cannot name a user: take 1 to 64 letters, digits, '.', '_' or '-',"
                 f" beginning with a letter or digit, and not {LOCAL_USER!r}"
@@ -111,10 +119,10 @@ class KeyStore:
         path = self._path(user)
         if path.exists():
             raise KeyProblem(f"user {user} has a key already; `pie-py keys remove {user}` first")
+        server = self.server_pair()  # a damaged one is told before the user has a key
         public, secret = zmq.curve_keypair()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(public.decode() + "\n", encoding="ascii")
-        return ClientKey(user, public.decode(), secret.decode(), self.server_pair().public)
+        _write(path, public.decode() + "\n", mode=0o644)
+        return ClientKey(user, public.decode(), secret.decode(), server.public)
 
     def remove(self, user: str) -> None:
         """Forgets a user's key: new connections with it are refused.
@@ -130,10 +138,24 @@ class KeyStore:
         return self._folder / "users" / f"{user}.pub"
 
 
+def _is_name(user: str) -> bool:
+    return _USER.fullmatch(user) is not None and user != LOCAL_USER
+
+
 def _write_private(path: Path, fields: dict[str, str]) -> None:
+    _write(path, json.dumps(fields, indent=1))
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    """Writes a file in one step: whoever reads it meanwhile finds all of it or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # mkstemp makes the file readable by its owner alone from the start.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(fields, file, indent=1)
-    os.replace(name, path)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(handle, mode)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise

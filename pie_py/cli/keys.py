@@ -11,6 +11,7 @@ import click
 
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import say
+from pie_py.cli.server_config import config_errors
 from pie_py.keys import KeyProblem, KeyStore
 
 _folder = click.option(
@@ -43,7 +44,7 @@ def add(user: str, output: Path | None, data_folder: Path | None) -> None:
     with _problems_shown():
         if output.exists():
             raise KeyProblem(f"{output} exists already; choose another with --output")
-        _store(data_folder).add(user).write(output)
+        _make_key(_store(data_folder), user, output)
     say(f"give {output} to {user}, over a safe channel, and to nobody else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
     click.echo(str(output))
@@ -62,7 +63,9 @@ def remove(user: str, data_folder: Path | None) -> None:
 @_folder
 def list_users(data_folder: Path | None) -> None:
     """Print the users who have a key."""
-    for user in sorted(_store(data_folder).users().values()):
+    with _problems_shown():
+        users = sorted(_store(data_folder).users().values())
+    for user in users:
         click.echo(user)
 
 
@@ -70,8 +73,26 @@ def _store(data_folder: Path | None) -> KeyStore:
     if data_folder is None:
         from pie_py.config import ServerConfig
 
-        data_folder = ServerConfig().data_folder
+        with config_errors():
+            data_folder = ServerConfig().data_folder
     return KeyStore(data_folder)
+
+
+def _make_key(store: KeyStore, user: str, output: Path) -> None:
+    """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the way.
+
+    Raises:
+        KeyProblem: for a bad name, one that has a key already, or a file that cannot be written.
+    """
+    key = store.add(user)
+    try:
+        key.write(output)
+    except OSError as error:
+        store.remove(user)
+        raise KeyProblem(
+            f"{output} cannot be written, so {user} has got no key: {error.strerror}; choose another"
+            " file with --output"
+        ) from None
 
 
 @contextmanager
@@ -80,4 +101,10 @@ def _problems_shown() -> Iterator[None]:
         yield
     except KeyProblem as error:
         say(f"error: {error}")
+        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        say(
+            f"error: {error.filename or 'the data folder'} cannot be used: {error.strerror}; mend that,"
+            " or choose another folder with --data-folder"
+        )
         sys.exit(EXIT_FAILED)

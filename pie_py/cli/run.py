@@ -67,9 +67,10 @@ def command(
 
 def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
     """Whether to use a running server rather than start one."""
+    from pie_py.client.client import server_endpoint
     from pie_py.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
 
-    wanted = [name for name, value in options.items() if value]
+    wanted = [name for name, value in options.items() if value not in (None, (), "")]
     if endpoint is not None:
         if wanted:
             raise click.UsageError(
@@ -77,7 +78,7 @@ def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
                 " `pie-py serve`, or for a run without --endpoint"
             )
         try:
-            parse_endpoint(endpoint)
+            server_endpoint(endpoint)
         except BadEndpoint as error:
             raise click.UsageError(str(error)) from None
         return True

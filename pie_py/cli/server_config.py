@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+    from pydantic_settings import SettingsError
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_PREFIX = "PIE_PY_"  # of the environment's variables, as ServerConfig has it
 _MODEL_FIELDS = (
     "page_size",
     "kv_pages",
@@ -123,9 +131,6 @@ def server_config(
     Raises:
         click.UsageError: naming what is wrong.
     """
-    import tomllib
-
-    from pydantic import ValidationError
     from pydantic_settings import (
         BaseSettings,
         PydanticBaseSettingsSource,
@@ -167,7 +172,7 @@ def server_config(
                 "--adapter goes with one --model; name the adapters of several in a --config file"
             )
         chosen["adapters"] = dict(map(_adapter, adapters))
-    try:
+    with config_errors(file):
         if models:
             options["models"] = [{"source": source, **chosen} for source in models]
         config = FromFile(**options)
@@ -177,15 +182,59 @@ def server_config(
                 for model in config.models
             ]
             config = config.model_copy(update={"models": tuple(changed)})
+    return config
+
+
+@contextmanager
+def config_errors(file: Path | None = None) -> Iterator[None]:
+    """Turns what is wrong with a configuration, from a file or not, into a usage error.
+
+    Raises:
+        click.UsageError: naming what is wrong.
+    """
+    import tomllib
+
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    try:
+        yield
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-            for fault in error.errors(include_url=False)
-        ]
+        lines = map(_fault, error.errors(include_url=False))
         raise click.UsageError("the configuration is wrong: " + "; ".join(lines)) from None
+    except SettingsError as error:
+        raise click.UsageError(_bad_variable(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise click.UsageError(f"{file}: {error}") from None
-    return config
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{file} is no TOML file: it is not UTF-8 ({error.reason} at byte {error.start})"
+        ) from None
+
+
+def _fault(fault: ErrorDetails) -> str:
+    """What is wrong with one field, which has the variable's name if that is where it comes from."""
+    place = ".".join(map(str, fault["loc"]))
+    variable = f"{_PREFIX}{'__'.join(map(str, fault['loc']))}".upper()
+    if variable in os.environ and os.environ[variable] == fault["input"]:
+        place = variable
+    return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _bad_variable(error: SettingsError) -> str:
+    """What is wrong with a variable that should hold JSON. Its text is not repeated: it may be a secret."""
+    cause = error.__cause__
+    if not isinstance(cause, json.JSONDecodeError):
+        return f"the environment's {_PREFIX} variables are wrong: {error}"
+    names = [
+        name
+        for name, value in os.environ.items()
+        if value == cause.doc and name.upper().startswith(_PREFIX)
+    ]
+    return (
+        f"the environment's {' or '.join(names) or f'{_PREFIX} variables'} is no JSON: {cause};"
+        f" write JSON, or single fields as {_PREFIX}LIMITS__MEMORY=1000000"
+    )
 
 
 def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, Any] | None:

@@ -63,12 +63,24 @@ def _described(folder: Path, entry: str | None) -> Target:
     file = folder / DESCRIPTION
     try:
         described = tomllib.loads(file.read_text(encoding="utf-8"))
-        entries: dict[str, str] = described["entries"]
-        name: str = described["name"]
+        entries, name = described["entries"], described["name"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadTarget(f"{file}: {error}") from None
     except KeyError as error:
         raise BadTarget(f"{file} has no {error.args[0]!r}") from None
+    if not isinstance(name, str):
+        raise BadTarget(f'{file}: name is {name!r}, which is no text; write name = "NAME"')
+    if not isinstance(entries, dict):
+        raise BadTarget(
+            f"{file}: entries is {entries!r}, which is no table; write [entries] and below it"
+            ' python = "PATH"'
+        )
+    for entry_name, where in entries.items():
+        if not isinstance(where, str):
+            raise BadTarget(
+                f"{file}: entry {entry_name} is {where!r}, which is no text; write"
+                f' {entry_name} = "PATH"'
+            )
     chosen = entry or next(iter(entries), None)
     if chosen is None or chosen not in entries:
         raise BadTarget(f"{file} has no entry {chosen!r}; there are {', '.join(entries) or 'none'}")

@@ -24,6 +24,20 @@ from pie_py.wire.rpc import CHUNK_BYTES
 PATIENCE_SECONDS = 10.0
 
 
+def server_endpoint(text: str) -> Endpoint:
+    """Checks an endpoint to connect to, which has a port where one to listen at may leave it open.
+
+    Raises:
+        BadEndpoint: if it is no endpoint, or has no port.
+    """
+    endpoint = parse_endpoint(text)
+    if endpoint.path is None and text.endswith(":*"):
+        raise BadEndpoint(
+            f"{text} has no port to connect to; give the one that the server has told when it was ready"
+        )
+    return endpoint
+
+
 class Client:
     """A session with a server.
 
@@ -352,7 +366,7 @@ class Client:
 
     def _address(self) -> tuple[Endpoint, ClientKey | None]:
         try:
-            endpoint = parse_endpoint(self._endpoint)
+            endpoint = server_endpoint(self._endpoint)
             key = self._key
             if key is None and not endpoint.is_loopback:
                 key = os.environ.get("PIE_PY_KEY") or None

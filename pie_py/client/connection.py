@@ -66,7 +66,11 @@ class Connection:
     """
 
     def __init__(self, endpoint: Endpoint, key: ClientKey | None, patience: float) -> None:
-        """Takes how many seconds to look for the server, at first and whenever it was lost."""
+        """Takes how many seconds to look for the server, at first and whenever it was lost.
+
+        Raises:
+            ServerUnreachable: if nothing can be connected to such an endpoint.
+        """
         self.endpoint = endpoint
         self.facts: dict[str, Any] = {}  # from the server's welcome
         self.user = ""
@@ -86,7 +90,14 @@ class Connection:
         self._outgoing: list[bytes] = []  # frames that wait for the end of this turn of the loop
         self._flush_due = anyio.Event()
         self._wake = anyio.CancelScope()  # of the wait for input
-        self._open_socket()
+        try:
+            self._open_socket()
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise ServerUnreachable(
+                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT with a"
+                " host's name or address, or ipc://PATH"
+            ) from None
 
     # Life
 

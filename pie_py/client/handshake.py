@@ -31,7 +31,7 @@ async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str |
         return _wrong_key(endpoint)
     try:
         found = await anyio.to_thread.run_sync(mechanism, endpoint, abandon_on_cancel=True)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for a host that no name can be
         return f"no server at {endpoint.text}; `pie-py serve` starts one"
     match found, has_key:
         case "NULL", True:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pie_control import programs
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs import ProgramStore, kind_of
 from pie_control.source_check import MAX_SOURCE_BYTES, check_source
@@ -59,6 +60,18 @@ def test_near_names_are_told(store: ProgramStore) -> None:
         store.find("text-completion", "ann")
     with pytest.raises(ApiError, match="there are text_completion"):
         store.find("zzz", "ann")
+
+
+def test_a_name_longer_than_any_is_not_compared(
+    store: ProgramStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(ONE, "x" * 64, "python", "ann")
+    assert store.find("x" * 64, "ann").hash == hashlib.sha256(ONE).hexdigest()
+    monkeypatch.setattr(programs.difflib, "get_close_matches", None)
+    with pytest.raises(ApiError) as error:
+        store.find("x" * 2_000_000, "ann")
+    assert error.value.code == "not-found"
+    assert len(error.value.message) < 200
 
 
 def test_programs_survive_a_restart_and_are_shared(tmp_path: Path, store: ProgramStore) -> None:

@@ -12,13 +12,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
+import trio
 import zmq
 from rpc_bench import FAST, Bench, Proxy
 
 from pie_control.errors import ApiError
+from pie_control.instance import Instance, State
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.session import Session
 from pie_py.client import RpcError, ServerUnreachable
@@ -27,6 +30,7 @@ from pie_py.keys import ClientKey, KeyProblem, KeyStore
 from pie_py.wire.rpc import (
     PROTOCOL,
     Ack,
+    Bye,
     Failure,
     Hello,
     Items,
@@ -287,6 +291,46 @@ def test_a_message_over_the_limit_breaks_only_its_connection(bench: Bench) -> No
     works(bench)
 
 
+@pytest.mark.parametrize("detached", [False, True])
+@pytest.mark.parametrize("way", ["leaves", "gives up"])
+def test_who_asked_has_left_while_its_program_was_compiled(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, way: str, detached: bool
+) -> None:
+    behaviours = bench.behaviours
+    asked, compiled = threading.Event(), trio.Event()
+    launched: list[Instance] = []
+
+    async def launch(*args: Any, **kwargs: Any) -> Instance:
+        asked.set()
+        with trio.CancelScope(shield=True):  # as a thread, which nothing interrupts
+            await compiled.wait()
+        launched.append(behaviours.start(*args, **kwargs))
+        return launched[0]
+
+    monkeypatch.setattr(behaviours, "can_start", lambda program: False)
+    monkeypatch.setattr(behaviours, "launch", launch)
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "hasty"))
+        raw.say(Request(1, 1, "launch", {"program": "sleep", "detached": detached}))
+        assert asked.wait(20)
+        if way == "leaves":
+            raw.say(Bye("done"))
+            while bench.call(lambda: len(bench.rpc._sessions)):
+                time.sleep(0.01)
+        else:
+            assert isinstance(raw.ask(Request(2, 2, "server", {})), Response)
+        bench.call(compiled.set)
+        while not launched:
+            time.sleep(0.01)
+        [instance] = launched
+        if detached:
+            assert instance.state is State.RUNNING
+        else:
+            assert instance.ended is not None
+            assert instance.ended.text == "killed: its client has left"
+            assert not instance.attached
+
+
 # Keys. 0.0.0.0 counts as reached from other machines, and this one reaches it as 127.0.0.1.
 
 
@@ -416,6 +460,53 @@ def test_a_listener_that_says_nothing(tmp_path: Path) -> None:
 def test_other_machines_are_not_served_without_keys(tmp_path: Path) -> None:
     with pytest.raises(EndpointRefused, match="pie-py keys add USER"):
         Bench(tmp_path, "tcp://0.0.0.0:*").__enter__()
+
+
+def test_a_file_that_is_no_key_harms_nobody(
+    secure: tuple[Bench, KeyStore], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench, keys = secure
+    folder = tmp_path / "keys" / "users"
+    (folder / "latin.pub").write_bytes(b"\xff" * 40)
+    (folder / "folder.pub").mkdir()
+    (folder / "gone.pub").symlink_to(tmp_path / "nowhere")
+    (folder / "local.pub").write_text("x" * 40)
+    (folder / os.fsdecode(b"\xff.pub")).write_text("y" * 40)
+    assert sorted(keys.users().values()) == ["ann", "bob"]
+    for name in ("latin", "folder", "gone", "local", "udcff"):
+        assert f"{name}.pub' holds no key of a user" in caplog.text
+    with Client(reached(bench), tmp_path / "ann.json") as ann:
+        assert ann.user == "ann"
+
+
+def test_a_connection_whose_key_cannot_be_looked_up_is_refused(
+    secure: tuple[Bench, KeyStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, _ = secure
+
+    def fail(keys: KeyStore) -> dict[str, str]:
+        raise PermissionError("the folder may not be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyStore, "users", fail)
+        assert "does not accept this key" in refusal(reached(bench), tmp_path / "ann.json")
+    with Client(reached(bench), tmp_path / "ann.json") as ann:
+        assert ann.launch("count", ["0"]).result() == "counted"
+
+
+def test_a_key_is_written_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = KeyStore(tmp_path)
+    keys.add("ann")
+    replace, seen = os.replace, []
+
+    def watched(source: str, target: Path) -> None:
+        seen.append((Path(target).name, list(keys.users().values())))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    keys.add("bob")
+    assert seen == [("bob.pub", ["ann"])]
+    assert sorted(keys.users().values()) == ["ann", "bob"]
 
 
 def test_keys_are_kept_and_checked(tmp_path: Path) -> None:

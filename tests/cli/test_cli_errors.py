@@ -1,0 +1,263 @@
+"""Wrong files, variables and options end the command line with one line and a status, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+import pie_py.endpoint
+from pie_py.cli import main
+from pie_py.cli.target import BadTarget, find_target
+from pie_py.client import RpcError, ServerUnreachable, sync
+from pie_py.config import HttpConfig
+from pie_py.keys import KeyStore
+
+
+def invoke(*args: str | Path, **environment: str) -> Result:
+    return CliRunner().invoke(main, list(map(str, args)), env=environment)
+
+
+def refused(result: Result, status: int) -> str:
+    """What a command that fails says, which is one line of error."""
+    assert result.exit_code == status, (result.output, result.exception)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.stdout == ""
+    told = [line for line in result.stderr.splitlines() if line.lower().startswith("error: ")]
+    assert len(told) == 1
+    assert result.stderr.splitlines()[-1] == told[0]
+    return told[0]
+
+
+# Configuration
+
+
+@pytest.mark.parametrize("command", [("serve",), ("run", "text_completion")])
+def test_a_configuration_file_that_is_not_utf8(tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "pie.toml"
+    file.write_bytes(b'endpoint = "\xff\xfe"\n')
+    told = refused(invoke(*command, "--config", file), 2)
+    assert f"{file} is no TOML file" in told
+    assert "at byte 12" in told
+
+
+COMMANDS = [("serve",), ("keys", "list"), ("keys", "add", "ann"), ("keys", "remove", "ann")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "variable", ["PIE_PY_LIMITS", "PIE_PY_MODELS", "PIE_PY_HTTP__ALLOW", "pie_py_limits"]
+)
+def test_a_variable_that_is_not_json(command: tuple[str, ...], variable: str) -> None:
+    told = refused(invoke(*command, **{variable: "notjson"}), 2)
+    assert f"{variable} is no JSON" in told
+    assert "notjson" not in told, "it may be a secret"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_variable_of_another_type(command: tuple[str, ...]) -> None:
+    told = refused(invoke(*command, PIE_PY_LIMITS__MEMORY="abc"), 2)
+    assert "PIE_PY_LIMITS__MEMORY: Input should be a valid integer" in told
+
+
+def test_a_field_of_json_is_not_said_of_a_variable_that_is_not_there() -> None:
+    told = refused(invoke("serve", PIE_PY_LIMITS='{"memory": null}'), 2)
+    assert "limits.memory: Input should be a valid integer" in told
+
+
+def test_what_is_wrong_with_an_option_is_not_said_of_a_variable() -> None:
+    told = refused(invoke("serve", "--max-instances", "0", PIE_PY_MAX_INSTANCES="5"), 2)
+    assert "max_instances: Input" in told
+
+
+def test_networks_with_host_bits(tmp_path: Path) -> None:
+    told = refused(invoke("serve", "--allow-http-network", "10.0.0.1/8"), 2)
+    assert "http.allow_networks.0: '10.0.0.1/8' has host bits set" in told
+    assert told.endswith("give 10.0.0.0/8")
+    told = refused(invoke("serve", "--allow-http-network", "fd00::7/16"), 2)
+    assert told.endswith("give fd00::/16")
+    told = refused(invoke("serve", "--allow-http-network", "localhost"), 2)
+    assert "'localhost' is no network; give one as 10.0.0.0/8" in told
+    file = tmp_path / "pie.toml"
+    file.write_text("[http]\ndeny_networks = ['10.0.0.1/8']\n")
+    assert "http.deny_networks.0: '10.0.0.1/8'" in refused(invoke("serve", "--config", file), 2)
+
+
+def test_networks_survive_the_way_to_the_control_process() -> None:
+    config = HttpConfig(allow_networks=("10.0.0.0/8", "::1", "192.168.1.5"))  # type: ignore[arg-type]
+    assert list(map(str, config.allow_networks)) == ["10.0.0.0/8", "::1/128", "192.168.1.5/32"]
+    assert HttpConfig.model_validate_json(config.model_dump_json()) == config
+
+
+# Targets
+
+
+@pytest.mark.parametrize(
+    ("described", "told"),
+    [
+        ('name = "x"\nentries = "main.py"\n', "entries is 'main.py', which is no table"),
+        ('name = "x"\nentries = ["main.py"]\n', "which is no table"),
+        (
+            'name = "x"\n[entries]\npython = 3\n',
+            "entry python is 3, which is no text; write python",
+        ),
+        ('name = "x"\n[entries]\npython = "main.py"\nrust = []\n', "entry rust is"),
+        ('name = 3\n[entries]\npython = "main.py"\n', "name is 3, which is no text"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "build"])
+def test_a_description_of_other_types(
+    tmp_path: Path, command: str, described: str, told: str
+) -> None:
+    (tmp_path / "main.py").write_text("")
+    (tmp_path / "inferlet.toml").write_text(described)
+    with pytest.raises(BadTarget) as found:
+        find_target(str(tmp_path))
+    assert str(found.value).startswith(f"{tmp_path / 'inferlet.toml'}: ")
+    assert told in str(found.value)
+    result = invoke(command, tmp_path)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("option", ["--kv-pages", "--threads"])
+def test_an_option_of_zero_is_told_beside_a_running_server(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    told = refused(
+        invoke("run", "text_completion", option, "0", "--endpoint", "tcp://127.0.0.1:1"), 2
+    )
+    assert "--endpoint names a running server" in told
+    monkeypatch.setattr(pie_py.endpoint, "answers", lambda endpoint: True)
+    told = refused(invoke("run", "text_completion", option, "0"), 2)
+    assert "greater than" in told
+
+
+# Endpoints
+
+
+@pytest.mark.parametrize("command", [("ps",), ("models",), ("kill", "x"), ("launch", "x")])
+def test_a_port_that_is_left_open_is_none_to_connect_to(command: tuple[str, ...]) -> None:
+    told = refused(invoke(*command, "--endpoint", "tcp://127.0.0.1:*"), 1)
+    assert "tcp://127.0.0.1:* has no port to connect to" in told
+
+
+def test_run_takes_it_for_wrong_usage() -> None:
+    told = refused(invoke("run", "text_completion", "--endpoint", "tcp://127.0.0.1:*"), 2)
+    assert "has no port to connect to" in told
+
+
+@pytest.mark.parametrize("host", ["*", "a@b", "x" * 70, "a..b"])
+def test_hosts_that_are_none(tmp_path: Path, host: str) -> None:
+    key = KeyStore(tmp_path).add("ann")
+    endpoint = f"tcp://{host}:7743"
+    with pytest.raises(ServerUnreachable) as found, sync.Client(endpoint, key):
+        pass
+    assert endpoint in str(found.value)
+
+
+# Keys
+
+
+def test_a_key_whose_file_cannot_be_written_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    data = ("--data-folder", tmp_path / "data")
+    for output in ("/proc/nope/x", tmp_path / "file" / "x"):
+        told = refused(invoke("keys", "add", "bob", "--output", output, *data), 1)
+        assert f"{output} cannot be written, so bob has got no key" in told
+        assert "--output" in told
+        assert invoke("keys", "list", *data).stdout == ""
+    file = tmp_path / "bob.json"
+    assert invoke("keys", "add", "bob", "--output", file, *data).exit_code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_key_that_was_there_stays(tmp_path: Path) -> None:
+    KeyStore(tmp_path).add("bob")
+    add = ("keys", "add", "bob", "--output", "/proc/nope/x", "--data-folder", tmp_path)
+    assert "has a key already" in refused(invoke(*add), 1)
+    assert invoke("keys", "list", "--data-folder", tmp_path).stdout == "bob\n"
+
+
+def test_a_damaged_key_of_the_server_leaves_no_key_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "server.json").write_text("{}")
+    add = ("keys", "add", "bob", "--output", tmp_path / "bob", "--data-folder", tmp_path)
+    assert "is damaged" in refused(invoke(*add), 1)
+    assert KeyStore(tmp_path).users() == {}
+
+
+def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    add = ("keys", "add", "bob", "--output", tmp_path / "bob", "--data-folder", "/proc/nope")
+    told = refused(invoke(*add), 1)
+    assert "/proc/nope" in told
+    assert "--data-folder" in told
+    assert not os.path.exists(tmp_path / "bob")
+
+
+# Commands for a server
+
+
+class Served:
+    """Stands for the client of a server that has some instances and models."""
+
+    alive: ClassVar[dict[str, bool]] = {"a": True, "c": False}
+    served: ClassVar[list[dict[str, Any]]] = []
+
+    def __init__(self, *address: Any) -> None:
+        self.asked: list[str] = []
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def kill(self, instance: str) -> bool:
+        if instance == "lost":
+            raise ServerUnreachable("the server has gone")
+        if instance not in self.alive:
+            raise RpcError("not-found", f"no instance {instance!r}")
+        return self.alive[instance]
+
+    def models(self) -> list[dict[str, Any]]:
+        return self.served
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> type[Served]:
+    monkeypatch.setattr(sync, "Client", Served)
+    return Served
+
+
+@pytest.mark.usefixtures("server")
+def test_kill_goes_on_after_one_that_is_not_found() -> None:
+    result = invoke("kill", "x", "a", "y", "c")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "error: not-found: no instance 'x'",
+        "a is killed",
+        "error: not-found: no instance 'y'",
+        "c had ended already",
+    ]
+    assert invoke("kill", "a", "c").exit_code == 0
+    assert refused(invoke("kill", "lost", "a"), 1) == "error: the server has gone"
+
+
+def test_models_while_the_worker_starts(
+    server: type[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for options in ((), ("--traits",), ("--json",)):
+        told = refused(invoke("models", "pie-tiny", *options), 1)
+        assert "the worker is starting" in told
+        assert "no model is called" not in told
+    listed = invoke("models")
+    assert listed.exit_code == 0
+    assert listed.stderr.startswith("no model is served at the moment: the worker is starting")
+    monkeypatch.setattr(server, "served", [{"name": "pie-tiny", "traits": []}])
+    assert "pie-tiny" in invoke("models", "pie-tiny").stdout
+    assert "no model is called 'x'; served: pie-tiny" in refused(invoke("models", "x"), 2)
