@@ -109,16 +109,17 @@ class HashSampler:
         if self.counts:
             self.history += tokens
 
-    def choose(self, sequence: list[int], step: int) -> int:
-        """The next token, or -1 if every likely one is banned."""
+    def choose(self, sequence: list[int], step: int, mask: Any = None) -> int:
+        """The next token, or -1 if every likely one is banned; of any if a mask says which."""
         rank = 0
         if self.facts[0] or self.counts:
             facts = repr((self.facts, self.history, step))
             rank = hashlib.sha256(facts.encode()).digest()[0] % 4
         allowed = [
             token
-            for other in range(26)
+            for other in range(26 if mask is None else VOCABULARY)
             if (token := next_token(sequence, other)) not in self.banned
+            and (mask is None or int(mask[token // 32]) >> token % 32 & 1)
         ]
         self.last = allowed[min(rank, len(allowed) - 1)] if allowed else -1
         self.feed([self.last])
@@ -206,10 +207,15 @@ class HashWorker:
 
     def _sample(self, batch: Sample) -> BatchResult:
         tokens = []
-        for embed, slot, step in zip(
-            batch.embeds.tolist(), batch.samplers.tolist(), batch.steps.tolist(), strict=True
+        for embed, slot, step, row in zip(
+            batch.embeds.tolist(),
+            batch.samplers.tolist(),
+            batch.steps.tolist(),
+            batch.masked.tolist(),
+            strict=True,
         ):
-            tokens.append(self.samplers[slot].choose(self._sequence(embed), step))
+            mask = None if row < 0 else batch.masks[row]
+            tokens.append(self.samplers[slot].choose(self._sequence(embed), step, mask))
         refused = {i: "ruled out" for i, token in enumerate(tokens) if token < 0}
         none = np.zeros((len(tokens), 0))
         samples = Samples(
@@ -347,6 +353,13 @@ class Rig:
     ) -> Outcome:
         """Runs one program to its end; a component if the source is bytes."""
         return self.run_all([(source, list(args))], send=send, name=name)[0]
+
+    def answer(self, head: str, body: str, *args: str, **options: Any) -> Any:
+        """What a program returns as JSON, whose `main` has this body."""
+        lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
+        outcome = self.run(f"{head}\nasync def main(args):\n{lines}\n", *args, **options)
+        assert outcome.ok, outcome.text
+        return json.loads(outcome.text)
 
     def run_all(
         self,

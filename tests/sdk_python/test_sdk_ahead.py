@@ -189,10 +189,7 @@ def measured(rig: Rig, monkeypatch: pytest.MonkeyPatch, body: str, **facts: Any)
     """What a program returns at a model with these facts, and how many forwards it took."""
     monkeypatch.setattr(rig, "facts", replace(rig.facts, **facts))
     monkeypatch.setattr(rig, "worker", HashWorker(rig.facts))
-    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
-    outcome = rig.run(f"{HEAD}\nasync def main(args):\n{lines}\n")
-    assert outcome.ok, outcome.text
-    return json.loads(outcome.text), rig.worker.forwards
+    return rig.answer(HEAD, body), rig.worker.forwards
 
 
 @pytest.mark.parametrize("ahead", [True, False])

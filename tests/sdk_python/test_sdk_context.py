@@ -21,10 +21,7 @@ model = Model.load()
 
 
 def run(rig: Rig, body: str, *args: str) -> Any:
-    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
-    outcome = rig.run(f"{HEAD}\nasync def main(args):\n{lines}\n", *args)
-    assert outcome.ok, outcome.text
-    return json.loads(outcome.text)
+    return rig.answer(HEAD, body, *args)
 
 
 def text(tokens: list[int]) -> str:
@@ -316,6 +313,20 @@ return [model.tokenizer.decode(start), first, second, model.tokenizer.decode(for
     assert sealed == "<bos><user>a<end><assistant>x<end><user>b<end>"
     tokens = [BOS, 260, *b"be brief", END, 258, *b"hi", END, 259]
     assert first == text(continuation(tokens, 4))
+
+
+def test_a_turn_of_the_past_ends_once(rig: Rig) -> None:
+    """It is rendered with its end; only a turn that was generated still lacks one."""
+    body = """
+parts = Context(model).user("a")
+await parts.flush()
+parts.assistant("b")
+await parts.flush()
+parts.user("c")
+fork = parts.fork()
+return [model.tokenizer.decode(context.tokens) for context in (parts, fork)]
+"""
+    assert run(rig, body) == ["<bos><user>a<end><assistant>b<end><user>c<end>"] * 2
 
 
 def test_chat_pieces_and_decoder(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from inferlet import Context, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
 from inferlet._stream import BROKEN, StopStrings, TextDecoder
+from inferlet.cml.parser import TextParser, TokenParser
 
 TOKENS = list(range(100, 110))
 CHANCES = [0.4, 0.2, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.02]
@@ -92,6 +94,62 @@ def test_broken_characters_come_out_in_the_end() -> None:
     assert [decoder.feed(b) for b in b"a\xf0\x9f"] == ["a", "", ""]
     assert decoder.finish() == BROKEN
     assert decoder.finish() == ""
+
+
+def by_rows(tokens: list[int]) -> str:
+    """As tokenizers with byte fallback: one wrong byte spoils the whole row."""
+    try:
+        return bytes(tokens).decode()
+    except UnicodeDecodeError:
+        return BROKEN * len(tokens)
+
+
+def test_a_broken_sequence_leaves_the_character_after_it_whole() -> None:
+    decoder = TextDecoder(by_bytes)
+    pieces = [decoder.feed(b) for b in b"a\xf0\x9f\xf0\x9f\x98\x80b"]
+    assert pieces == ["a", "", "", "", "", "", BROKEN + "\N{GRINNING FACE}", "b"]
+    assert decoder.finish() == ""
+
+
+PIECES = st.sampled_from(
+    [b"a", b"\xc3", b"\xa9", b"\xf0\x9f", b"\x98", b"\x80", b"\xff", b"\x80\xe4"]
+)
+
+
+@given(st.lists(PIECES, max_size=60))
+def test_streamed_bytes_are_decoded_as_the_whole(tokens: list[bytes]) -> None:
+    decoder = TextDecoder(lambda some: b"".join(tokens[i] for i in some).decode("utf-8", "replace"))
+    pieces = [decoder.feed(i) for i in range(len(tokens))]
+    assert "".join(pieces) + decoder.finish() == b"".join(tokens).decode("utf-8", "replace")
+
+
+@given(st.text("a\u00e9\u4f60\U0001f600", min_size=1, max_size=30), st.data())
+def test_a_character_that_begins_in_the_context_is_whole(text: str, data: st.DataObject) -> None:
+    tokens = list(text.encode())
+    cut = data.draw(st.integers(0, len(tokens) - 1))
+    decoder = TextDecoder(by_bytes, tokens[:cut])
+    pieces = [decoder.feed(byte) for byte in tokens[cut:]]
+    whole = len(bytes(tokens[:cut]).decode("utf-8", "ignore"))
+    assert "".join(pieces) + decoder.finish() == text[whole:]
+
+
+@given(st.text("a\u00e9\u4f60\U0001f600", max_size=60))
+def test_rows_of_bytes_are_not_cut_within_a_character(text: str) -> None:
+    decoder = TextDecoder(by_rows)
+    assert "".join(decoder.feed(byte) for byte in text.encode()) == text
+
+
+def test_nothing_is_put_in_within_a_character_that_follows_text() -> None:
+    tokens = [b"a\xc3", b"\xa9"]
+    codec = SimpleNamespace(
+        decode=lambda some: b"".join(tokens[i] for i in some).decode("utf-8", "replace")
+    )
+    dialect: Any = SimpleNamespace(by_token={}, codec=codec)
+    for parser in (TokenParser(dialect), TextParser(dialect)):
+        parser.feed(0)
+        assert parser.critical
+        parser.feed(1)
+        assert not parser.critical
 
 
 def test_a_leading_space_depends_on_what_is_before() -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sdk_rig import BOS, Rig, continuation
@@ -16,10 +15,7 @@ from inferlet import Context, Model, PieError, raw, ready, runtime, session
 
 
 def run(rig: Rig, body: str, **options: Any) -> Any:
-    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
-    outcome = rig.run(f"{HEAD}\nasync def main(args):\n{lines}\n", **options)
-    assert outcome.ok, outcome.text
-    return json.loads(outcome.text)
+    return rig.answer(HEAD, body, **options)
 
 
 def test_gather_sleeps_at_the_same_time(rig: Rig) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from pathlib import Path
+
 import pytest
+from checkpoints import make_llama
 from rust_components import rust_component
+from servers import Server
 
 from pie_py.client.sync import Client
 
 AREAS = (
     *("json", "args", "random", "sampler", "stop-strings", "decoder"),
     *("tasks", "runtime", "raw", "exports", "context", "chat"),
+    *("grammar", "text", "begun", "full"),
 )
 
 
@@ -21,3 +28,28 @@ def test_checks(client: Client, area: str) -> None:
     except Exception as error:
         error.add_note(f"log: {instance.logs()}")
         raise
+
+
+def test_characters_of_a_tokenizer_that_falls_back_to_bytes(tmp_path: Path) -> None:
+    """Such a one decodes a run of byte tokens as a whole, or gives all of it up."""
+    folder = make_llama(tmp_path / "model", max_position=256)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    specials = [token["content"] for token in tokenizer["added_tokens"]]
+    names = [*specials, *(f"<0x{byte:02X}>" for byte in range(256)), "a", "b"]
+    tokenizer["model"] |= {
+        "vocab": {name: token for token, name in enumerate(names)},
+        "merges": [],
+        "byte_fallback": True,
+    }
+    tokenizer["pre_tokenizer"] = None
+    tokenizer["decoder"] = {
+        "type": "Sequence",
+        "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}],
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as place,
+        Server(Path(place), models=[{"source": str(folder), "kv_pages": 16}]) as server,
+        server.client() as client,
+    ):
+        test_checks(client, "byte-fallback")

@@ -16,7 +16,7 @@ from inferlet._pages import drop, spans
 from inferlet.errors import PieError
 
 if TYPE_CHECKING:
-    from inferlet.context import Context
+    from inferlet._sequence import Sequence
 
 # Errors for which a program that does not run ahead might never have asked.
 SCARCE = ("out-of-resources", "limit-exceeded")
@@ -34,7 +34,7 @@ class Ahead:
         self.token = -1  # the step's token, once it is known
 
 
-def look_ahead(ctx: Context, sampler: int) -> Ahead | None:
+def look_ahead(ctx: Sequence, sampler: int) -> Ahead | None:
     """Queues the step of the token that a sampler has been asked for; None if there is no room for it.
 
     The context has nothing pending, and owns its last page.
@@ -66,7 +66,7 @@ def look_ahead(ctx: Context, sampler: int) -> Ahead | None:
     return ahead
 
 
-def confirm(ctx: Context, ahead: Ahead) -> int | None:
+def confirm(ctx: Sequence, ahead: Ahead) -> int | None:
     """Makes a step part of its context, and gives the future of the token after it.
 
     None if the step is undone, because the program goes on otherwise than with the step's token.
@@ -85,7 +85,7 @@ def confirm(ctx: Context, ahead: Ahead) -> int | None:
     return ahead.future
 
 
-def retract(ctx: Context) -> None:
+def retract(ctx: Sequence) -> None:
     """Undoes the step that a context is ahead, if it is. It may still run, unseen."""
     ahead = ctx._ahead
     if ahead is None:
@@ -98,7 +98,7 @@ def retract(ctx: Context) -> None:
     _undo(ctx, ahead.pages)
 
 
-def _undo(ctx: Context, pages: int) -> None:
+def _undo(ctx: Sequence, pages: int) -> None:
     """Empties the slots after the context's tokens, and gives pages back that it did not have."""
     first, used = divmod(ctx._length, ctx._model.page_size)
     if first < pages:

@@ -14,8 +14,9 @@ class TextDecoder:
     """Turns a stream of tokens into a stream of text.
 
     A token may end within a character, and what a token means can depend on the one before it. So
-    the last few tokens are decoded together, and the new part of their text is given out when it
-    ends with a whole character. One call of the host a token, and one more every `WINDOW` tokens.
+    the last few tokens are decoded together, and the new part of their text is given out up to its
+    last whole character. What looks broken after that waits, as long as it may become a character.
+    One call of the host a token, and one more every `WINDOW` tokens.
     """
 
     __slots__ = ("_decode", "_given", "_held", "_tokens")
@@ -23,33 +24,73 @@ class TextDecoder:
     def __init__(self, decode: Callable[[list[int]], str], before: Sequence[int] = ()) -> None:
         """Takes the host's detokenizer and the tokens before the first new one."""
         self._decode = decode
-        self._tokens = list(before[-CONTEXT:])
-        self._given = decode(self._tokens) if self._tokens else ""  # text of the window given out
-        self._held = 0  # newest tokens whose text is not given out yet
+        self._tokens = list(before)
+        self._given = ""  # text of the window given out
+        if self._tokens:
+            self._shorten()
+        self._held = 0  # newest tokens whose text is not all given out yet
 
     def feed(self, token: int) -> str:
         """The text that this token completes; empty while a character is incomplete."""
         self._tokens.append(token)
         self._held += 1
         text = self._decode(self._tokens)
-        if text.endswith(BROKEN) and self._held < LONGEST_CHARACTER:
+        new = self._new(text)
+        if not new.endswith(BROKEN):
+            self._held = 0
+            self._given = text
+            if len(self._tokens) >= WINDOW:
+                self._shorten()
+            return new
+        whole = len(new.rstrip(BROKEN))
+        broken = len(new) - whole
+        if whole:
+            self._held = 1  # this token has completed what was held
+        elif self._held >= LONGEST_CHARACTER:
+            # Only the last tokens can still become a character. They may be one sign each.
+            broken = min(broken, LONGEST_CHARACTER - 1)
+        else:
             return ""
-        return self._give(text)
+        if len(self._tokens) >= WINDOW:
+            self._tokens = self._tokens[LONGEST_CHARACTER:]  # leaves what is held
+            text = self._decode(self._tokens)
+        self._given = text[: len(text) - broken]
+        return new[: len(new) - broken]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the newest token's text is not all given out."""
+        return self._held > 0
 
     def finish(self) -> str:
         """The text of the tokens that never made a whole character."""
         if not self._held:
             return ""
-        return self._give(self._decode(self._tokens))
-
-    def _give(self, text: str) -> str:
-        new = text[len(self._given) :]
+        text = self._decode(self._tokens)
+        new = self._new(text)
         self._given = text
         self._held = 0
-        if len(self._tokens) >= WINDOW:
-            self._tokens = self._tokens[-CONTEXT:]
-            self._given = self._decode(self._tokens)
         return new
+
+    def _shorten(self) -> None:
+        """Keeps the last few tokens, from the beginning of a character on.
+
+        Some tokenizers make nothing of a row of bytes that begins within a character.
+        """
+        for count in range(CONTEXT, CONTEXT + LONGEST_CHARACTER):
+            tokens = self._tokens[-count:]
+            self._given = self._decode(tokens)
+            if not self._given.startswith(BROKEN):
+                break
+        self._tokens = tokens
+
+    def _new(self, text: str) -> str:
+        """The part of the window's text that was not given out."""
+        given = self._given
+        # The tokens before the first new one may have ended within a character, which is whole now.
+        while given.endswith(BROKEN) and not text.startswith(given):
+            given = given[:-1]
+        return text[len(given) :]
 
 
 class StopStrings:

@@ -24,7 +24,15 @@ class Conversation:
     before and after. So every new part is rendered together with what precedes it, and cut off.
     """
 
-    __slots__ = ("_messages", "_model", "_rendered", "_sealed", "_turn_start", "unanswered")
+    __slots__ = (
+        "_messages",
+        "_model",
+        "_rendered",
+        "_sealed",
+        "_turn_start",
+        "_unclosed",
+        "unanswered",
+    )
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -32,6 +40,9 @@ class Conversation:
         self._rendered = 0  # messages that are tokens already
         self._turn_start: int | None = None  # token at which the assistant's open turn starts
         self._sealed = False
+        self._unclosed = (
+            False  # what ends the last turn is missing: its tokens are the assistant's own
+        )
         self.unanswered = False  # a message is the last thing said, so the assistant is next
 
     @property
@@ -46,6 +57,7 @@ class Conversation:
         other._rendered = self._rendered
         other._turn_start = self._turn_start
         other._sealed = self._sealed
+        other._unclosed = self._unclosed
         other.unanswered = self.unanswered
         return other
 
@@ -56,6 +68,7 @@ class Conversation:
             text = self._model.tokenizer.decode(generated)
             self._messages.append({"role": "assistant", "content": text})
             self._turn_start = None
+            self._unclosed = True
             self._rendered += 1
         self._messages.append({"role": role, "content": content})
         self.unanswered = True
@@ -73,6 +86,7 @@ class Conversation:
             return []  # cued already
         text = self._text(old, new, cue, started)
         self._rendered = len(self._messages)
+        self._unclosed = False
         tokens = self._model.tokenizer.encode(text)
         if self._sealed and tokens[:1] == self._model.stop_tokens[:1]:
             tokens = tokens[1:]
@@ -92,7 +106,7 @@ class Conversation:
         apply = self._model.tokenizer.apply_chat_template
         if not old and not started:
             return apply(new, cue)
-        if old and old[-1]["role"] == "assistant":
+        if old and self._unclosed:
             marked = [*old[:-1], {"role": "assistant", "content": _MARK}]
             return apply([*marked, *new], cue).rpartition(_MARK)[2]
         return _difference(self._model, old or _EXAMPLE, new, cue)

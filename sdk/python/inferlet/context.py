@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import Any
 
-from inferlet import _bindings, raw
-from inferlet._ahead import Ahead, retract
+from inferlet import raw
+from inferlet._ahead import retract
 from inferlet._loop import done, ready
-from inferlet._pages import addresses, drop, extend, share, spans
+from inferlet._pages import addresses, share, spans
+from inferlet._sequence import UNKNOWN, Sequence
 from inferlet.chat import Conversation
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -19,10 +19,8 @@ from inferlet.images import append_image
 from inferlet.model import Model
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
-UNKNOWN = -1  # a token of an opened context: its pages are known, its tokens are not
 
-
-class Context:
+class Context(Sequence):
     """A text that grows: prompts are filled in, tokens are generated, forks share what is there.
 
     ::
@@ -40,32 +38,7 @@ class Context:
     referenced.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_adapter",
-        "_add_bos",
-        "_ahead",
-        "_borrowed",
-        "_cached",
-        "_chat",
-        "_embed",
-        "_hidden",
-        "_in_flight",
-        "_input_spans",
-        "_length",
-        "_limit",
-        "_model",
-        "_pages",
-        "_pending",
-        "_pins",
-        "_prefix_cache",
-        "_queue",
-        "_released",
-        "_samplers",
-        "_spare",
-        "_tokens",
-        "_unseen",
-    )
+    __slots__ = ("_add_bos", "_chat")
 
     def __init__(
         self,
@@ -86,42 +59,11 @@ class Context:
                 text, and to let them find what is computed here. Full pages then can't be changed by
                 functions of `raw`.
         """
-        self._released = True  # until there is something to release
-        self._model = model
+        super().__init__(model, adapter, prefix_cache)
         self._add_bos = add_bos
-        self._adapter = adapter
-        self._queue = raw.create_queue(model.name)
-        self._released = False
-        self._embed: list[int] = []  # span of the embed with the last token's hidden state
-        self._pages: list[int] = []
-        self._length = 0  # tokens in the pages
-        self._tokens: list[int] = []  # those tokens
-        self._pending: list[int] = []  # tokens that follow, not in the pages yet
-        self._prefix_cache = prefix_cache
-        self._cached = 0  # pages that the server has been offered for others to find
-        self._borrowed = False  # the last, partial page is shared or immutable: copy before writing
-        self._pins: list[int] = []  # pages held until the copies from them are done
-        self._hidden = False  # the embed holds the last token's hidden state
-        self._in_flight = False  # commands are queued that nobody has seen the end of
-        self._input_spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
-        self._samplers: set[int] = set()  # of generations under way
-        self._ahead: Ahead | None = None  # a step at the server that nothing else here knows of
-        self._unseen = False  # a step that was undone may still run, and write
-        self._spare: list[int] = []  # span of the embed that such steps use in turn with the other
-        self._limit = 0  # tokens that the generation under way may reach
         self._chat = Conversation(model)
 
     # What is in it
-
-    @property
-    def model(self) -> Model:
-        """The model."""
-        return self._model
-
-    @property
-    def page_size(self) -> int:
-        """Tokens a page."""
-        return self._model.page_size
 
     @property
     def seq_len(self) -> int:
@@ -233,7 +175,7 @@ class Context:
         sampler: Sampler | DeviceSampler | None = None,
         *,
         max_tokens: int | None = None,
-        stop: Iterable[int | str] | None = None,
+        stop: Iterable[int | str] | str | None = None,
         seed: int | None = None,
         grammar: Grammar | None = None,
         forced: bool = True,
@@ -246,9 +188,10 @@ class Context:
                 looks at each step or the model lacks the trait `sample`: then a `Sampler` chooses in
                 the inferlet.
             max_tokens: most tokens to generate; up to the model's longest context unless told.
-            stop: token ids and strings that end the generation; the model's stop tokens unless told.
-                They are not part of the output.
-            seed: makes the choices repeatable; overrides the sampler's.
+            stop: token ids and strings that end the generation, or one string; the model's stop
+                tokens unless told. With any given, the model's own no longer apply unless listed:
+                `stop=["END", *model.stop_tokens]`. They are not part of the output.
+            seed: makes the choices repeatable; overrides the sampler's. It counts modulo 2^64.
             grammar: what the text has to look like; the server then chooses. Generation ends where
                 the grammar does. With too few `max_tokens` the text is cut short.
             forced: whether tokens that the grammar leaves no choice of are taken without asking the
@@ -259,7 +202,8 @@ class Context:
                 (a grammar, a program that looks at each step) this makes no difference.
 
         Returns:
-            A generator; see there for the ways to read it. Nothing runs before it is read.
+            A generator; see there for the ways to read it. Nothing runs before it is read. Reading
+            raises PieError `invalid-argument` if the context is longer than the model's longest.
         """
         return Generator(
             self,
@@ -291,7 +235,12 @@ class Context:
         """A second context with the same content, that shares the pages.
 
         The fork runs the last token anew when it generates: that gives it a hidden state of its own.
+
+        Raises:
+            ValueError: if the context is released.
         """
+        if self._released:
+            raise ValueError("the context is released")
         self._settle()
         other = Context(
             self._model,
@@ -311,7 +260,11 @@ class Context:
         return other
 
     def truncate(self, length: int) -> Context:
-        """Keeps the first `length` tokens only. Chat messages that wait are dropped."""
+        """Keeps the first `length` tokens only.
+
+        Chat messages that wait are rendered first: their tokens count, and stay if `length` covers
+        them. The conversation is forgotten: the next message starts it anew.
+        """
         if not 0 <= length <= len(self):
             raise ValueError(f"length {length} is outside this context of {len(self)} tokens")
         self._chat = Conversation(self._model)
@@ -395,278 +348,9 @@ class Context:
         finally:
             raw.destroy_queue(queue)
 
-    def release(self) -> None:
-        """Gives the pages back. The context can't be used any more; a second call does nothing."""
-        if self._released:
-            return
-        self._released = True
-        retract(self)
-        if self._in_flight and self._model._shared_pages:
-            self._settle()
-        self._offer_prefix()
-        pages = drop(self._model._shared_pages, self._pages + self._pins)
-        if pages:
-            raw.dealloc_kvpage(self._queue, spans(pages))
-        for embed in filter(None, (self._embed, self._spare)):
-            raw.dealloc_emb(self._queue, embed)
-        for sampler in list(self._samplers):
-            self._close_sampler(sampler)
-        raw.destroy_queue(self._queue)
-        self._pages = []
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def __del__(self) -> None:
-        self.release()
-
-    # Commands
-
-    def _is_quick(self) -> bool:
-        """Whether the pending tokens, if any, go into one small command without waiting."""
-        return len(self._pending) <= 1 and (self._hidden or bool(self._pending))
-
-    def _next_dist(self, k: int) -> int:
-        """Runs at most one pending token and asks for the distribution after it."""
-        return raw.get_next_dist(self._queue, self._run_pending(), k)
-
-    async def _submit_and_ask(self, k: int) -> int:
-        return raw.get_next_dist(self._queue, await self._submit_pending(), k)
-
-    def _run_pending(self) -> int:
-        """Runs at most one pending token; the embed of the hidden state after it."""
-        if self._pending:
-            tokens = self._pending
-            self._pending = []
-            self._forward(tokens, True)
-        return self._embed[0]
-
-    async def _submit_pending(self) -> int:
-        """Runs all pending tokens; the embed of the hidden state after them."""
-        await self._submit()
-        if not self._hidden:
-            raise ValueError("nothing to continue from: fill something into the context first")
-        return self._embed[0]
-
-    async def _submit(self) -> None:
-        """Queues the pending tokens, in chunks that the model and the embed pool can take."""
-        if self._prefix_cache and not self._pages and self._pending:
-            await self._find_prefix()
-        most = self._model.max_batch_tokens
-        while self._pending:
-            chunk = self._pending[:most]
-            last = len(chunk) == len(self._pending)
-            try:
-                self._forward(chunk, last)
-            except PieError as error:
-                # Embeds are few, and others use them too: smaller chunks need fewer at once.
-                if (
-                    error.code != "out-of-resources"
-                    or len(chunk) < 2
-                    or len(self._pages) < (-(-(self._length + len(chunk)) // self.page_size))
-                ):
-                    raise
-                most = len(chunk) // 2
-                continue
-            self._pending = self._pending[len(chunk) :]
-            self._offer_prefix()
-            if not last:
-                await done(raw.synchronize(self._queue))
-
-    async def _find_prefix(self) -> None:
-        """Begins the empty context with pages that hold the first of the pending tokens."""
-        if self._released:
-            raise ValueError("the context is released")
-        adapter = self._adapter or ""
-        # The last token has to run in any case: that gives its hidden state.
-        while (found := raw.match_prefix(self._queue, adapter, self._pending[:-1]))[1]:
-            await done(found[1])
-        self._pages = addresses(found[0])
-        self._cached = len(self._pages)
-        self._length = self._cached * self._model.page_size
-        self._tokens = self._pending[: self._length]
-        self._pending = self._pending[self._length :]
-
-    def _offer_prefix(self) -> None:
-        """Lets others find the pages that are full, if there are more than there were."""
-        full = self._length // self._model.page_size
-        if self._prefix_cache and full > self._cached:
-            raw.insert_prefix(self._queue, spans(self._pages[:full]))
-            self._cached = full
-
-    def _run_embeds(self, embeds: list[int], output: bool) -> None:
-        """Queues embeds that have been written, a span of them, in the place of tokens."""
-        self._forward([UNKNOWN] * embeds[1], output, embeds)
-
-    def _forward(self, tokens: list[int], output: bool, given: list[int] | None = None) -> None:
-        """Queues tokens: embed them, run them, keep their keys and values.
-
-        Args:
-            tokens: what follows the tokens in the pages.
-            output: whether the last one's hidden state is wanted.
-            given: span of embeds that hold them already.
-        """
-        if self._released:
-            raise ValueError("the context is released")
-        if self._ahead is not None:
-            retract(self)
-        queue = self._queue
-        size = self._model.page_size
-        start = self._length
-        count = len(tokens)
-        end = start + count
-        first = start // size
-        filled = -(-start // size)
-        need = -(-end // size)
-        if self._borrowed:
-            self._own_last_page()
-        if need > len(self._pages):
-            self._grow(need)
-        if not self._embed:
-            self._embed = [raw.alloc_emb(queue, 1), 1]
-        embeds = given or (self._embed if count == 1 else [raw.alloc_emb(queue, count), count])
-        self._in_flight = True
-        self._hidden = False
-        # The hot path: without the checks and the calls of `raw`.
-        try:
-            if given is None:
-                _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
-            outputs = self._embed if output else []
-            targets = spans(self._pages[first:need])
-            self._run_forward(self._inputs(filled), embeds, targets, outputs)
-        except _bindings.Err as error:
-            raise PieError(error.value) from None
-        if count > 1 and given is None:
-            raw.dealloc_emb(queue, embeds)
-        self._length = end
-        self._tokens += tokens
-        self._hidden = output
-
-    def _inputs(self, filled: int) -> list[int]:
-        """Spans of the first pages."""
-        known, found = self._input_spans
-        if known != filled:
-            if filled < known:
-                known, found = 0, []
-            extend(found, self._pages[known:filled])
-            self._input_spans = (filled, found)
-        return found
-
-    def _run_forward(
-        self, inputs: list[int], embeds: list[int], targets: list[int], outputs: list[int]
-    ) -> None:
-        """Queues a forward. Raises the bindings' own error."""
-        if self._adapter is None:
-            _bindings.forward.forward(self._queue, inputs, embeds, targets, outputs, [])
-        else:
-            _bindings.adapter.forward_with_adapter(
-                self._queue, self._adapter, inputs, embeds, targets, outputs, []
-            )
-
-    def _grow(self, need: int) -> None:
-        """Allocates pages up to `need`, and some of those that the generation will want anyway."""
-        have = len(self._pages)
-        wanted = -(-self._limit // self._model.page_size)
-        count = max(need, min(wanted, need + have // 8)) - have
-        start = raw.alloc_kvpage(self._queue, count)
-        self._pages += range(start, start + count)
-
-    def _own_last_page(self) -> None:
-        """Replaces a borrowed last page by a copy of its part that belongs to this context."""
-        used = self._length % self._model.page_size
-        if used:
-            old = self._pages[-1]
-            new = raw.alloc_kvpage(self._queue, 1)
-            raw.copy_kvpage(self._queue, old, 0, new, 0, used)
-            self._in_flight = True
-            self._pages[-1] = new
-            self._pins.append(old)
-            self._input_spans = (0, [])
-        self._borrowed = False
-
-    def _set_length(self, length: int) -> None:
-        """Forgets the tokens from `length` on. Slots can't be emptied: a cut page gets copied."""
-        keep = -(-length // self._model.page_size)
-        free = drop(self._model._shared_pages, self._pages[keep:])
-        if free:
-            raw.dealloc_kvpage(self._queue, spans(free))
-        del self._pages[keep:]
-        del self._tokens[length:]
-        self._cached = min(self._cached, length // self._model.page_size)
-        self._length = length
-        self._borrowed = True
-        self._hidden = False
-        self._input_spans = (0, [])
-
-    def _rerun_last_token(self) -> None:
-        """Takes the last token back into the buffer, so that the next run gives its hidden state."""
-        if not self._pending and self._length and self._tokens[-1] != UNKNOWN:
-            last = self._tokens[-1]
-            self._set_length(self._length - 1)
-            self._pending = [last]
-
-    def _completed(self) -> None:
-        """Notes that all commands so far have taken effect."""
-        self._in_flight = False
-        if self._pins:
-            pins, self._pins = self._pins, []
-            free = drop(self._model._shared_pages, pins)
-            if free:
-                raw.dealloc_kvpage(self._queue, spans(free))
-
-    def _settle(self) -> None:
-        """Waits, with every task of the inferlet, until all commands so far have taken effect.
-
-        Needed only after an operation that was cancelled halfway, or that still runs.
-        """
-        retract(self)
-        if self._in_flight:
-            future = raw.synchronize(self._queue)
-            raw.wait([future])
-            raw.take(future)
-            self._completed()
-            self._unseen = False
-
     # For the generator
-
-    def _expect(self, tokens: int) -> None:
-        """Notes how far a generation may go."""
-        self._limit = self._length + len(self._pending) + tokens
-
-    def _open_sampler(self, parameters: str) -> int:
-        """Makes a sampler on the server, which ends with the context at the latest."""
-        sampler = raw.create_sampler(self._queue, parameters)
-        self._samplers.add(sampler)
-        return sampler
-
-    def _close_sampler(self, sampler: int) -> None:
-        if sampler in self._samplers:
-            self._samplers.remove(sampler)
-            raw.destroy_sampler(self._queue, sampler)
-
-    def _known_tokens(self) -> list[int]:
-        """All tokens of the context that are known."""
-        return [token for token in self._tokens + self._pending if token != UNKNOWN]
-
-    def _before(self) -> list[int]:
-        """The known tokens before the next one."""
-        tail = (self._tokens + self._pending)[-8:] if len(self._pending) < 8 else self._pending[-8:]
-        return [token for token in tail if token != UNKNOWN]
 
     def _start_turn(self) -> None:
         """Renders what waits; after a message, the assistant's turn starts."""
         if self._chat.unanswered:
             self.cue()
-
-    def _facts(self) -> dict[str, Any]:
-        """Numbers for tests and debugging."""
-        return {
-            "pages": list(self._pages),
-            "pins": list(self._pins),
-            "borrowed": self._borrowed,
-            "hidden": self._hidden,
-            "ahead": self._ahead is not None,
-        }

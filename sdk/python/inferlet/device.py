@@ -36,7 +36,7 @@ class DeviceSampler:
     frequency_penalty: float = 0.0  # of generated tokens, each time
     logit_bias: Mapping[int, float | None] = field(default_factory=dict)  # None rules a token out
     logprobs: int = 0  # how many of the most likely tokens each step tells besides
-    seed: int | None = None  # same seed, same tokens; drawn by the server unless told
+    seed: int | None = None  # same seed (modulo 2^64), same tokens; drawn by the server unless told
 
     def seeded(self, seed: int | None) -> DeviceSampler:
         """The same sampler with another seed."""
@@ -64,7 +64,7 @@ class DeviceSampler:
                 "frequency_penalty": self.frequency_penalty,
                 "logit_bias": {str(token): bias for token, bias in self.logit_bias.items()},
                 "logprobs": self.logprobs,
-                "seed": self.seed,
+                "seed": None if self.seed is None else self.seed % 2**64,
             }
         )
 
@@ -84,6 +84,7 @@ class DeviceRun:
         "_forced",
         "_given",
         "_handle",
+        "_lost",
         "_matcher",
         "_sampler",
         "_waiting",
@@ -103,6 +104,7 @@ class DeviceRun:
         self._matcher = matcher
         self._forced = forced
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
+        self._lost = False  # the matcher may have consumed a token that nobody has seen
         self._ahead: Ahead | None = None  # the newest step queued before its token was known
         self._given = len(ctx._known_tokens()) if self._counts else 0  # before the first choice
         self._handle = ctx._open_sampler(sampler.to_json())
@@ -110,13 +112,18 @@ class DeviceRun:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text may end here: always, without a grammar."""
-        return self._matcher is None or self._matcher.is_accepting
+        """Whether the text may end here: always without a grammar, never after a cancelled step."""
+        return self._matcher is None or (not self._lost and self._matcher.is_accepting)
 
     async def choose(self) -> Choice | None:
-        """The next token, or None if the grammar has come to its end."""
+        """The next token, or None if the grammar has come to its end.
+
+        Raises:
+            RuntimeError: if a step within a grammar was cancelled before.
+        """
         matcher = self._matcher
         if matcher is not None:
+            self._check_walk()
             if self._force(matcher):
                 return self._waiting.popleft(), None, [], []
             if matcher.is_finished:
@@ -128,6 +135,8 @@ class DeviceRun:
             await ready(future)
             choice: Choice = raw.take_sample(future)
         except BaseException as error:
+            if not isinstance(error, PieError):  # the server may choose, and advance the matcher
+                self._lost = matcher is not None
             await self._give_up(error)
             raise
         self._arrived(choice[0])
@@ -226,12 +235,22 @@ class DeviceRun:
 
         Raises:
             ValueError: if one is not allowed.
+            RuntimeError: if a step within the grammar was cancelled before.
         """
         if self._matcher is None:
             return
+        self._check_walk()
         allowed = self._matcher.count_allowed(tokens)
         if allowed < len(tokens):
             raise ValueError(f"the grammar does not allow token {tokens[allowed]} here")
+
+    def _check_walk(self) -> None:
+        """Refuses to go on from a place in the grammar that need not be the text's."""
+        if self._lost:
+            raise RuntimeError(
+                "a step of this generation was cancelled, so its place in the grammar is not known"
+                " any more: begin a new generation"
+            )
 
     def note(self, tokens: Sequence[int]) -> None:
         """Takes in tokens of the program's own choice, after `check`."""

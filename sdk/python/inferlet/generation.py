@@ -65,15 +65,13 @@ class Generator:
         ctx: Context,
         sampler: Sampler | DeviceSampler,
         max_tokens: int | None,
-        stop: Iterable[int | str] | None,
+        stop: Iterable[int | str] | str | None,
         seed: int | None,
         grammar: Grammar | None = None,
         *,
         forced: bool = True,
         run_ahead: bool = True,
     ) -> None:
-        if max_tokens is not None and max_tokens < 0:
-            raise ValueError(f"max_tokens {max_tokens} is negative")
         self._ctx = ctx
         if seed is not None:
             sampler = sampler.seeded(seed)
@@ -94,8 +92,11 @@ class Generator:
         self._grammar = grammar
         self._forced = forced
         self._size = self._sampler.size
-        self._max_tokens = max_tokens
-        self._random = Random(self._sampler.seed)
+        self._max_tokens: int | None = None
+        if max_tokens is not None:
+            self.max_tokens(max_tokens)
+        own_seed = self._sampler.seed
+        self._random = Random(None if own_seed is None else own_seed % 2**64)
         self._count = 0
         self._started = False
         self._done = False
@@ -107,13 +108,23 @@ class Generator:
     # Options, as a chain
 
     def max_tokens(self, count: int) -> Generator:
-        """Sets the most tokens to generate."""
+        """Sets the most tokens to generate.
+
+        Raises:
+            ValueError: if it is negative.
+        """
+        if count < 0:
+            raise ValueError(f"max_tokens {count} is negative")
         self._max_tokens = count
         return self
 
-    def stop(self, stops: Iterable[int | str]) -> Generator:
-        """Sets the token ids and strings that end the generation."""
-        stops = list(stops)
+    def stop(self, stops: Iterable[int | str] | str) -> Generator:
+        """Sets the token ids and strings that end the generation; a single string is one of them.
+
+        They take the place of the model's own stop tokens, which no longer apply unless listed:
+        `stop(["END", *model.stop_tokens])`.
+        """
+        stops = [stops] if isinstance(stops, str) else list(stops)
         self._stop_tokens = frozenset(s for s in stops if isinstance(s, int))
         strings = [s for s in stops if isinstance(s, str)]
         self._stop_strings = StopStrings(strings) if strings else None
@@ -133,7 +144,10 @@ class Generator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text so far satisfies the grammar; always true without one."""
+        """Whether the text so far satisfies the grammar; always true without one.
+
+        False after a step that was cancelled: then the place in the grammar is not known any more.
+        """
         if self._grammar is None:
             return True
         return self._run is not None and self._run.is_complete
@@ -179,11 +193,14 @@ class Generator:
     def accept(self, tokens: Iterable[int]) -> list[int]:
         """Continues with tokens chosen by the program, as if they had been sampled.
 
+        But of the stops only token ids count: stop strings are looked for in sampled text alone.
+
         Returns those before a stop token and within `max_tokens`.
 
         Raises:
             ValueError: if the grammar does not allow one of them, or before the first step if the
                 server chooses.
+            RuntimeError: if a step within the grammar was cancelled before.
         """
         self._start()
         if self._device is not None:
@@ -218,10 +235,16 @@ class Generator:
     def _start(self) -> None:
         if self._started:
             return
-        self._started = True
         ctx = self._ctx
         ctx._start_turn()
-        room = max(0, ctx.model.max_position - len(ctx))
+        length, longest = len(ctx), ctx.model.max_position
+        if length > longest:
+            raise PieError(
+                f"invalid-argument: the context has {length} tokens and the model takes {longest} at"
+                " the most: shorten the prompt, or `truncate` the context"
+            )
+        self._started = True
+        room = longest - length
         most = room if self._max_tokens is None else min(room, self._max_tokens)
         self._max_tokens = most
         self._done = most == 0
@@ -238,10 +261,10 @@ class Generator:
         """The next token, and the text that it completes if text is wanted; None at the end."""
         if not self._started:
             self._start()
-            if text and self._decoder is None:
-                self._decoder = self._make_decoder()
         if self._done:
             return None
+        if text and self._decoder is None:  # tokens may have been read before
+            self._decoder = self._make_decoder()
         if self._undecided:
             self._decide()
         if self._device is None:
@@ -269,8 +292,7 @@ class Generator:
         one = self._max_tokens is not None and self._max_tokens - self._count == 1
         if not ctx.model.samples or (one and sampler.temperature == 0):
             return  # one token is cheaper to ask for than to make a sampler for
-        seed = None if sampler.seed is None else sampler.seed % 2**64
-        device = sampler.seeded(seed).on_device()
+        device = sampler.on_device()
         try:
             self._run = DeviceRun(ctx, device, None, forced=False)
         except PieError as error:
@@ -365,6 +387,8 @@ class GenStep:
         token = generator._sampler.choose(tokens, probabilities, generator._random)
         accepted = generator.accept([token])
         text = generator._text_of(token) if accepted else ""
+        if generator._done:
+            text += generator._rest()
         return Output(accepted, text, Distribution(tokens, probabilities))
 
     async def _execute_on_device(self, generator: Generator) -> Output:
@@ -373,13 +397,16 @@ class GenStep:
         choice = await generator._run.choose()
         if choice is None:
             generator._done = True
-            return Output([], "", Distribution([], []))
+            return Output([], generator._rest(), Distribution([], []))
         token, logprob, top_tokens, top_logprobs = choice
         taken = generator._take(token)
+        text = generator._text_of(token) if taken else ""
+        if generator._done:
+            text += generator._rest()
         chances = [math.exp(chance) for chance in top_logprobs]
         return Output(
             [token] if taken else [],
-            generator._text_of(token) if taken else "",
+            text,
             Distribution(top_tokens, chances),
             logprob,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -70,13 +71,11 @@ class Grammar:
             PieError: `invalid-argument` if it is wrong, `limit-exceeded` if it is too large.
         """
         key = (model.name, self.kind, self.text)
-        handle = _compiled.get(key)
-        if handle is None:
-            future = raw.compile_grammar(*key)
-            await ready(future)
-            if len(_compiled) >= KEPT:
-                raw.release_grammar(_compiled.pop(next(iter(_compiled))))
-            handle = _compiled[key] = raw.take_grammar(future)
+        while (handle := _compiled.get(key)) is None:
+            ended = _compiling.get(key)
+            if ended is None:
+                return await _compile(key)
+            await ended.wait()  # whether it went well or not: then the next task tries itself
         return handle
 
     async def matcher(self, model: Model) -> Matcher:
@@ -85,6 +84,22 @@ class Grammar:
 
 
 _compiled: dict[tuple[str, str, str], int] = {}
+_compiling: dict[tuple[str, str, str], asyncio.Event] = {}  # set when a task's attempt has ended
+
+
+async def _compile(key: tuple[str, str, str]) -> int:
+    """Compiles a grammar that no other task compiles, and holds on to its handle."""
+    ended = _compiling[key] = asyncio.Event()
+    try:
+        future = raw.compile_grammar(*key)
+        await ready(future)
+        if len(_compiled) >= KEPT:
+            raw.release_grammar(_compiled.pop(next(iter(_compiled))))
+        handle = _compiled[key] = raw.take_grammar(future)
+    finally:
+        del _compiling[key]
+        ended.set()
+    return handle
 
 
 class Matcher:

@@ -24,7 +24,8 @@ from typing import Literal, TypeAlias
 from inferlet import offload, raw
 from inferlet._loop import done
 from inferlet._pages import spans
-from inferlet.context import UNKNOWN, Context
+from inferlet._sequence import UNKNOWN
+from inferlet.context import Context
 from inferlet.errors import PieError
 
 Choice: TypeAlias = Literal["preserve", "discard", "swap"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from inferlet import raw
 from inferlet._loop import ready
 from inferlet._pages import spans
-from inferlet.context import UNKNOWN
+from inferlet._sequence import UNKNOWN
 
 if TYPE_CHECKING:
     from inferlet.context import Context

@@ -9,7 +9,8 @@ use inferlet::runtime::sleep;
 use inferlet::stream::{StopStrings, TextDecoder};
 use inferlet::task::{yield_now, Either};
 use inferlet::{allocate, join, join_all, runtime, select, select_all, spawn, text, timeout};
-use inferlet::{Args, Context, Distribution, Error, ErrorCode, Model, Random, Result, Sampler};
+use inferlet::{Args, Context, Distribution, Error, ErrorCode, Grammar, Model, Random, Result};
+use inferlet::{DeviceSampler, Sampler};
 
 pub async fn run(area: &str) -> Result<String> {
     match area {
@@ -21,6 +22,11 @@ pub async fn run(area: &str) -> Result<String> {
         "tasks" => tasks().await?,
         "runtime" => runtime_functions().await?,
         "decoder" => decoder()?,
+        "byte-fallback" => byte_fallback()?,
+        "grammar" => grammar().await?,
+        "text" => text_after_tokens().await?,
+        "begun" => begun_characters().await?,
+        "full" => full().await?,
         "raw" => raw().await?,
         "exports" => exports().await?,
         "context" => context().await?,
@@ -47,6 +53,7 @@ fn json() {
     let inner = value.get("b").and_then(|b| b.get("c")).and_then(Value::as_str);
     assert_eq!(inner, Some("x\n\"é😀/"));
     assert_eq!(parse(&quote("\u{1}\"\\\n é😀")), Ok(Value::Text("\u{1}\"\\\n é😀".to_owned())));
+    assert_eq!(quote("\u{7f}\u{80}\u{9f}\u{a0}"), "\"\\u007f\\u0080\\u009f\u{a0}\"");
     let deep = "[".repeat(100_000);
     let wrong = ["", "[1", "[1,]", "{", r#"{"a" 1}"#, "tru", "1 2", "\"", r#""\x""#, r#""\ud83d""#];
     for text in wrong.into_iter().chain([r#""\u12""#, r#""\ud83d\u0041""#, "-", &deep]) {
@@ -262,6 +269,168 @@ fn decoder() -> Result {
         end.push_str(&decoder.finish()?);
         assert!(whole.ends_with(&end));
     }
+    broken_characters()
+}
+
+/// Tokens of one byte each; characters rather than mere bytes, where there are both.
+fn byte_tokens(model: &Model, bytes: &[u8]) -> Result<Vec<u32>> {
+    let vocabs = model.tokenizer().vocabs()?;
+    let token = |byte: &u8| vocabs.iter().rposition(|text| text[..] == [*byte]);
+    Ok(bytes.iter().map(|byte| token(byte).expect("a token of each byte") as u32).collect())
+}
+
+/// Broken and incomplete characters come out as they do when the whole is decoded at once.
+fn broken_characters() -> Result {
+    let model = Model::load()?;
+    let tokenizer = model.tokenizer();
+    let long = "é\u{7ff}日😀".repeat(20);
+    let broken = [b"\xf0\x9f\x98".repeat(15), "😀".as_bytes().to_vec()].concat();
+    for (bytes, wanted) in [
+        (&b"a\xf0\x9f\xf0\x9f\x98\x80b"[..], "a\u{fffd}😀b".to_owned()),
+        (b"\xff\xff\xff\xff\xff\xe2\x82\xac", "\u{fffd}".repeat(5) + "€"),
+        (b"\xf0\x9f\x98a\xe2\x82", "\u{fffd}a\u{fffd}".to_owned()),
+        (&broken, "\u{fffd}".repeat(15) + "😀"),
+        (long.as_bytes(), long.clone()),
+    ] {
+        let tokens = byte_tokens(&model, bytes)?;
+        assert_eq!(tokenizer.decode(&tokens)?, wanted);
+        // Whatever comes before: what is given out then completes the text before it.
+        for start in 0..tokens.len().min(12) {
+            let mut decoder = TextDecoder::new(tokenizer.clone(), &tokens[..start])?;
+            let mut text = String::new();
+            for token in &tokens[start..] {
+                text.push_str(&decoder.feed(*token)?);
+            }
+            text.push_str(&decoder.finish()?);
+            let mut before = tokenizer.decode(&tokens[..start])?;
+            while !wanted.starts_with(&before) {
+                assert_eq!(before.pop(), Some(char::REPLACEMENT_CHARACTER));
+            }
+            assert_eq!(text, wanted[before.len()..], "from {start}");
+        }
+    }
+    Ok(())
+}
+
+/// A run of byte tokens is decoded as a whole, and is lost while its last character is incomplete.
+fn byte_fallback() -> Result {
+    let model = Model::load()?;
+    let tokenizer = model.tokenizer();
+    for text in ["a日😀éb", &"😀".repeat(20), &"日é".repeat(20)] {
+        let tokens = byte_tokens(&model, text.as_bytes())?;
+        assert_eq!(tokenizer.decode(&tokens)?, text);
+        for (start, _) in text.char_indices() {
+            let mut decoder = TextDecoder::new(tokenizer.clone(), &tokens[..start])?;
+            let mut rest = String::new();
+            for token in &tokens[start..] {
+                rest.push_str(&decoder.feed(*token)?);
+            }
+            assert_eq!(rest + &decoder.finish()?, text[start..], "from {start}");
+        }
+    }
+    // Text that was given out and then given up costs nothing of what follows.
+    let mut decoder = TextDecoder::new(tokenizer.clone(), &[])?;
+    let mut text = String::new();
+    for token in byte_tokens(&model, b"\xf0\x9f\x98\x80\xe2\x82ab")? {
+        text.push_str(&decoder.feed(token)?);
+    }
+    assert!(text.starts_with('😀') && text.ends_with("ab"), "{text}");
+    Ok(())
+}
+
+async fn grammar() -> Result {
+    let model = Model::load()?;
+    let mut matcher = Grammar::choice(["a\u{7f}", "b\u{85}\"\t"]).matcher(&model).await?;
+    for token in byte_tokens(&model, b"b\xc2\x85\"\t")? {
+        matcher.advance(&[token])?;
+    }
+    assert!(matcher.is_accepting()?);
+    Ok(())
+}
+
+/// Text that is read after tokens is the text from there on.
+async fn text_after_tokens() -> Result {
+    let model = Model::load()?;
+    let tokenizer = model.tokenizer();
+    let prompt = "Once upon a time there was a small model that lived in a test";
+    let mut fresh = Context::new(&model)?;
+    fresh.fill(prompt)?;
+    let wanted = greedy(&mut fresh).await?;
+    let (first, whole) = (tokenizer.decode(&wanted[..1])?, tokenizer.decode(&wanted)?);
+    for way in ["token", "accept", "text"] {
+        let mut context = Context::new(&model)?;
+        context.fill(prompt)?;
+        let mut generation = context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(12);
+        match way {
+            "token" => assert_eq!(generation.next_token().await?, Some(wanted[0])),
+            "accept" => {
+                generation.distribution(1).await?;
+                assert!(generation.accept(wanted[0])?);
+            }
+            _ => assert_eq!(generation.next_text().await?, Some(first.clone())),
+        }
+        assert_eq!(first.clone() + &generation.collect_text().await?, whole, "{way}");
+    }
+    // An accepted token may complete a stop string.
+    let mut context = Context::new(&model)?;
+    context.fill(prompt)?;
+    let mut generation = context.generate(Sampler::greedy()).stop_tokens([]).stop_strings(["xy"]);
+    let [x, y] = byte_tokens(&model, b"xy")?[..] else { unreachable!("two bytes") };
+    assert!(generation.accept(x)? && generation.accept(y)? && generation.is_done());
+    assert_eq!(generation.next_text().await?, None);
+    assert_eq!(generation.collect_text().await?, "");
+    Ok(())
+}
+
+/// A character that the context begins comes whole; one that is broken anyway is not the answer's.
+async fn begun_characters() -> Result {
+    let model = Model::load()?;
+    for (before, next, wanted) in [
+        (&b"a\xf0\x9f\x98"[..], 0x80, "😀"),
+        (b"a\xc3", 0xa9, "é"),
+        (b"a\xff", b'b', "b"),
+        (b"a\xff", 0xe2, "\u{fffd}"),
+    ] {
+        let next = byte_tokens(&model, &[next])?[0];
+        let sampler = DeviceSampler { logit_bias: vec![(next, Some(100.0))], ..Default::default() };
+        let mut context = Context::new(&model)?;
+        context.append(&byte_tokens(&model, before)?)?;
+        let mut fork = context.fork()?;
+        let nothing = context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
+        assert_eq!(nothing, "");
+        let generation = context.generate(Sampler::greedy()).on_device(&sampler).max_tokens(1);
+        assert_eq!(generation.collect_text().await?, wanted);
+        let mut generation = fork.generate(Sampler::greedy()).on_device(&sampler).max_tokens(1);
+        assert_eq!(generation.next_text().await?.as_deref(), Some(wanted));
+        assert_eq!(generation.next_text().await?, None);
+    }
+    Ok(())
+}
+
+/// A context as long as the model's longest, and one that is longer.
+async fn full() -> Result {
+    let model = Model::load()?;
+    let longest = model.max_position() as usize;
+    let mut context = Context::new(&model)?;
+    context.append(&vec![1; longest])?;
+    assert_eq!(context.generate(Sampler::greedy()).collect_tokens().await?, []);
+    context.append(&[1; 4])?;
+    let error = context.generate(Sampler::greedy()).collect_text().await.expect_err("too long");
+    assert_eq!(error.code, ErrorCode::InvalidArgument);
+    for number in [longest, longest + 4] {
+        assert!(error.message.contains(&number.to_string()), "{error}");
+    }
+    let mut generation = context.generate(Sampler::greedy()).max_tokens(1);
+    for _ in 0..2 {
+        assert_eq!(code(generation.next_token().await), ErrorCode::InvalidArgument);
+    }
+    assert_eq!(code(generation.accept(1)), ErrorCode::InvalidArgument);
+    context.truncate(longest - 2)?;
+    let tokens = context.generate(Sampler::greedy()).stop_tokens([]).collect_tokens().await?;
+    assert_eq!(tokens.len(), 2);
+    assert_eq!(code(context.truncate(longest + 1)), ErrorCode::InvalidArgument);
+    context.truncate(longest)?;
+    assert_eq!(context.len(), longest);
     Ok(())
 }
 
@@ -462,5 +631,52 @@ async fn chat() -> Result {
     if said.trim() == said {
         assert_eq!(text, tokenizer.apply_chat_template(&messages, true)?);
     }
+
+    // The assistant's turn starts after a message, whether that has run already or not.
+    let messages = [Message::user("Hi"), Message::assistant("Hm."), Message::user("And?")];
+    let cued = tokenizer.apply_chat_template(&messages[..1], true)?;
+    for way in ["flush", "distribution", "fork", "cue", "fill"] {
+        let mut context = Context::new(&model)?;
+        context.user("Hi")?;
+        let mut wanted = cued.clone();
+        match way {
+            "flush" => context.flush().await?,
+            "distribution" => drop(context.distribution(1).await?),
+            "fork" => {
+                context.flush().await?;
+                context = context.fork()?;
+            }
+            "cue" => {
+                context.flush().await?;
+                context.cue()?.cue()?;
+            }
+            // What follows a message is the program's own affair.
+            _ => {
+                wanted = tokenizer.apply_chat_template(&messages[..1], false)? + "So";
+                context.fill("So")?;
+            }
+        }
+        for _ in 0..2 {
+            context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
+            assert_eq!(all_text(&context)?, wanted, "{way}");
+        }
+    }
+    // Each message may run by itself, the assistant's too.
+    let mut context = Context::new(&model)?;
+    context.user("Hi")?.flush().await?;
+    context.assistant("Hm.")?.flush().await?;
+    context.user("And?")?.flush().await?;
+    context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
+    assert_eq!(all_text(&context)?, tokenizer.apply_chat_template(&messages, true)?);
+    // A turn that was generated is closed by the message after it.
+    let mut context = Context::new(&model)?;
+    context.user("Hi")?.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
+    context.fill("Hm.")?.user("And?")?.flush().await?;
+    context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
+    assert_eq!(all_text(&context)?, tokenizer.apply_chat_template(&messages, true)?);
     Ok(())
+}
+
+fn all_text(context: &Context) -> Result<String> {
+    context.model().tokenizer().decode(&[context.tokens(), context.buffer()].concat())
 }

@@ -161,7 +161,7 @@ class TokenParser:
                 self._block.append(token)
                 return self.machine.text("x") if self.machine.state is State.TRAP else []
             text = self._decoder.feed(token)
-            self._held = not text
+            self._held = not text or self._decoder.waiting
             return self.machine.text(text)
         blocks = self.finish_text()
         if self._block:
@@ -219,7 +219,7 @@ class TextParser:
             CmlError: the token violates CML.
         """
         new = self._decoder.feed(token)
-        self._held = not new
+        self._held = not new or self._decoder.waiting
         return self._read(new)
 
     def finish_text(self) -> list[Block]:

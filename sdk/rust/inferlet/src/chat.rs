@@ -56,12 +56,26 @@ pub(crate) struct Conversation {
     turn_start: Option<usize>,
     /// Whether the program has ended the last turn with a stop token.
     sealed: bool,
+    /// Whether what closes the last turn is missing, as the assistant's tokens are its own.
+    unclosed: bool,
+    /// A message is the last thing said, so the assistant is next.
+    unanswered: bool,
 }
 
 impl Conversation {
     /// Whether messages are not tokens yet.
     pub(crate) fn waiting(&self) -> bool {
         self.rendered < self.messages.len()
+    }
+
+    /// Whether the assistant's turn is next.
+    pub(crate) fn unanswered(&self) -> bool {
+        self.unanswered
+    }
+
+    /// Notes that something else than a message was said last.
+    pub(crate) fn went_on(&mut self) {
+        self.unanswered = false;
     }
 
     /// Where the assistant's open turn starts: what follows there is its message once another comes.
@@ -74,10 +88,12 @@ impl Conversation {
         self.messages.push(Message::assistant(said));
         self.rendered += 1;
         self.turn_start = None;
+        self.unclosed = true;
     }
 
     pub(crate) fn add(&mut self, message: Message) {
         self.messages.push(message);
+        self.unanswered = true;
     }
 
     /// Notes that a stop token ends the assistant's turn.
@@ -92,14 +108,16 @@ impl Conversation {
             return Ok(Vec::new()); // cued already
         }
         let text = self.text(model, cue, started)?;
-        self.rendered = self.messages.len();
         let mut tokens = model.tokenizer().encode(&text)?;
+        self.rendered = self.messages.len();
+        self.unclosed = false;
         if self.sealed && !tokens.is_empty() && tokens.first() == model.stop_tokens().first() {
             tokens.remove(0);
         }
         self.sealed = false;
         if cue {
             self.turn_start = Some(started + tokens.len());
+            self.unanswered = false;
         }
         Ok(tokens)
     }
@@ -107,15 +125,15 @@ impl Conversation {
     fn text(&self, model: &Model, cue: bool, started: usize) -> Result<String> {
         let tokenizer = model.tokenizer();
         let old = &self.messages[..self.rendered];
-        let Some(last) = old.last() else {
+        if old.is_empty() {
             if started == 0 {
                 return tokenizer.apply_chat_template(&self.messages, cue);
             }
             // The conversation goes on from text: as it would after any other turns.
             let before = [Message::user("Hi"), Message::assistant(MARK)];
             return self.addition(model, &before, cue);
-        };
-        if last.role != "assistant" {
+        }
+        if !self.unclosed {
             return self.addition(model, old, cue);
         }
         // The template may trim what was generated; what follows the turn is what is missing.

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use crate::chat::Conversation;
-use crate::error::Result;
+use crate::error::{Error, ErrorCode, Result};
 use crate::generation::Generator;
 use crate::model::Model;
 use crate::sampler::Sampler;
+use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
 
@@ -154,7 +155,7 @@ impl Context {
     /// Errors: `out-of-resources` if there are not enough pages or embeds.
     pub async fn flush(&mut self) -> Result {
         self.retract()?;
-        self.render(false)?;
+        self.render()?;
         self.submit().await?;
         self.synchronize().await
     }
@@ -168,7 +169,7 @@ impl Context {
     ///
     /// Errors: `invalid-argument` if the context is empty.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
-        self.render(false)?;
+        self.render()?;
         self.next_distribution(k).await
     }
 
@@ -192,7 +193,16 @@ impl Context {
     }
 
     /// Keeps the first `length` tokens only. Chat messages that wait are dropped.
+    ///
+    /// Errors: `invalid-argument` if there are fewer.
     pub fn truncate(&mut self, length: usize) -> Result {
+        if length > self.len() {
+            let tokens = self.len();
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!("length {length} is outside this context of {tokens} tokens"),
+            ));
+        }
         self.chat = Conversation::default();
         if length >= self.tokens.len() {
             self.pending.truncate(length - self.tokens.len());
@@ -219,7 +229,7 @@ impl Context {
 
     /// The last tokens, for the text that follows them.
     pub(crate) fn tail(&self) -> Vec<u32> {
-        let mut tail = self.tokens[self.tokens.len().saturating_sub(8)..].to_vec();
+        let mut tail = self.tokens[self.tokens.len().saturating_sub(MOST_BEFORE)..].to_vec();
         tail.extend(&self.pending);
         tail.retain(|&token| token != UNKNOWN_TOKEN);
         tail

@@ -2,12 +2,12 @@
 
 use crate::context::Context;
 use crate::device::{Device, DeviceSampler};
-use crate::error::Result;
+use crate::error::{Error, ErrorCode, Result};
 use crate::grammar::Grammar;
 use crate::random::Random;
 use crate::sample::Sampled;
 use crate::sampler::Sampler;
-use crate::stream::{StopStrings, TextDecoder};
+use crate::stream::{after, last_of, StopStrings, TextDecoder};
 use crate::text::Distribution;
 
 /// A generation under way; made by [`Context::generate`].
@@ -85,7 +85,8 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets strings that end the generation as well.
+    /// Sets strings that end the generation as well as the stop tokens, which go on to be the model's own
+    /// unless [`stop_tokens`](Generator::stop_tokens) says otherwise.
     pub fn stop_strings(
         mut self,
         strings: impl IntoIterator<Item = impl Into<String>>,
@@ -173,12 +174,11 @@ impl<'a> Generator<'a> {
         Ok(token)
     }
 
-    /// The next piece of text, of whole characters and never empty; `None` at the end.
+    /// The next piece of text, of whole characters and never empty; `None` at the end. Text of tokens that
+    /// were read or accepted as such does not come again.
     pub async fn next_text(&mut self) -> Result<Option<String>> {
         self.start()?;
-        if !self.done {
-            self.start_decoder()?;
-        }
+        self.start_decoder()?;
         while let Some(token) = self.advance().await? {
             let text = self.decode(token)?;
             if !text.is_empty() {
@@ -198,19 +198,18 @@ impl<'a> Generator<'a> {
         Ok(tokens)
     }
 
-    /// All text.
+    /// All text that has not been read yet, be it as text or as tokens.
     pub async fn collect_text(mut self) -> Result<String> {
         if self.stop_strings.is_empty() && !self.started {
             // Nobody looks at the text before its end: decode it once.
             self.start()?;
-            let mut tokens = self.context.tail();
             let tokenizer = self.context.model().tokenizer();
-            let before = tokenizer.decode(&tokens)?.len();
+            let (mut tokens, before) = last_of(&tokenizer, &self.context.tail())?;
             while let Some(token) = self.next_token().await? {
                 tokens.push(token);
             }
             let text = tokenizer.decode(&tokens)?;
-            return Ok(text.get(before..).unwrap_or_default().to_owned());
+            return Ok(after(&text, &before).to_owned());
         }
         let mut text = String::new();
         while let Some(piece) = self.next_text().await? {
@@ -235,17 +234,32 @@ impl<'a> Generator<'a> {
                 device.accept(token)?;
             }
         }
-        Ok(self.take(token))
+        if !self.stop_strings.is_empty() {
+            self.start_decoder()?;
+        }
+        let taken = self.take(token);
+        if taken {
+            self.decode(token)?;
+        }
+        Ok(taken)
     }
 
     fn start(&mut self) -> Result {
         if self.started {
             return Ok(());
         }
-        self.started = true;
         self.context.start_turn()?;
-        let longest = self.context.model().max_position() as usize;
-        let room = longest.saturating_sub(self.context.len());
+        let (length, longest) = (self.context.len(), self.context.model().max_position() as usize);
+        let Some(room) = longest.checked_sub(length) else {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!(
+                    "the context has {length} tokens, and the model's longest is {longest}: fill in \
+                     less, or `truncate` it"
+                ),
+            ));
+        };
+        self.started = true;
         let most = self.max_tokens.map_or(room, |most| most.min(room));
         self.max_tokens = Some(most);
         self.done = most == 0;
@@ -254,7 +268,7 @@ impl<'a> Generator<'a> {
     }
 
     fn start_decoder(&mut self) -> Result {
-        if self.decoder.is_none() && self.count == 0 {
+        if self.decoder.is_none() && !self.done {
             let tokenizer = self.context.model().tokenizer();
             self.decoder = Some(TextDecoder::new(tokenizer, &self.context.tail())?);
         }

@@ -96,7 +96,8 @@ pub fn quote(text: &str) -> String {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
-            control if control < ' ' => {
+            // All of these, for the readers that are stricter than JSON.
+            control if control.is_control() => {
                 let _ = write!(out, "\\u{:04x}", control as u32); // writing to a String can't fail
             }
             other => out.push(other),

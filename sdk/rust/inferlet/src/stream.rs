@@ -9,26 +9,31 @@ const WINDOW: usize = 16;
 const BEFORE: usize = 6;
 /// Tokens; a character has four bytes, and each may be a token of its own.
 const LONGEST_CHARACTER: usize = 4;
+/// Tokens decoded before the first new one, if fewer would begin within a character.
+pub(crate) const MOST_BEFORE: usize = BEFORE + LONGEST_CHARACTER - 1;
+/// Characters that stand for bytes of no whole character, at the end of a text that more may complete:
+/// one for all of them or one for each, as the tokenizer has it.
+const MOST_BROKEN: usize = LONGEST_CHARACTER - 1;
 
 /// Turns a stream of tokens into a stream of text.
 ///
 /// A token may end within a character, and what it means can depend on the one before it. So the
-/// last few tokens are decoded together, and the new part of their text is given out when it ends
-/// with a whole character. One call of the host a token, and one more every ten tokens.
+/// last few tokens are decoded together, and the new part of their text is given out up to its last
+/// whole character. One call of the host a token, and one more every ten tokens.
 pub struct TextDecoder {
     tokenizer: Tokenizer,
+    /// The window.
     tokens: Vec<u32>,
-    /// Bytes of the window's text that have been given out.
-    given: usize,
-    /// Newest tokens whose text has not been given out.
+    /// The beginning of the window's text, which has been given out.
+    given: String,
+    /// Newest tokens whose text has not all been given out.
     held: usize,
 }
 
 impl TextDecoder {
     /// Decodes tokens that follow those `before`.
     pub fn new(tokenizer: Tokenizer, before: &[u32]) -> Result<TextDecoder> {
-        let tokens = before[before.len().saturating_sub(BEFORE)..].to_vec();
-        let given = if tokens.is_empty() { 0 } else { tokenizer.decode(&tokens)?.len() };
+        let (tokens, given) = last_of(&tokenizer, before)?;
         Ok(TextDecoder { tokenizer, tokens, given, held: 0 })
     }
 
@@ -37,10 +42,25 @@ impl TextDecoder {
         self.tokens.push(token);
         self.held += 1;
         let text = self.tokenizer.decode(&self.tokens)?;
-        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.held < LONGEST_CHARACTER {
+        let whole = whole_characters(&text).len();
+        // Some tokenizers give up a whole run of bytes while its last character is incomplete.
+        let unclear = whole < text.len() && !text.starts_with(&self.given);
+        if unclear && self.held < LONGEST_CHARACTER {
             return Ok(String::new());
         }
-        self.give(text)
+        let start = text.len() - after(&text, &self.given).len();
+        let new = text.get(start..whole).unwrap_or_default().to_owned();
+        if whole == text.len() {
+            self.held = 0;
+        }
+        // Not while it is open whether what the text before ended with was a character's beginning.
+        if self.tokens.len() >= WINDOW && start <= whole {
+            (self.tokens, self.given) = last_of(&self.tokenizer, &self.tokens)?;
+            self.given.truncate(whole_characters(&self.given).len());
+        } else if !new.is_empty() {
+            self.given = text[..whole].to_owned();
+        }
+        Ok(new)
     }
 
     /// The text of the tokens that never made a whole character.
@@ -48,20 +68,49 @@ impl TextDecoder {
         if self.held == 0 {
             return Ok(String::new());
         }
-        let text = self.tokenizer.decode(&self.tokens)?;
-        self.give(text)
-    }
-
-    fn give(&mut self, text: String) -> Result<String> {
-        let new = text.get(self.given..).unwrap_or_default().to_owned();
-        self.given = text.len();
         self.held = 0;
-        if self.tokens.len() >= WINDOW {
-            self.tokens.drain(..self.tokens.len() - BEFORE);
-            self.given = self.tokenizer.decode(&self.tokens)?.len();
-        }
+        let text = self.tokenizer.decode(&self.tokens)?;
+        let new = after(&text, &self.given).to_owned();
+        self.given = text;
         Ok(new)
     }
+}
+
+/// The last of some tokens, enough to decode what follows them, and their text.
+pub(crate) fn last_of(tokenizer: &Tokenizer, tokens: &[u32]) -> Result<(Vec<u32>, String)> {
+    for count in BEFORE.. {
+        let last = &tokens[tokens.len().saturating_sub(count)..];
+        let text = if last.is_empty() { String::new() } else { tokenizer.decode(last)? };
+        let cut = text.starts_with(char::REPLACEMENT_CHARACTER) && last.len() < tokens.len();
+        if !cut || count == MOST_BEFORE {
+            return Ok((last.to_vec(), text));
+        }
+    }
+    unreachable!("the loop ends at `MOST_BEFORE`")
+}
+
+/// A text without what may become another character at its end.
+fn whole_characters(text: &str) -> &str {
+    let mut whole = text;
+    for _ in 0..MOST_BROKEN {
+        whole = whole.strip_suffix(char::REPLACEMENT_CHARACTER).unwrap_or(whole);
+    }
+    whole
+}
+
+/// What a text has more than the one it goes on from, whose last character may have been incomplete.
+pub(crate) fn after<'a>(text: &'a str, before: &str) -> &'a str {
+    let mut before = before;
+    for _ in 0..=MOST_BROKEN {
+        if let Some(new) = text.strip_prefix(before) {
+            return new;
+        }
+        before = before.strip_suffix(char::REPLACEMENT_CHARACTER).unwrap_or(before);
+    }
+    // A tokenizer may change what it said before: then go on at about the same place.
+    let start = before.len().min(text.len());
+    let start = (0..=start).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[start..]
 }
 
 /// Finds the first of some strings in a stream of text, and lets through what comes before it.

@@ -8,19 +8,21 @@ impl Context {
     /// Appends text. Special tokens written in it are recognised. An empty context starts with the
     /// model's beginning-of-sequence token, if its tokenizer adds one.
     pub fn fill(&mut self, text: &str) -> Result<&mut Context> {
-        self.render(false)?;
+        self.render()?;
         let tokens = self.model.tokenizer().encode(text)?;
         if self.is_empty() && tokens.first() != self.model.bos_token().as_ref() {
             self.pending.extend(self.model.bos_token());
         }
         self.pending.extend(tokens);
+        self.chat.went_on();
         Ok(self)
     }
 
     /// Appends tokens as they are.
     pub fn append(&mut self, tokens: &[u32]) -> Result<&mut Context> {
-        self.render(false)?;
+        self.render()?;
         self.pending.extend(tokens);
+        self.chat.went_on();
         Ok(self)
     }
 
@@ -48,7 +50,7 @@ impl Context {
 
     /// Ends the assistant's turn with the model's stop token.
     pub fn seal(&mut self) -> Result<&mut Context> {
-        self.render(false)?;
+        self.render()?;
         self.pending.extend(self.model.stop_tokens().first());
         self.chat.seal();
         Ok(self)
@@ -64,16 +66,19 @@ impl Context {
     }
 
     /// Turns the messages that wait into tokens.
-    pub(super) fn render(&mut self, cue: bool) -> Result {
+    pub(super) fn render(&mut self) -> Result {
         if self.chat.waiting() {
             let started = self.len();
-            self.pending.extend(self.chat.render(&self.model, cue, started)?);
+            self.pending.extend(self.chat.render(&self.model, false, started)?);
         }
         Ok(())
     }
 
     /// Turns what waits into tokens; after a message, the assistant's turn starts.
     pub(crate) fn start_turn(&mut self) -> Result {
-        self.render(true)
+        if self.chat.unanswered() {
+            self.cue()?;
+        }
+        Ok(())
     }
 }

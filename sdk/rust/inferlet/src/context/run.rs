@@ -87,7 +87,9 @@ impl Context {
         let run = self.run_image(image, start, count).await;
         allocate::dealloc_emb(self.queue, &[start, count])?;
         run?;
-        self.synchronize().await
+        self.synchronize().await?;
+        self.chat.went_on();
+        Ok(())
     }
 
     pub(super) async fn run_image(&mut self, image: &[u8], start: u32, count: u32) -> Result {

@@ -1,0 +1,268 @@
+"""What goes wrong halfway, and what is shared: nothing is lost, nothing leaks, and errors say what to do."""
+
+# ruff: noqa: E501 - programs in strings
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sdk_rig import BOS, Rig, continuation
+
+HEAD = '''
+import asyncio, json
+from inferlet import *
+from inferlet import raw
+model = Model.load()
+
+async def fails(call):
+    """The error of a call, which it must have."""
+    try:
+        answer = call()
+        if asyncio.iscoroutine(answer): await answer
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def stats():
+    return json.loads(raw.pool_stats(raw.create_queue(model.name)))
+'''
+
+
+def run(rig: Rig, body: str, *args: str) -> Any:
+    return rig.answer(HEAD, body, *args)
+
+
+def text(tokens: list[int]) -> str:
+    return bytes(tokens).decode()
+
+
+# Pages that a generation has allocated ahead
+
+BROKEN_OFF = """
+ctx = Context(model, prefix_cache=False).fill("x" * 200)
+out = []
+async for token in ctx.generate(max_tokens=400).stream_tokens():
+    out.append(token)
+    if len(out) == int(args[0]): break
+"""
+
+
+@pytest.mark.parametrize("count", [8, 9, 17, 18, 30])
+def test_a_fork_after_a_generation_that_was_broken_off(rig: Rig, count: int) -> None:
+    body = """
+ahead = len(ctx._pages) * ctx.page_size - ctx.seq_len
+forks = [ctx.fork(), ctx.fork()]
+both = [await fork.generate(max_tokens=30).collect_tokens() for fork in forks]
+own = await ctx.generate(max_tokens=30).collect_tokens()
+late = await ctx.fork().generate(max_tokens=30).collect_tokens()
+for one in (ctx, *forks): one.release()
+return [out, both, own, late, ahead >= ctx.page_size, stats()["kv_pages_mine"], model._shared_pages]
+"""
+    start = [BOS, *b"x" * 200]
+    tokens = continuation(start, count + 60)
+    then = tokens[count : count + 30]
+    expected = [tokens[:count], [then, then], then, tokens[count + 30 :], True, 0, {}]
+    assert run(rig, BROKEN_OFF + body, str(count)) == expected
+
+
+@pytest.mark.parametrize("count", [7, 9, 16, 18])
+def test_a_save_after_a_generation_that_was_broken_off(rig: Rig, count: int) -> None:
+    body = """
+await ctx.flush()
+ctx.save("kept")
+own = await ctx.generate(max_tokens=20).collect_tokens()
+opened = Context.take(model, "kept").append([97])
+return [out, own, await opened.generate(max_tokens=20).collect_tokens()]
+"""
+    start = [BOS, *b"x" * 200]
+    tokens = continuation(start, count + 20)
+    opened = continuation([*start, *tokens[:count], 97], 20)
+    assert run(rig, BROKEN_OFF + body, str(count)) == [tokens[:count], tokens[count:], opened]
+
+
+# Failures halfway
+
+
+def test_a_token_that_could_not_run_still_waits(rig: Rig) -> None:
+    body = """
+ctx = Context(model, add_bos=False).append([97] * 8)
+out = await ctx.generate(max_tokens=1, run_ahead=False).collect_tokens()
+queue = raw.create_queue(model.name)
+count = stats()["kv_pages_free"]
+start = raw.alloc_kvpage(queue, count)
+error = await fails(lambda: ctx.generate(max_tokens=3).collect_tokens())
+kept = [ctx.tokens, ctx.buffer()]
+raw.dealloc_kvpage(queue, [start, count])
+while not stats()["kv_pages_free"]: await asyncio.sleep(0.001)
+out += await ctx.generate(max_tokens=9).collect_tokens()
+return [error.split(":")[1].strip(), *kept, out]
+"""
+    tokens = continuation([97] * 8, 10)
+    kept = [[97] * 8 + tokens[:1], tokens[:1]]
+    assert run(rig, body) == ["out-of-resources", *kept, tokens]
+
+
+def test_embeds_of_a_failed_forward_are_freed(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("abc").append([10**6])
+errors = [await fails(ctx.flush) for _ in range(3)]
+held = stats()["embeds_mine"]
+ctx.release()
+return [held, stats()["embeds_mine"], errors]
+"""
+    held, left, errors = run(rig, body)
+    assert (held, left) == (1, 0)
+    assert all("invalid-argument" in error for error in errors)
+
+
+def test_a_context_longer_than_the_model_takes(rig: Rig) -> None:
+    body = """
+long = lambda n: Context(model, add_bos=False).append([97] * n)
+most = model.max_position
+generator = long(most + 1).generate(max_tokens=5)
+return [
+    await fails(lambda: long(most + 1).flush()),
+    await fails(lambda: long(most + 1).generate(max_tokens=5).collect_text()),
+    await fails(generator.collect_tokens),
+    await fails(generator.collect_tokens),
+    await long(most).generate(max_tokens=5).collect_tokens(),
+    len(await long(most - 2).generate(max_tokens=5).collect_tokens()),
+]
+"""
+    flushed, *errors, full, two = run(rig, body)
+    assert flushed.startswith("PieError: invalid-argument: ")
+    for error in errors:
+        assert error.startswith("PieError: invalid-argument: the context has 2049 tokens")
+        assert "2048" in error
+        assert "shorten" in error
+    assert (full, two) == ([], 2)
+
+
+def test_released_contexts_have_no_forks(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("ab")
+await ctx.flush()
+ctx.release()
+return [await fails(ctx.fork)]
+"""
+    assert run(rig, body) == ["ValueError: the context is released"]
+
+
+# Options
+
+
+def test_wrong_and_unusual_options(rig: Rig) -> None:
+    body = """
+def go(sampler=None, **options): return Context(model).fill("ab").generate(sampler, max_tokens=40, **options)
+async def steps(generator): return [(await step.execute()).tokens async for step in generator]
+warm = Sampler.top_p(1.0, 0.9)
+return [
+    await fails(lambda: go().max_tokens(-1)),
+    await fails(lambda: Context(model).generate(max_tokens=-1)),
+    [await go(warm, seed=seed).collect_text() for seed in (-1, 2**64 - 1, 2**65 - 1)],
+    [await go(warm.on_device(), seed=seed).collect_text() for seed in (-1, 2**64 - 1)],
+    [await steps(go(warm, seed=seed)) for seed in (-1, 2**64 - 1, 1)],
+    [await go(stop=stop).collect_text() for stop in (args[0], [args[0]])],
+    await go().stop(args[0]).collect_text(),
+]
+"""
+    tokens = continuation([BOS, *b"ab"], 40)
+    word = text(tokens[5:8])
+    chain, plain, seeds, device, stepped, stops, chained = run(rig, body, word)
+    assert chain == plain == "ValueError: max_tokens -1 is negative"
+    assert len(set(seeds)) == len(set(device)) == 1
+    assert stepped[0] == stepped[1] != stepped[2]
+    assert stops == [text(tokens[: text(tokens).index(word)])] * 2
+    assert chained == stops[0]
+
+
+# Text
+
+
+@pytest.mark.parametrize("where", ["inferlet", "server"])
+def test_steps_give_out_what_stop_strings_held_back(rig: Rig, where: str) -> None:
+    body = """
+sampler = DeviceSampler(temperature=0) if args[1] == "server" else None
+out = []
+for options in (dict(max_tokens=8, stop=[args[0]]), dict(max_tokens=40, stop=[args[0], int(args[2])])):
+    pieces = ""
+    async for step in Context(model).fill("ab").generate(sampler, **options):
+        pieces += (await step.execute()).text
+    out.append(pieces)
+return out
+"""
+    tokens = continuation([BOS, *b"ab"], 40)
+    end = next(i for i in range(5, 40) if tokens[i] not in tokens[:i])
+    held = text(tokens[end - 3 : end]) + "!"  # the text ends with its beginning, in both ways
+    eight = text(tokens[5:8]) + "!"
+    assert run(rig, body, eight, where, str(tokens[end]))[0] == text(tokens[:8])
+    assert run(rig, body, held, where, str(tokens[end]))[1] == text(tokens[:end])
+
+
+def test_text_after_tokens(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("ab")
+generator = ctx.generate(max_tokens=10)
+out = [generator.accept(list(args[0].encode())), await generator.collect_text()]
+generator = ctx.generate(max_tokens=10)
+async for token in generator.stream_tokens():
+    break
+out += [chr(token), await generator.collect_text(), await generator.collect_text()]
+return out
+"""
+    start = [BOS, *b"ab", *b"xy"]
+    tokens = continuation(start, 18)
+    first, second = text(tokens[:8]), text(tokens[8:])
+    assert run(rig, body, "xy") == [[*b"xy"], first, second[0], second[1:], ""]
+
+
+# Grammars
+
+
+def test_a_grammar_is_compiled_once_for_all_who_use_it_first(rig: Rig) -> None:
+    body = """
+async def go(): return await Context(model).fill("ab").generate(grammar=Grammar.regex("[xy]{3}")).collect_text()
+calls, compile = [], raw.compile_grammar
+def counted(*key):
+    calls.append(key)
+    return compile(*key)
+raw.compile_grammar = counted
+texts = await asyncio.gather(*(go() for _ in range(80)))
+once = len(calls)
+bad = await asyncio.gather(*(Grammar.regex("(").compile(model) for _ in range(3)), return_exceptions=True)
+lost = asyncio.create_task(Grammar.regex("z+").compile(model))
+others = [asyncio.create_task(Grammar.regex("z+").compile(model)) for _ in range(3)]
+await asyncio.sleep(0)
+lost.cancel()
+handles = await asyncio.gather(*others)
+return [len(set(texts)), len(texts[0]), once, [e.code for e in bad], lost.cancelled(), len(set(handles))]
+"""
+    assert run(rig, body) == [1, 3, 1, ["invalid-argument"] * 3, True, 1]
+
+
+def test_a_cancelled_step_ends_a_generation_within_a_grammar(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("ab")
+grammar = Grammar.regex("(xy|yz|zx){9}")
+generator = ctx.generate(grammar=grammar, forced=False, max_tokens=30)
+out = []
+async for step in generator:
+    if len(out) < 3:
+        out += (await step.execute()).tokens
+        continue
+    task = asyncio.create_task(step.execute())
+    for _ in range(int(args[0])): await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    break
+before = ctx.tokens
+error = [await fails(generator.collect_tokens), await fails(generator.collect_text), await fails(lambda: generator.accept([120]))]
+again = await ctx.generate(grammar=Grammar.regex("[xy]{4}")).collect_text()
+return [task.cancelled(), len(out), before[3:] == out, generator.is_complete, error, len(again)]
+"""
+    for turns in (1, 2):
+        cancelled, count, kept, complete, errors, again = run(rig, body, str(turns))
+        assert (cancelled, count, kept, complete, again) == (True, 3, True, False, 4)
+        for error in errors:
+            assert error.startswith("RuntimeError: a step of this generation was cancelled")
+            assert "begin a new generation" in error
