@@ -211,6 +211,14 @@ def test_the_user_speaks_meanwhile(client: Client, mode: Mode) -> None:
     assert len(told) == 5
 
 
+def test_a_step_that_is_given_up_is_taken_anew(client: Client) -> None:
+    program = client.upload(GUESTS / "cancel_steps.py")
+    found = json.loads(client.launch(program, []).result())
+    assert found["given_up"] > 20
+    assert "fetch_weather" in found["undisturbed"]
+    assert found["disturbed"] == found["undisturbed"]
+
+
 @pytest.mark.slow
 def test_a_result_at_every_token_of_another_call(client: Client) -> None:
     # The first call takes 6 to 9 tokens, both together 22 to 40.

@@ -115,6 +115,27 @@ return [held, stats()["embeds_mine"], errors]
     assert all("invalid-argument" in error for error in errors)
 
 
+def test_a_page_that_could_not_be_filled_by_a_copy_is_freed(rig: Rig) -> None:
+    body = """
+ctx = Context(model, prefix_cache=False, add_bos=False).append([97] * 30)
+await ctx.flush()
+held = [stats()["kv_pages_mine"]]
+ctx.truncate(21)
+ctx.append([98])
+copy = raw.copy_kvpage
+def fails_to_copy(*_): raise PieError("limit-exceeded: too many commands")
+raw.copy_kvpage = fails_to_copy
+errors = [await fails(ctx.flush) for _ in range(3)]
+raw.copy_kvpage = copy
+held.append(stats()["kv_pages_mine"])
+return [errors, held, await ctx.generate(max_tokens=9).collect_tokens()]
+"""
+    errors, held, tokens = run(rig, body)
+    assert all("limit-exceeded" in error for error in errors)
+    assert held[1] < held[0]
+    assert tokens == continuation([*[97] * 21, 98], 9)
+
+
 def test_a_context_longer_than_the_model_takes(rig: Rig) -> None:
     body = """
 long = lambda n: Context(model, add_bos=False).append([97] * n)
@@ -197,6 +218,29 @@ return out
     eight = text(tokens[5:8]) + "!"
     assert run(rig, body, eight, where, str(tokens[end]))[0] == text(tokens[:8])
     assert run(rig, body, held, where, str(tokens[end]))[1] == text(tokens[:end])
+
+
+@pytest.mark.parametrize("where", ["inferlet", "server"])
+def test_stop_strings_are_found_in_tokens_of_the_program(rig: Rig, where: str) -> None:
+    body = """
+sampler = DeviceSampler(temperature=0) if args[0] == "server" else None
+generator = Context(model).fill("ab").generate(sampler, max_tokens=40, stop=["END"])
+out = []
+async for step in generator:
+    out += [generator.accept(list(piece)) for piece in (b"xEN", b"Dyz", b"z")]
+out += [generator.is_done, await generator.collect_text()]
+generator = Context(model).fill("ab").generate(sampler, max_tokens=7, stop=["END"])
+pieces = []
+async for step in generator:
+    if not pieces: generator.accept(list(b"xyE"))
+    pieces.append((await step.execute()).text)
+return [*out, pieces]
+"""
+    *accepted, done, rest, pieces = run(rig, body, where)
+    assert accepted == [[*b"xEN"], [*b"D"], []]
+    assert (done, rest) == (True, "x")
+    tokens = continuation([BOS, *b"abxyE"], 4)
+    assert pieces == ["xyE" + chr(tokens[0]), *map(chr, tokens[1:])]
 
 
 def test_text_after_tokens(rig: Rig) -> None:

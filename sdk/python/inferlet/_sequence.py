@@ -269,7 +269,11 @@ class Sequence:
         old = self._pages[full:]
         if used:
             new = raw.alloc_kvpage(self._queue, 1)
-            raw.copy_kvpage(self._queue, old[0], 0, new, 0, used)
+            try:
+                raw.copy_kvpage(self._queue, old[0], 0, new, 0, used)
+            except PieError:
+                raw.dealloc_kvpage(self._queue, [new, 1])
+                raise
             self._in_flight = True
             self._pages[full:] = [new]
         else:

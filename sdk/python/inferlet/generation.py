@@ -58,6 +58,7 @@ class Generator:
         "_stop_strings",
         "_stop_tokens",
         "_undecided",
+        "_unread",
     )
 
     def __init__(
@@ -101,6 +102,7 @@ class Generator:
         self._started = False
         self._done = False
         self._decoder: TextDecoder | None = None
+        self._unread = ""  # text of tokens that the program has chosen
         self._stop_strings: StopStrings | None = None
         self._stop_tokens: frozenset[int] = frozenset()
         self.stop(ctx.model.stop_tokens if stop is None else stop)
@@ -193,9 +195,8 @@ class Generator:
     def accept(self, tokens: Iterable[int]) -> list[int]:
         """Continues with tokens chosen by the program, as if they had been sampled.
 
-        But of the stops only token ids count: stop strings are looked for in sampled text alone.
-
-        Returns those before a stop token and within `max_tokens`.
+        Returns those before a stop token, up to the end of a stop string and within `max_tokens`. Once text
+        is followed (there are stop strings, or text was read), theirs comes with that of the next step.
 
         Raises:
             ValueError: if the grammar does not allow one of them, or before the first step if the
@@ -205,12 +206,7 @@ class Generator:
         self._start()
         if self._device is not None:
             return self._accept_for_device(list(array("I", tokens)))
-        accepted = []
-        for token in array("I", tokens):
-            if not self._take(token):
-                break
-            accepted.append(token)
-        return accepted
+        return self._take_own(array("I", tokens))
 
     def _accept_for_device(self, tokens: list[int]) -> list[int]:
         if self._run is None:
@@ -220,8 +216,18 @@ class Generator:
         )
         wanted = tokens[: min(stop, (self._max_tokens or 0) - self._count)]
         self._run.check(wanted)
-        accepted = [token for token in tokens if self._take(token)]
+        accepted = self._take_own(tokens)
         self._run.note(accepted)
+        return accepted
+
+    def _take_own(self, tokens: Iterable[int]) -> list[int]:
+        """Appends tokens of the program's choice up to the end of the generation."""
+        accepted = []
+        for token in tokens:
+            if not self._take(token):
+                break
+            accepted.append(token)
+            self._unread = self._text_of(token)
         return accepted
 
     async def _prepare(self) -> None:
@@ -323,6 +329,7 @@ class Generator:
         return True
 
     def _text_of(self, token: int) -> str:
+        """The text that a token completes, and that of the program's own tokens before it."""
         if self._decoder is None:
             return ""
         text = self._decoder.feed(token)
@@ -331,19 +338,24 @@ class Generator:
             if found:
                 self._done = True
                 self._decoder = None
+        return self._read() + text
+
+    def _read(self) -> str:
+        """Text that nobody has been given yet."""
+        text, self._unread = self._unread, ""
         return text
 
     def _rest(self) -> str:
         """Text that waited for more, at the end."""
         if self._decoder is None:
-            return ""
+            return self._read()
         text = self._decoder.finish()
         self._decoder = None
         if self._stop_strings is not None:
             text, found = self._stop_strings.feed(text)
             if not found:
                 text += self._stop_strings.finish()
-        return text
+        return self._read() + text
 
 
 class Output:
@@ -385,11 +397,11 @@ class GenStep:
             return await self._execute_on_device(generator)
         tokens, probabilities = await generator._ask(generator._size)
         token = generator._sampler.choose(tokens, probabilities, generator._random)
-        accepted = generator.accept([token])
-        text = generator._text_of(token) if accepted else ""
+        taken = generator._take(token)
+        text = generator._text_of(token) if taken else ""
         if generator._done:
             text += generator._rest()
-        return Output(accepted, text, Distribution(tokens, probabilities))
+        return Output([token] if taken else [], text, Distribution(tokens, probabilities))
 
     async def _execute_on_device(self, generator: Generator) -> Output:
         await generator._prepare()

@@ -16,6 +16,7 @@ from inferlet.cml.monitor import Monitor
 from inferlet.cml.parser import State
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
+from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
 
 ALL = 0xFFFFFFFF  # a word of a mask that allows everything
@@ -62,6 +63,7 @@ class TokenStream:
         self._handles: dict[frozenset[int], int] = {}  # samplers of the context, by what they ban
         self._owner = ctx
         self._matcher: Matcher | None = None
+        self._walked: list[int] = []  # tokens of the block, which the matcher has consumed
 
     async def next(self, *, trap: bool) -> list[int]:
         """What comes next: one token, or all those that can't but follow.
@@ -131,6 +133,7 @@ class TokenStream:
         matcher = self._matcher
         if matcher is None:
             matcher = self._matcher = await self._grammar.matcher(self.ctx.model)
+            matcher.advance(self._walked)
         embed = await self._hidden_state()
         handle = self._handle(frozenset())
         if self._forced is not None:
@@ -140,9 +143,16 @@ class TokenStream:
                 text = self._monitor.dialect.codec.decode([token])
                 raise ValueError(f"{text!r} is not allowed here in a block")
             matcher.advance([token])
+            self._walked.append(token)
             return token
         future = raw.sample_constrained(self._queue, embed, handle, matcher.handle)
-        token = await self._chosen(future)
+        try:
+            token = await self._chosen(future)
+        except BaseException as error:
+            if not isinstance(error, PieError):  # the server may choose, and advance the matcher
+                matcher.close()
+                self._matcher = None
+            raise
         refused: list[int] = []
         # An identifier that is taken may not end here: it has to become a longer one.
         while self._monitor.closes_identifier(token):
@@ -153,9 +163,11 @@ class TokenStream:
                 mask[other // 32] &= ~(1 << other % 32)
             token = await self._chosen(raw.sample_masked(self._queue, embed, handle, mask))
             matcher.advance([token])
+        self._walked.append(token)
         return token
 
     def _close_matcher(self) -> None:
+        self._walked = []
         if self._matcher is not None:
             self._matcher.close()
             self._matcher = None

@@ -26,7 +26,11 @@ impl Context {
         if used > 0 {
             let last = self.tokens.len() / self.page_size();
             let copy = allocate::alloc_kvpage(self.queue, 1)?;
-            allocate::copy_kvpage(self.queue, *self.pages[last], 0, copy, 0, used as u32)?;
+            let old = *self.pages[last];
+            if let Err(error) = allocate::copy_kvpage(self.queue, old, 0, copy, 0, used as u32) {
+                allocate::dealloc_kvpage(self.queue, &[copy, 1])?;
+                return Err(error);
+            }
             self.in_flight = true;
             // Pages after it are empty, and as shared as it is.
             self.pins.extend(self.pages.drain(last..));
