@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 from pie_control.errors import ApiError
+from pie_control.resources import exports as exports_module
 from pie_control.resources import space as space_module
 from pie_control.resources.exports import MAX_EXPORTS, Exports
 from pie_control.resources.host import HostPages, HostPool
@@ -162,6 +163,34 @@ def test_exports_of_one_user_are_limited() -> None:
     pool.release(page)
     assert pool.free == 4
     assert len(exports) == 0
+
+
+def test_an_export_has_each_page_once() -> None:
+    """An instance may have several addresses of a page, and name each address many times."""
+    pool = PagePool(8, 8)
+    exports, pages = Exports(pool), pool.allocate(2)
+    with pytest.raises(ApiError, match=r"^invalid-argument.*more than once"):
+        exports.add("ann", "twice", pages[[0, 1, 0]], False)
+    exports.add("ann", "once", pages, False)
+    assert exports.pages == 2
+
+
+def test_lists_of_exports_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept for ever, and hundreds of thousands of pages can be in each of thousands."""
+    monkeypatch.setattr(exports_module, "MAX_LISTED", 12)
+    pool = PagePool(8, 8)
+    exports, pages = Exports(pool), pool.allocate(4)
+    for name in "abc":
+        exports.add("ann", name, pages, name == "b")
+    with pytest.raises(ApiError, match=r"^limit-exceeded.*list 12 pages"):
+        exports.add("ann", "d", pages[:1], False)
+    exports.add("ben", "a", pages, False)
+    exports.release("ann", "b")
+    exports.add("ann", "d", pages, False)
+    for user, name in (("ann", "a"), ("ann", "c"), ("ann", "d"), ("ben", "a")):
+        exports.release(user, name)
+    pool.release(pages)
+    assert (exports.pages, pool.free) == (0, 8)
 
 
 def test_what_is_freed_and_still_taken_has_a_limit_too() -> None:

@@ -13,6 +13,7 @@ from pie_py.wire.plan import Int32
 
 MAX_NAME = 256  # characters
 MAX_EXPORTS = 4096  # of one user
+MAX_LISTED = 1 << 20  # pages in the lists of one user's exports, or as many as there are
 # Exports outlive instances, and nothing but their release frees them: they must not take every page.
 MAX_SHARE = 0.5  # of the pool, all exports together
 
@@ -24,7 +25,7 @@ class Export:
     name: str
     user: str  # who may release it
     shared: bool
-    pages: Int32  # [n] physical
+    pages: Int32  # [n] physical, each once
 
 
 class Exports:
@@ -39,6 +40,7 @@ class Exports:
         self._private: dict[str, dict[str, Export]] = {}  # by user, name
         self._shared: dict[str, Export] = {}
         self._count: dict[str, int] = {}  # exports by user
+        self._listed: dict[str, int] = {}  # pages in the lists of these
         self._holds: NDArray[np.int32] = np.zeros(pool.size, np.int32)  # exports of each page
 
     def __len__(self) -> int:
@@ -68,7 +70,16 @@ class Exports:
             )
         if self._count.get(user, 0) >= MAX_EXPORTS:
             raise ApiError("limit-exceeded", f"you have {MAX_EXPORTS} exports; release some")
-        more = np.unique(pages[self._holds[pages] == 0])
+        if len(np.unique(pages)) != len(pages):
+            raise ApiError("invalid-argument", f"export {name!r} has a page more than once")
+        listed, most = self._listed.get(user, 0), max(MAX_LISTED, self._pool.size)
+        if listed + len(pages) > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"your exports list {listed} pages, those of several counted in each, and may list {most};"
+                f" {len(pages)} more are too many: release some",
+            )
+        more = pages[self._holds[pages] == 0]
         most = int(self._pool.size * MAX_SHARE)
         if self.pages + len(more) > most:
             raise ApiError(
@@ -83,9 +94,10 @@ class Exports:
         export = Export(name, user, shared, pages)
         self._names(export)[name] = export
         self._count[user] = self._count.get(user, 0) + 1
+        self._listed[user] = self._listed.get(user, 0) + len(pages)
         self._pool.retain(pages)
         self._pool.immutable[pages] = True
-        np.add.at(self._holds, pages, 1)
+        self._holds[pages] += 1
 
     def find(self, user: str, name: str) -> Export:
         """The export that this user means by a name.
@@ -116,9 +128,10 @@ class Exports:
         if not names and not export.shared:
             del self._private[user]
         self._count[user] -= 1
+        self._listed[user] -= len(export.pages)
         if not self._count[user]:
-            del self._count[user]
-        np.subtract.at(self._holds, export.pages, 1)
+            del self._count[user], self._listed[user]
+        self._holds[export.pages] -= 1
         self._pool.release(export.pages)
 
     def _names(self, export: Export) -> dict[str, Export]:
