@@ -200,8 +200,9 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        lines = map(_fault, error.errors(include_url=False))
-        raise click.UsageError("the configuration is wrong: " + "; ".join(lines)) from None
+        fields = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
+        faults = [_fault(fault, file, fields) for fault in error.errors(include_url=False)]
+        raise click.UsageError("the configuration is wrong: " + "; ".join(faults)) from None
     except SettingsError as error:
         raise click.UsageError(_bad_variable(error)) from None
     except tomllib.TOMLDecodeError as error:
@@ -212,13 +213,25 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
         ) from None
 
 
-def _fault(fault: ErrorDetails) -> str:
-    """What is wrong with one field, which has the variable's name if that is where it comes from."""
+def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:
+    """What is wrong with one field, with the variable or the file, of these fields, that it comes from."""
     place = ".".join(map(str, fault["loc"]))
     variable = f"{_PREFIX}{'__'.join(map(str, fault['loc']))}".upper()
     if variable in os.environ and os.environ[variable] == fault["input"]:
         place = variable
+    elif _is_in(fields, fault):
+        place = f"{file}: {place}"
     return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _is_in(fields: Any, fault: ErrorDetails) -> bool:
+    """Whether a file's fields have what is wrong."""
+    try:
+        for key in fault["loc"]:
+            fields = fields[key]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return bool(fields == fault["input"])
 
 
 def _bad_variable(error: SettingsError) -> str:

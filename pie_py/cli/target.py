@@ -51,18 +51,25 @@ def _plain(path: Path, name: str) -> Target:
         if (path / "Cargo.toml").is_file():
             return Target("crate", path, name)
         raise BadTarget(f"{path} has neither {DESCRIPTION} nor Cargo.toml: no inferlet is in it")
+    content = _read(path)
     if path.suffix == ".py":
         return Target("python", path, name)
-    with path.open("rb") as file:
-        if file.read(4) == b"\0asm":
-            return Target("component", path, name)
+    if content.startswith(b"\0asm"):
+        return Target("component", path, name)
     raise BadTarget(f"{path} is neither a Python source (.py) nor a WebAssembly component")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadTarget(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _described(folder: Path, entry: str | None) -> Target:
     file = folder / DESCRIPTION
     try:
-        described = tomllib.loads(file.read_text(encoding="utf-8"))
+        described = tomllib.loads(_read(file).decode())
         entries, name = described["entries"], described["name"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadTarget(f"{file}: {error}") from None

@@ -19,4 +19,10 @@ def command(client: sync.Client, file: Path, name: str | None) -> None:
 
     The server keeps the name for `pie-py launch`. Bytes that it has are not sent again.
     """
-    click.echo(client.upload(file, name))
+    try:
+        program = file.read_bytes()
+    except OSError as error:
+        raise click.BadParameter(
+            f"{file} cannot be read: {error.strerror}", param_hint="FILE"
+        ) from None
+    click.echo(client.upload(program, name or file.stem))

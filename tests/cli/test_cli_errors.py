@@ -45,6 +45,27 @@ def test_a_configuration_file_that_is_not_utf8(tmp_path: Path, command: tuple[st
     assert "at byte 12" in told
 
 
+def test_wrong_fields_are_told_with_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "pie.toml"
+    file.write_text(
+        'max_instances = "many"\nnonsense = 1\n[[models]]\nsource = "pie-tiny"\nkv_pages = -1\n'
+    )
+    told = refused(invoke("serve", "--config", file), 2)
+    for place in ("max_instances", "nonsense", "models.0.kv_pages"):
+        assert f"{file}: {place}: " in told
+    told = refused(invoke("serve", "--config", file, "--max-instances", "0"), 2)
+    assert "max_instances: " in told
+
+
+@pytest.mark.parametrize("command", ["run", "build"])
+@pytest.mark.parametrize("name", ["program.py", "program", "inferlet.toml"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, command: str, name: str) -> None:
+    (tmp_path / name).symlink_to("/proc/self/mem")  # an I/O error, also for root
+    target = tmp_path if name == "inferlet.toml" else tmp_path / name
+    told = refused(invoke(command, target), 2)
+    assert f"{tmp_path / name} cannot be read: Input/output error" in told
+
+
 COMMANDS = [("serve",), ("keys", "list"), ("keys", "add", "ann"), ("keys", "remove", "ann")]
 
 
@@ -246,6 +267,14 @@ def test_kill_goes_on_after_one_that_is_not_found() -> None:
     ]
     assert invoke("kill", "a", "c").exit_code == 0
     assert refused(invoke("kill", "lost", "a"), 1) == "error: the server has gone"
+
+
+@pytest.mark.usefixtures("server")
+def test_a_program_that_cannot_be_read_is_not_uploaded(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.symlink_to("/proc/self/mem")
+    told = refused(invoke("upload", file), 2)
+    assert f"{file} cannot be read: Input/output error" in told
 
 
 def test_models_while_the_worker_starts(
