@@ -8,18 +8,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from pie_control.code_cache import CodeCache
+from pie_control.components import Components
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instance import ARGUMENT_OVERHEAD, Ended, Instance, State, argument_bytes
 from pie_control.spares import Spares
-from pie_control.wasm import Component, Engine, Guest, GuestLimits, Linker
-from pie_py.build.python import runtime_component
+from pie_control.wasm import Engine, Guest, GuestLimits, Linker
 from pie_py.config import ServerConfig
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class Lifecycle:
         self, config: ServerConfig, engine: Engine, linker: Linker, programs: ProgramStore
     ) -> None:
         self._config = config
-        self._engine = engine
         self._linker = linker
         self.programs = programs
         self.codes = CodeCache()
@@ -52,8 +50,7 @@ class Lifecycle:
         self.spares = Spares(
             linker, self._guest_limits, config.spare_instances, lambda: bool(self._live)
         )
-        self._components: dict[str, Component] = {}  # by `_component_key`
-        self._loading: dict[str, trio.Lock] = {}  # by the same
+        self._components = Components(engine, config.cache_folder, self.spares.offer)
         self._numbers = itertools.count(1)
         self._random = random.Random()  # for names, which are no secrets
         self._live: dict[str, Instance] = {}
@@ -66,27 +63,13 @@ class Lifecycle:
 
     # Programs
 
-    async def prepare(self, program: Program) -> Component:
+    async def prepare(self, program: Program) -> None:
         """Loads what a program runs in, compiling it off the event loop the first time.
 
         Raises:
             ProgramRejected: if it cannot run here.
         """
-        key = _component_key(program)
-        if key not in self._components:
-            async with self._loading.setdefault(key, trio.Lock()):
-                if key not in self._components:
-                    self._components[key] = await trio.to_thread.run_sync(self._load, program)
-                    if program.kind == "python":
-                        self.spares.offer(self._components[key])
-        return self._components[key]
-
-    def _load(self, program: Program) -> Component:
-        if program.kind == "python":  # built and compiled the first time
-            path = runtime_component(self._config.cache_folder)
-        else:
-            path = Path(program.path)
-        return self._engine.load(path.read_bytes())
+        await self._components.load(program)
 
     # Instances
 
@@ -105,17 +88,19 @@ class Lifecycle:
             ApiError: as `start`; `worker-lost` if no model comes.
             ProgramRejected: if the program cannot run here.
         """
-        await self.prepare(program)
-        if not self.models_ready.is_set():
-            with trio.move_on_after(MODEL_WAIT_SECONDS):
+        while not self.can_start(program):
+            await self.prepare(program)
+            with trio.move_on_after(MODEL_WAIT_SECONDS) as waited:
                 await self.models_ready.wait()
-        if not self.models_ready.is_set():
-            raise ApiError("worker-lost", "the inference worker does not come back; see its log")
+            if waited.cancelled_caught:
+                raise ApiError(
+                    "worker-lost", "the inference worker does not come back; see its log"
+                )
         return self.start(program, args, user, detached=detached, parent=parent)
 
     def can_start(self, program: Program) -> bool:
-        """Whether `start` may be called: the code is compiled and a model is there."""
-        return _component_key(program) in self._components and self.models_ready.is_set()
+        """Whether `start` may be called: the code is loaded and a model is there."""
+        return self.models_ready.is_set() and self._components.find(program) is not None
 
     def start(
         self,
@@ -128,10 +113,13 @@ class Lifecycle:
     ) -> Instance:
         """Starts an instance and returns it at once; its first turn comes with the next ones.
 
+        Only where `can_start` says so.
+
         Raises:
             ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
-        component = self._components[_component_key(program)]
+        component = self._components.find(program)
+        assert component is not None
         check_arguments(args)
         if len(self._live) >= self._config.max_instances:
             raise ApiError(
@@ -388,8 +376,3 @@ def check_arguments(args: list[str]) -> None:
             f"the arguments have more than {MAX_ARGUMENT_BYTES} characters, {ARGUMENT_OVERHEAD} more"
             " counted for each; send large data as messages",
         )
-
-
-def _component_key(program: Program) -> str:
-    """What a program runs in: its own component, or the one that all Python sources share."""
-    return "python" if program.kind == "python" else program.hash

@@ -1,0 +1,114 @@
+"""Compiled code is kept for the programs that ran last, and longer for instances that still run."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+import trio
+from wat_guests import OK, guest, host
+
+from pie_control.components import Components
+from pie_control.errors import ProgramRejected
+from pie_control.programs import Program
+from pie_control.wasm import (
+    STRING,
+    SUSPENDED,
+    Component,
+    Engine,
+    EngineConfig,
+    Guest,
+    GuestLimits,
+    Linker,
+    Status,
+)
+
+HOLD = host("hold", lambda state: SUSPENDED, returns=STRING, fails=True, suspends=True)
+WAITS = "(call $hold (i32.const 1024)) (i32.const 1024)"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(EngineConfig(max_instances=4))
+
+
+def program(folder: Path, name: str, data: bytes) -> Program:
+    path = folder / name
+    path.write_bytes(data)
+    return Program(name, name, "component", len(data), "ann", 0, str(path))
+
+
+def kept(engine: Engine, most: int) -> Components:
+    return Components(engine, Path("unused"), lambda runtime: None, most)
+
+
+def test_those_that_ran_last_are_kept(engine: Engine, tmp_path: Path) -> None:
+    async def main() -> None:
+        components, data = kept(engine, 2), guest([], OK)
+        a, b, c = (program(tmp_path, name, data) for name in "abc")
+        for each in (a, b):
+            assert components.find(each) is None
+            assert await components.load(each) is components.find(each)
+        assert components.find(a) is not None  # b is now the one that nobody has asked for
+        await components.load(c)
+        assert [components.find(each) is None for each in (a, b, c)] == [False, True, False]
+        assert await components.load(b) is components.find(b)
+        assert len(components) == 2
+
+    trio.run(main)
+
+
+def test_an_instance_outlives_its_place(engine: Engine, tmp_path: Path) -> None:
+    async def main() -> tuple[Guest, weakref.ref[Component]]:
+        components = kept(engine, 1)
+        first = await components.load(program(tmp_path, "a", guest([HOLD], WAITS)))
+        running = Guest(Linker(engine, [HOLD]), first, None, GuestLimits(1 << 24, 100))
+        running.start([])
+        while running.poll() is not Status.WAITING:
+            pass
+        await components.load(program(tmp_path, "b", guest([], OK)))
+        return running, weakref.ref(first)
+
+    running, component = trio.run(main)
+    gc.collect()
+    assert component() is not None
+    running.resume("done")
+    while running.poll() is not Status.DONE:
+        pass
+    assert running.outcome == (True, "done")
+    del running
+    engine.reaper.finish()
+    gc.collect()
+    assert component() is None
+
+
+def test_many_who_want_one_at_once_get_the_same(engine: Engine, tmp_path: Path) -> None:
+    async def main() -> None:
+        components, found = kept(engine, 8), []
+        wanted = program(tmp_path, "a", guest([], OK))
+
+        async def load() -> None:
+            found.append(await components.load(wanted))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(9):
+                nursery.start_soon(load)
+        assert len(found) == 9
+        assert len({id(component) for component in found}) == 1
+
+    trio.run(main)
+
+
+def test_one_that_is_refused_is_not_kept(engine: Engine, tmp_path: Path) -> None:
+    async def main() -> None:
+        components = kept(engine, 8)
+        bad = program(tmp_path, "bad", b"\0asm nothing")
+        for _ in range(2):
+            with pytest.raises(ProgramRejected):
+                await components.load(bad)
+        assert len(components) == 0
+        assert not components._loading
+
+    trio.run(main)
