@@ -16,7 +16,7 @@ from pie_py.client.sync import Client
 AREAS = (
     *("json", "args", "random", "sampler", "stop-strings", "decoder"),
     *("tasks", "runtime", "raw", "exports", "context", "chat"),
-    *("grammar", "text", "begun", "full"),
+    *("grammar", "text", "lone", "begun", "full"),
 )
 
 

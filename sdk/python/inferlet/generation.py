@@ -58,7 +58,6 @@ class Generator:
         "_stop_strings",
         "_stop_tokens",
         "_undecided",
-        "_unread",
     )
 
     def __init__(
@@ -102,7 +101,6 @@ class Generator:
         self._started = False
         self._done = False
         self._decoder: TextDecoder | None = None
-        self._unread = ""  # text of tokens that the program has chosen
         self._stop_strings: StopStrings | None = None
         self._stop_tokens: frozenset[int] = frozenset()
         self.stop(ctx.model.stop_tokens if stop is None else stop)
@@ -195,8 +193,8 @@ class Generator:
     def accept(self, tokens: Iterable[int]) -> list[int]:
         """Continues with tokens chosen by the program, as if they had been sampled.
 
-        Returns those before a stop token, up to the end of a stop string and within `max_tokens`. Once text
-        is followed (there are stop strings, or text was read), theirs comes with that of the next step.
+        Returns those before a stop token, up to the end of a stop string and within `max_tokens`. Their text
+        does not come again where text is read.
 
         Raises:
             ValueError: if the grammar does not allow one of them, or before the first step if the
@@ -227,7 +225,7 @@ class Generator:
             if not self._take(token):
                 break
             accepted.append(token)
-            self._unread = self._text_of(token)
+            self._text_of(token)
         return accepted
 
     async def _prepare(self) -> None:
@@ -329,7 +327,6 @@ class Generator:
         return True
 
     def _text_of(self, token: int) -> str:
-        """The text that a token completes, and that of the program's own tokens before it."""
         if self._decoder is None:
             return ""
         text = self._decoder.feed(token)
@@ -338,24 +335,19 @@ class Generator:
             if found:
                 self._done = True
                 self._decoder = None
-        return self._read() + text
-
-    def _read(self) -> str:
-        """Text that nobody has been given yet."""
-        text, self._unread = self._unread, ""
         return text
 
     def _rest(self) -> str:
         """Text that waited for more, at the end."""
         if self._decoder is None:
-            return self._read()
+            return ""
         text = self._decoder.finish()
         self._decoder = None
         if self._stop_strings is not None:
             text, found = self._stop_strings.feed(text)
             if not found:
                 text += self._stop_strings.finish()
-        return self._read() + text
+        return text
 
 
 class Output:

@@ -1,7 +1,9 @@
 //! Tests of the SDK that run where it runs, in Wasm. A failed one panics: its log has the line.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use inferlet::json::{parse, quote, Value};
@@ -25,6 +27,7 @@ pub async fn run(area: &str) -> Result<String> {
         "byte-fallback" => byte_fallback()?,
         "grammar" => grammar().await?,
         "text" => text_after_tokens().await?,
+        "lone" => lone_tokens().await?,
         "begun" => begun_characters().await?,
         "full" => full().await?,
         "raw" => raw().await?,
@@ -379,6 +382,70 @@ async fn text_after_tokens() -> Result {
     assert!(generation.accept(x)? && generation.accept(y)? && generation.is_done());
     assert_eq!(generation.next_text().await?, None);
     assert_eq!(generation.collect_text().await?, "");
+    Ok(())
+}
+
+/// While a token is all that is waited for, one call of the host waits for it and takes it.
+async fn lone_tokens() -> Result {
+    const COUNT: usize = 12;
+    let model = Model::load()?;
+    let begun = || -> Result<Context> {
+        let mut context = Context::new(&model)?;
+        context.fill("Once upon a time")?;
+        Ok(context)
+    };
+    let collect = |mut context: Context| async move {
+        context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(COUNT).collect_tokens().await
+    };
+    // What the server tells of each token is asked for here, so that nothing is taken in one call.
+    let (mut told, mut wanted) = (begun()?, Vec::new());
+    let sampler = DeviceSampler { temperature: 0.0, ..Default::default() };
+    let generation = told.generate(Sampler::greedy()).on_device(&sampler);
+    let mut generation = generation.stop_tokens([]).max_tokens(COUNT);
+    while let Some(token) = generation.next_token().await? {
+        assert!(generation.last_sampled().is_some_and(|last| last.token == token));
+        wanted.push(token);
+    }
+    assert_eq!(wanted.len(), COUNT);
+    drop(generation);
+
+    assert_eq!(collect(begun()?).await?, wanted);
+    assert_eq!(spawn(collect(begun()?)).await?, wanted);
+    let ticks = async {
+        for _ in 0..COUNT {
+            sleep(Duration::from_millis(1)).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    assert_eq!(join(collect(begun()?), ticks).await, (Ok(wanted.clone()), Ok(())));
+    let both = join_all([collect(begun()?), collect(begun()?)]).await;
+    assert_eq!(both, [Ok(wanted.clone()), Ok(wanted.clone())]);
+
+    // Given up before it has come, or with the token here and not looked at.
+    for turns in 1..4 {
+        let (mut context, mut tokens) = (begun()?, Vec::new());
+        let generation = context.generate(Sampler::greedy()).stop_tokens([]);
+        let mut generation = generation.max_tokens(COUNT);
+        for _ in 0..COUNT {
+            {
+                let (mut token, mut left) = (Box::pin(generation.next_token()), turns);
+                std::future::poll_fn(|waker| {
+                    left -= 1;
+                    match left > 0 && token.as_mut().poll(waker).is_pending() {
+                        true => Poll::Pending,
+                        false => Poll::Ready(()),
+                    }
+                })
+                .await;
+            }
+            if generation.tokens_generated() == tokens.len() {
+                tokens.push(generation.next_token().await?.expect("a token"));
+            } else {
+                tokens.push(wanted[tokens.len()]); // it came in time
+            }
+        }
+        assert_eq!((tokens, generation.next_token().await?), (wanted.clone(), None), "{turns}");
+    }
     Ok(())
 }
 

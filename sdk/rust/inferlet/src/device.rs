@@ -110,6 +110,8 @@ pub(crate) struct Device {
     pub seed: Option<u64>,
     pub grammar: Option<Grammar>,
     pub forced: bool,
+    /// Whether anybody may ask what the server told of a token, besides the token.
+    pub tells: bool,
     pub last: Option<Sampled>,
     run: Option<Run>,
     /// The step after the newest token was queued before that was known.
@@ -124,6 +126,7 @@ impl Device {
             seed: sampler.seed,
             grammar: None,
             forced: true,
+            tells: true,
             last: None,
             run: None,
             ahead: false,
@@ -138,6 +141,7 @@ impl Device {
             seed: sampler.seed(),
             grammar: None,
             forced: false,
+            tells: false,
             last: None,
             run: None,
             ahead: false,
@@ -185,15 +189,23 @@ impl Device {
         if ahead {
             self.ahead = context.look_ahead(run.sampler)?;
         }
-        let sampled = match future.await {
-            Ok(sampled) => sampled,
+        let token = match self.token(future).await {
+            Ok(token) => token,
             Err(error) => return Err(self.give_up(context, error).await),
         };
         context.completed()?;
-        let token = sampled.token;
         context.arrived(token);
-        self.last = Some(sampled);
         Ok(Some(token))
+    }
+
+    async fn token(&mut self, future: HostFuture<Sampled>) -> Result<u32> {
+        if !self.tells {
+            return future.token().await;
+        }
+        let sampled = future.await?;
+        let token = sampled.token;
+        self.last = Some(sampled);
+        Ok(token)
     }
 
     /// The future of the next token, if the step that was queued ahead leads to it.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime;
+use crate::sample::{self, Sampled};
 
 /// Something that the host is doing. Await it for its value; drop it to give it up.
 ///
@@ -17,7 +18,11 @@ use crate::runtime;
 pub struct HostFuture<T> {
     state: State,
     take: fn(u32) -> Result<T>,
+    /// What waits for it and consumes it in one call, if it is of a token.
+    next_token: Option<NextToken>,
 }
+
+type NextToken = fn(u32) -> Result<u32>;
 
 enum State {
     /// It could not be started.
@@ -35,7 +40,7 @@ impl<T> HostFuture<T> {
             Ok(handle) => State::Started(handle),
             Err(error) => State::Failed(error),
         };
-        HostFuture { state, take }
+        HostFuture { state, take, next_token: None }
     }
 
     /// The future, or the error with which it could not be started.
@@ -63,6 +68,14 @@ impl<T> HostFuture<T> {
     }
 }
 
+impl HostFuture<Sampled> {
+    /// The token alone, which costs one call of the host in the place of two if nothing else is waited for.
+    pub(crate) fn token(mut self) -> HostFuture<u32> {
+        let state = mem::replace(&mut self.state, State::Finished);
+        HostFuture { state, take: take_token, next_token: Some(sample::next_token) }
+    }
+}
+
 impl<T> Future for HostFuture<T> {
     type Output = Result<T>;
 
@@ -71,7 +84,7 @@ impl<T> Future for HostFuture<T> {
             State::Failed(error) => Poll::Ready(Err(error)),
             State::Started(handle) => {
                 self.state = State::Watched(handle);
-                watch(handle, context.waker());
+                watch(handle, context.waker(), self.next_token);
                 Poll::Pending
             }
             State::Watched(handle) if still_watched(handle, context.waker()) => {
@@ -104,19 +117,43 @@ impl<T> Drop for HostFuture<T> {
 struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,
+    /// The newest future that was watched for a token, and what waits for it and consumes it: a function of
+    /// the contract that programs without generations need not import.
+    token: Option<(u32, NextToken)>,
+    /// A future that was consumed while it was waited for, and its token.
+    arrived: Option<(u32, Result<u32>)>,
 }
 
 thread_local! {
-    static REACTOR: RefCell<Reactor> =
-        const { RefCell::new(Reactor { handles: Vec::new(), wakers: Vec::new() }) };
+    static REACTOR: RefCell<Reactor> = const {
+        RefCell::new(Reactor {
+            handles: Vec::new(),
+            wakers: Vec::new(),
+            token: None,
+            arrived: None,
+        })
+    };
 }
 
-fn watch(handle: u32, waker: &Waker) {
+fn watch(handle: u32, waker: &Waker, next_token: Option<NextToken>) {
     REACTOR.with_borrow_mut(|reactor| {
         let at = reactor.handles.binary_search(&handle).unwrap_or_else(|place| place);
         reactor.handles.insert(at, handle);
         reactor.wakers.insert(at, waker.clone());
+        if let Some(next_token) = next_token {
+            reactor.token = Some((handle, next_token));
+        }
     });
+}
+
+/// Consumes a ready future of a token, unless `park` has.
+fn take_token(handle: u32) -> Result<u32> {
+    let arrived = REACTOR
+        .with_borrow_mut(|reactor| reactor.arrived.take_if(|(consumed, _)| *consumed == handle));
+    match arrived {
+        Some((_, token)) => token,
+        None => sample::next_token(handle),
+    }
 }
 
 fn still_watched(handle: u32, waker: &Waker) -> bool {
@@ -135,11 +172,15 @@ fn forget(handle: u32) {
             reactor.handles.remove(at);
             reactor.wakers.remove(at);
         }
+        reactor.arrived.take_if(|(consumed, _)| *consumed == handle);
     });
 }
 
 /// Suspends the instance until one of the watched futures is ready, and wakes their tasks.
 pub(crate) fn park() -> Result {
+    if park_for_token() {
+        return Ok(());
+    }
     let ready = REACTOR.with_borrow(|reactor| {
         if reactor.handles.is_empty() {
             return Err(Error::other(
@@ -157,4 +198,22 @@ pub(crate) fn park() -> Result {
         }
     });
     Ok(())
+}
+
+/// As `park`, if all there is to wait for is one token; else false.
+fn park_for_token() -> bool {
+    let lone = REACTOR.with_borrow(|reactor| match &reactor.handles[..] {
+        [only] => reactor.token.filter(|(handle, _)| handle == only),
+        _ => None,
+    });
+    let Some((handle, next_token)) = lone else { return false };
+    let token = next_token(handle);
+    REACTOR.with_borrow_mut(|reactor| {
+        reactor.arrived = Some((handle, token));
+        reactor.handles.clear();
+        for waker in reactor.wakers.drain(..) {
+            waker.wake();
+        }
+    });
+    true
 }

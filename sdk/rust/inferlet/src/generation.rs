@@ -146,7 +146,7 @@ impl<'a> Generator<'a> {
         self.count
     }
 
-    /// What the server told of the last token, if it chose it from a distribution.
+    /// What the server told of the last token, if a [`DeviceSampler`] chose it from a distribution.
     pub fn last_sampled(&self) -> Option<&Sampled> {
         self.device.as_ref()?.last.as_ref()
     }
@@ -191,6 +191,7 @@ impl<'a> Generator<'a> {
 
     /// All tokens.
     pub async fn collect_tokens(mut self) -> Result<Vec<u32>> {
+        self.tokens_alone();
         let mut tokens = Vec::new();
         while let Some(token) = self.next_token().await? {
             tokens.push(token);
@@ -200,6 +201,7 @@ impl<'a> Generator<'a> {
 
     /// All text that has not been read yet, be it as text or as tokens.
     pub async fn collect_text(mut self) -> Result<String> {
+        self.tokens_alone();
         if self.stop_strings.is_empty() && !self.started {
             // Nobody looks at the text before its end: decode it once.
             self.start()?;
@@ -242,6 +244,13 @@ impl<'a> Generator<'a> {
             self.decode(token)?;
         }
         Ok(taken)
+    }
+
+    /// Nobody will ask for more than the tokens.
+    fn tokens_alone(&mut self) {
+        if let Some(device) = &mut self.device {
+            device.tells = false;
+        }
     }
 
     fn start(&mut self) -> Result {
