@@ -28,6 +28,8 @@ from pie_py.wire.rpc import (
     Items,
     Message,
     Ping,
+    Probe,
+    Probed,
     Refused,
     Response,
     Welcome,
@@ -213,6 +215,8 @@ class Connection:
                 self._calls.answer(number, RpcError(code, text))
             case Welcome():
                 self._welcomed(message)
+            case Probe(number):
+                self._transmit(Probed(number))
             case Who():
                 self._hello()
             case Closed(instance, code, text):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgpack
 
-PROTOCOL = 1  # grows with every incompatible change
+PROTOCOL = 2  # grows with every incompatible change
 SESSION_BYTES = 16
 CHUNK_BYTES = 1 << 20  # of a program, in one message
 FRAME_OVERHEAD = 64 << 10  # room for what surrounds the largest message in a frame
@@ -72,6 +72,13 @@ class Resume:
 @dataclass(slots=True)
 class Ping:
     """Says that the client lives; the server answers with `Pong`."""
+
+
+@dataclass(slots=True)
+class Probed:
+    """Answer to `Probe`."""
+
+    number: int
 
 
 # Server to client
@@ -139,6 +146,13 @@ class Pong:
     """Answer to `Ping`."""
 
 
+@dataclass(slots=True)
+class Probe:
+    """Asks for its number back, at once: then all that was sent before has been read."""
+
+    number: int
+
+
 # Both ways
 
 
@@ -149,8 +163,10 @@ class Bye:
     reason: str
 
 
-ToServer: TypeAlias = Hello | Request | Ack | Resume | Ping | Bye
-ToClient: TypeAlias = Welcome | Refused | Who | Response | Failure | Items | Closed | Pong | Bye
+ToServer: TypeAlias = Hello | Request | Ack | Resume | Ping | Probed | Bye
+ToClient: TypeAlias = (
+    Welcome | Refused | Who | Response | Failure | Items | Closed | Pong | Probe | Bye
+)
 Message: TypeAlias = ToServer | ToClient
 
 
@@ -177,6 +193,10 @@ def _fields(message: Message) -> tuple[Any, ...]:
             return ("ping",)
         case Pong():
             return ("pong",)
+        case Probe(number):
+            return "probe", number
+        case Probed(number):
+            return "probed", number
         case Hello(protocol, session, client):
             return "hello", protocol, session, client
         case Welcome(resumed, user, facts):
@@ -251,6 +271,10 @@ def _message(fields: list[Any]) -> Message | None:
             return Ping()
         case ["pong"]:
             return Pong()
+        case ["probe", int(number)]:
+            return Probe(number)
+        case ["probed", int(number)]:
+            return Probed(number)
         case ["hello", int(protocol), bytes(session), str(client)]:
             return Hello(protocol, session, client)
         case ["welcome", bool(resumed), str(user), dict(facts)]:

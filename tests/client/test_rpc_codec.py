@@ -20,6 +20,8 @@ from pie_py.wire.rpc import (
     Message,
     Ping,
     Pong,
+    Probe,
+    Probed,
     Refused,
     Request,
     Response,
@@ -53,6 +55,8 @@ messages = st.one_of(
     st.builds(Items, text, number, st.lists(item, max_size=5)),
     st.builds(Closed, text, text, text),
     st.builds(Pong),
+    st.builds(Probe, number),
+    st.builds(Probed, number),
     st.builds(Bye, text),
 )
 

@@ -22,6 +22,7 @@ from rpc_bench import FAST, Bench, Proxy
 
 from pie_control.errors import ApiError
 from pie_control.instance import Instance, State
+from pie_control.rpc import backlog
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.session import Session
 from pie_py.client import RpcError, ServerUnreachable
@@ -35,6 +36,8 @@ from pie_py.wire.rpc import (
     Hello,
     Items,
     Message,
+    Probe,
+    Probed,
     Refused,
     Request,
     Response,
@@ -261,6 +264,120 @@ def test_a_client_that_takes_no_answers_is_cut_off(bench: Bench) -> None:
         while type(raw.hear()).__name__ != "Bye":
             assert time.monotonic() < end
     works(bench)
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "PROBE_BYTES", 1 << 20)
+    monkeypatch.setattr(backlog, "CONNECTION_BYTES", 4 << 20)
+    monkeypatch.setattr(backlog, "USER_BYTES", 6 << 20)
+
+
+def launched(raw: Raw, program: str, session: bytes) -> str:
+    """The instance of a program, launched over a new connection."""
+    raw.ask(Hello(PROTOCOL, session, "deaf"))
+    raw.say(Request(1, 1, "launch", {"program": program, "window": 1000}))
+    answer = raw.hear()
+    assert isinstance(answer, Response)
+    instance: str = answer.value["instance"]
+    return instance
+
+
+def flooded(bench: Bench, instance: str) -> int:
+    """Bytes that a flood has said, but for what its mailbox holds."""
+    found = bench.instance(instance)
+    said = int(found.args[0]) if found.args else 0
+    return (said - len(found.outbox)) * (16 << 10)
+
+
+def acknowledge_unread(bench: Bench, raws: dict[str, Raw]) -> int:
+    """Acknowledges all that comes without reading it, until no more does; bytes that were sent."""
+    before, still = -1, 0
+    while still < 20:
+        for instance, raw in raws.items():
+            raw.say(Ack(instance, 1 << 60))
+        time.sleep(0.02)
+        sent = sum(flooded(bench, instance) for instance in raws)
+        before, still = sent, still + 1 if sent == before else 0
+    return before
+
+
+@pytest.mark.usefixtures("little")
+def test_acknowledging_is_not_reading(bench: Bench) -> None:
+    """ZeroMQ holds what is sent and not read, up to 2000 frames of a connection."""
+    with Raw(bench.endpoint) as deaf:
+        flood = launched(deaf, "flood", os.urandom(16))
+        sent = acknowledge_unread(bench, {flood: deaf})
+        assert (3 << 20) < sent < (7 << 20)
+        works(bench)
+        # It reads, and goes on as others do.
+        count = probes = 0
+        while count * (16 << 10) < 3 * sent:
+            message = deaf.hear()
+            if isinstance(message, Probe):
+                deaf.say(Probed(message.number))
+                probes += 1
+            elif isinstance(message, Items):
+                assert message.first == count
+                count += len(message.items)
+                deaf.say(Ack(flood, count))
+        assert probes > 3
+
+
+@pytest.mark.usefixtures("little")
+def test_our_client_sends_numbers_back(bench: Bench) -> None:
+    with Client(bench.endpoint) as client:
+        flood = client.launch("flood")
+        assert all(flood.receive() == bytes(16 << 10) for _ in range(1500))
+        time.sleep(0.5)  # what comes now, nobody receives; the client itself reads it
+        assert flood.receive() == bytes(16 << 10)
+        peers = bench.call(bench.rpc._backlog.connections)
+        assert all(bench.call(bench.rpc._backlog._of, peer) < (4 << 20) for peer in peers)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_number_that_was_guessed_shows_nothing(bench: Bench) -> None:
+    with Raw(bench.endpoint) as deaf:
+        flood = launched(deaf, "flood", os.urandom(16))
+        sent = acknowledge_unread(bench, {flood: deaf})
+        for number in range(1000):
+            deaf.say(Probed(number))
+        assert acknowledge_unread(bench, {flood: deaf}) == sent
+
+
+@pytest.mark.usefixtures("little")
+def test_a_user_s_connections_share_what_they_may_be_behind(bench: Bench) -> None:
+    with Raw(bench.endpoint) as first, Raw(bench.endpoint) as second:
+        raws = {launched(raw, "flood", os.urandom(16)): raw for raw in (first, second)}
+        assert (5 << 20) < acknowledge_unread(bench, raws) < (11 << 20)
+    end = time.monotonic() + 20
+    while bench.call(bench.rpc._backlog.connections):  # they are gone, and nothing is held for them
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert bench.call(lambda: dict(bench.rpc._backlog._users)) == {}
+    with Raw(bench.endpoint) as third:
+        flood = launched(third, "flood", os.urandom(16))
+        assert acknowledge_unread(bench, {flood: third}) > (3 << 20)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_client_that_confirms_answers_without_reading_is_cut_off(bench: Bench) -> None:
+    session = os.urandom(16)
+    with Raw(bench.endpoint) as deaf:
+        deaf.ask(Hello(PROTOCOL, session, "deaf"))
+        behind, first, end = 0, 1, time.monotonic() + 60
+        while bench.call(lambda: next(iter(bench.rpc._sessions.values())).peer) is not None:
+            for number in range(first, first + 1000):
+                deaf.say(Request(number, number, "programs", {}))
+            first += 1000
+            behind = max(behind, *map(bench.rpc._backlog._of, bench.rpc._backlog.connections()), 0)
+            assert time.monotonic() < end
+        assert behind < (10 << 20)
+        works(bench)
+    with Raw(bench.endpoint) as heard:
+        welcome = heard.ask(Hello(PROTOCOL, session, "heard"))
+        assert isinstance(welcome, Welcome)
+        assert welcome.resumed
 
 
 def test_a_connection_that_breaks_while_its_input_is_held_back(bench: Bench) -> None:

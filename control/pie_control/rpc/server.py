@@ -17,6 +17,7 @@ from pie_control.instance import Instance
 from pie_control.lifecycle import MAX_ARGUMENT_BYTES
 from pie_control.programs import ProgramStore
 from pie_control.rpc.auth import Authenticator
+from pie_control.rpc.backlog import Backlog
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
 from pie_control.rpc.params import Params
@@ -42,6 +43,8 @@ from pie_py.wire.rpc import (
     NotAMessage,
     Ping,
     Pong,
+    Probe,
+    Probed,
     Refused,
     Request,
     Response,
@@ -85,6 +88,8 @@ class RpcServer:
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
+        self._held: dict[Outlet, None] = {}  # wait until their connections have read more
+        self._backlog = Backlog()
         self._nursery: trio.Nursery
         self._socket: zmq.Socket[bytes]
         self._outgoing: dict[Session, None] = {}  # have frames to be sent
@@ -179,6 +184,10 @@ class RpcServer:
         except NotAMessage as error:
             self._not_a_message(peer, error)
             return
+        if isinstance(message, Probed):
+            self._probe(peer, self._backlog.read(peer, message.number))
+            self._let_go()
+            return
         session = self._peers.get(peer)
         if isinstance(message, Hello):
             self._hello(peer, message, user_of(frame) if self._secure else LOCAL_USER)
@@ -255,6 +264,7 @@ class RpcServer:
         session.heard = trio.current_time()
         self._peers[peer] = session
         self._post(session, Welcome(resumed, user, self._facts()))
+        self._probe(peer, self._backlog.asked(peer))  # it may be another connection of that name
         for outlet in session.streams.values():
             outlet.pause()  # until the client says what it has
         if session.gone_at is not None:
@@ -307,6 +317,21 @@ class RpcServer:
                     self._gone(session)
                 if session.gone_at is not None and now - session.gone_at > timing.kept:
                     self._forget(session)
+            self._sweep_backlog()
+
+    def _sweep_backlog(self) -> None:
+        """Forgets connections that are not there any more: ZeroMQ has freed what it held for them.
+
+        A number that found a full queue is sent again with that.
+        """
+        for peer in self._backlog.connections():
+            number, session = self._backlog.asked(peer), self._peers.get(peer)
+            if number is None and session is not None and session.gone_at is None:
+                continue
+            message = Pong() if number is None else Probe(number)
+            if self._deliver(peer, [encode(message)]) == zmq.EHOSTUNREACH:
+                self._backlog.drop(peer)
+        self._let_go()
 
     async def _leave(self) -> None:
         if not self._sessions:
@@ -412,6 +437,9 @@ class RpcServer:
             session = outlet.reader
             if session is None or session.peer is None or session.gone_at is not None:
                 continue
+            if self._backlog.is_full(session.peer, session.user):
+                self._held[outlet] = None
+                continue
             items = outlet.take()
             if items is None:
                 continue
@@ -419,6 +447,12 @@ class RpcServer:
             self._ready[outlet] = None
         for session in list(self._outgoing):
             self._send_joined(session)
+
+    def _let_go(self) -> None:
+        """Those that wait until more has been read look again."""
+        held, self._held = self._held, {}
+        for outlet in held:
+            self._is_ready(outlet)
 
     # Sending
 
@@ -440,27 +474,40 @@ class RpcServer:
         """A connection that is gone or takes nothing is given up: the client resumes."""
         self._outgoing.pop(session, None)
         frames, session.outgoing = session.outgoing, []
-        if session.peer is None or not frames or self._send_to(session.peer, frames):
+        peer = session.peer
+        if peer is None or not frames:
             return
-        self._peers.pop(session.peer, None)
+        if not self._backlog.is_hopeless(peer) and self._send_to(peer, frames):
+            self._probe(peer, self._backlog.sent(peer, session.user, sum(map(len, frames))))
+            return
+        self._peers.pop(peer, None)
         session.peer = None
         self._gone(session)
+
+    def _probe(self, peer: bytes, number: int | None) -> None:
+        """Asks a connection what it has read, if it is time; whether it can be reached shows later."""
+        if number is not None:
+            self._send_to(peer, [encode(Probe(number))])
 
     def _refuse(self, peer: bytes, message: ToClient) -> None:
         """Answers a connection that has no session."""
         self._send_to(peer, [encode(message)])
 
     def _send_to(self, peer: bytes, frames: list[bytes]) -> bool:
+        return self._deliver(peer, frames) is None
+
+    def _deliver(self, peer: bytes, frames: list[bytes]) -> int | None:
+        """Sends frames, or returns what is in the way: EHOSTUNREACH, it is gone; EAGAIN, it is full."""
         try:
             # Never as parts of one message: a client that has read some of them when its connection breaks
             # is aborted by libzmq 4.3 (`!_more` in its fq.cpp).
             for frame in frames:
                 self._socket.send_multipart([peer, frame], zmq.NOBLOCK)
-        except zmq.ZMQError:  # EHOSTUNREACH: it is gone; EAGAIN: its queue is full
-            return False
+        except zmq.ZMQError as error:
+            return error.errno
         if self._sleep is not None and has_input(self._socket):
             self._wake()  # the send has taken the edge that the sleeper waits for
-        return True
+        return None
 
 
 def _closed(instance: str) -> Closed:

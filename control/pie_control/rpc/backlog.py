@@ -1,0 +1,93 @@
+"""What connections have been sent and need not have read: ZeroMQ keeps it, and does not tell how much.
+
+That a client acknowledges items, or confirms answers, does not show that it has read them. So now and then it
+is sent a number that it cannot guess, which it sends back: what was sent before that, it has read.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+
+PROBE_BYTES = 4 << 20  # sent to a connection, before it is asked what it has read
+CONNECTION_BYTES = 64 << 20  # that a connection may be behind; then it is sent no items
+USER_BYTES = 512 << 20  # that all connections of a user may be behind; then those that read go on
+
+
+class _Connection:
+    """Bytes sent to one connection, up to the number that is out and since then."""
+
+    __slots__ = ("after", "before", "number", "user")
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self.before = 0
+        self.after = 0
+        self.number: int | None = None
+
+
+class Backlog:
+    """Bytes that ZeroMQ may hold, by connection and by user."""
+
+    def __init__(self) -> None:
+        self._connections: dict[bytes, _Connection] = {}  # by routing id
+        self._users: Counter[str] = Counter()
+
+    def sent(self, peer: bytes, user: str, size: int) -> int | None:
+        """Counts bytes that a connection was sent; returns a number to send it now, if one is due."""
+        connection = self._connections.get(peer)
+        if connection is None:
+            connection = self._connections[peer] = _Connection(user)
+        connection.after += size
+        self._users[connection.user] += size
+        return self._ask(connection)
+
+    def read(self, peer: bytes, number: int) -> int | None:
+        """A connection has sent a number back; returns the next one to send it, if one is due."""
+        connection = self._connections.get(peer)
+        if connection is None or connection.number != number:
+            return None
+        self._users[connection.user] -= connection.before
+        connection.before, connection.number = 0, None
+        return self._ask(connection)
+
+    def asked(self, peer: bytes) -> int | None:
+        """The number that a connection has yet to send back."""
+        connection = self._connections.get(peer)
+        return None if connection is None else connection.number
+
+    def is_full(self, peer: bytes, user: str) -> bool:
+        """Whether a connection is too far behind to be sent items: by itself, or with its user's others."""
+        behind = self._of(peer)
+        if behind > CONNECTION_BYTES:
+            return True
+        return behind > 2 * PROBE_BYTES and self._users[user] > USER_BYTES
+
+    def is_hopeless(self, peer: bytes) -> bool:
+        """Whether a connection is so far behind, by answers, that it is given up."""
+        return self._of(peer) > 2 * CONNECTION_BYTES
+
+    def connections(self) -> list[bytes]:
+        """Connections that have been sent something."""
+        return list(self._connections)
+
+    def drop(self, peer: bytes) -> None:
+        """A connection is not there any more, nor what ZeroMQ held for it."""
+        connection = self._connections.pop(peer)
+        left = self._users[connection.user] - connection.before - connection.after
+        if left:
+            self._users[connection.user] = left
+        else:
+            del self._users[connection.user]
+
+    def _of(self, peer: bytes) -> int:
+        connection = self._connections.get(peer)
+        return 0 if connection is None else connection.before + connection.after
+
+    @staticmethod
+    def _ask(connection: _Connection) -> int | None:
+        if connection.number is not None or connection.after < PROBE_BYTES:
+            return None
+        connection.before, connection.after = connection.after, 0
+        connection.number = secrets.randbits(63)
+        return connection.number
