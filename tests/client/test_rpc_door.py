@@ -331,8 +331,8 @@ def test_our_client_sends_numbers_back(bench: Bench) -> None:
         assert all(flood.receive() == bytes(16 << 10) for _ in range(1500))
         time.sleep(0.5)  # what comes now, nobody receives; the client itself reads it
         assert flood.receive() == bytes(16 << 10)
-        peers = bench.call(bench.rpc._backlog.connections)
-        assert all(bench.call(bench.rpc._backlog._of, peer) < (4 << 20) for peer in peers)
+        peers = bench.call(bench.rpc._sender.backlog.connections)
+        assert all(bench.call(bench.rpc._sender.backlog._of, peer) < (4 << 20) for peer in peers)
 
 
 @pytest.mark.usefixtures("little")
@@ -351,10 +351,12 @@ def test_a_user_s_connections_share_what_they_may_be_behind(bench: Bench) -> Non
         raws = {launched(raw, "flood", os.urandom(16)): raw for raw in (first, second)}
         assert (5 << 20) < acknowledge_unread(bench, raws) < (11 << 20)
     end = time.monotonic() + 20
-    while bench.call(bench.rpc._backlog.connections):  # they are gone, and nothing is held for them
+    while bench.call(
+        bench.rpc._sender.backlog.connections
+    ):  # they are gone, and nothing is held for them
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert bench.call(lambda: dict(bench.rpc._backlog._users)) == {}
+    assert bench.call(lambda: dict(bench.rpc._sender.backlog._users)) == {}
     with Raw(bench.endpoint) as third:
         flood = launched(third, "flood", os.urandom(16))
         assert acknowledge_unread(bench, {flood: third}) > (3 << 20)
@@ -370,7 +372,11 @@ def test_a_client_that_confirms_answers_without_reading_is_cut_off(bench: Bench)
             for number in range(first, first + 1000):
                 deaf.say(Request(number, number, "programs", {}))
             first += 1000
-            behind = max(behind, *map(bench.rpc._backlog._of, bench.rpc._backlog.connections()), 0)
+            behind = max(
+                behind,
+                *map(bench.rpc._sender.backlog._of, bench.rpc._sender.backlog.connections()),
+                0,
+            )
             assert time.monotonic() < end
         assert behind < (10 << 20)
         works(bench)

@@ -17,11 +17,11 @@ from pie_control.instance import Instance
 from pie_control.lifecycle import MAX_ARGUMENT_BYTES
 from pie_control.programs import ProgramStore
 from pie_control.rpc.auth import Authenticator
-from pie_control.rpc.backlog import Backlog
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
 from pie_control.rpc.params import Params
 from pie_control.rpc.requests import Requests
+from pie_control.rpc.sender import Sender
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
 from pie_py import __version__
 from pie_py.config import ServerConfig
@@ -43,13 +43,11 @@ from pie_py.wire.rpc import (
     NotAMessage,
     Ping,
     Pong,
-    Probe,
     Probed,
     Refused,
     Request,
     Response,
     Resume,
-    ToClient,
     Welcome,
     Who,
     decode,
@@ -60,7 +58,6 @@ log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
 TURN_NS = 2_000_000  # of messages taken in before others have their turn
-JOINED_FRAMES = 64  # sent at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +86,9 @@ class RpcServer:
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._held: dict[Outlet, None] = {}  # wait until their connections have read more
-        self._backlog = Backlog()
         self._nursery: trio.Nursery
         self._socket: zmq.Socket[bytes]
-        self._outgoing: dict[Session, None] = {}  # have frames to be sent
+        self._sender: Sender
         self._sleep: trio.CancelScope | None = None
         self._secure = False
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
@@ -117,6 +113,7 @@ class RpcServer:
             )
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = context.socket(zmq.ROUTER)
+        self._sender = Sender(self._socket, self._wake, self._after_send, self._cut_off)
         authenticator = Authenticator(context, keys) if self._secure else None
         try:
             configure(self._socket, endpoint, self._frame_bytes)
@@ -153,7 +150,7 @@ class RpcServer:
             self._sleep = None
 
     def _has_work(self) -> bool:
-        return bool(self._ready or self._outgoing) or has_input(self._socket)
+        return bool(self._ready) or self._sender.has_frames or has_input(self._socket)
 
     def has_requests(self) -> bool:
         """Whether clients wait at the door; if so, they are let in soon."""
@@ -165,6 +162,10 @@ class RpcServer:
     def _wake(self) -> None:
         if self._sleep is not None:
             self._sleep.cancel()
+
+    def _after_send(self) -> None:
+        if self._sleep is not None and has_input(self._socket):
+            self._wake()  # the send has taken the edge that the sleeper waits for
 
     def _take_in(self) -> None:
         """Handles what has arrived, for a bounded time."""
@@ -185,7 +186,7 @@ class RpcServer:
             self._not_a_message(peer, error)
             return
         if isinstance(message, Probed):
-            self._probe(peer, self._backlog.read(peer, message.number))
+            self._sender.probed(peer, message.number)
             self._let_go()
             return
         session = self._peers.get(peer)
@@ -193,7 +194,7 @@ class RpcServer:
             self._hello(peer, message, user_of(frame) if self._secure else LOCAL_USER)
             return
         if session is None:
-            self._refuse(peer, Who())
+            self._sender.refuse(peer, Who())
             return
         session.heard = trio.current_time()
         if session.gone_at is not None:
@@ -209,9 +210,9 @@ class RpcServer:
                     outlet.resume(received, consumed)
                     self._acknowledge(session, outlet, consumed)
                 else:
-                    self._post(session, _closed(instance))
+                    self._sender.post(session, _closed(instance))
             case Ping():
-                self._post(session, Pong())
+                self._sender.post(session, Pong())
             case Bye():
                 self._forget(session)
 
@@ -220,18 +221,18 @@ class RpcServer:
         log.debug("no message", reason=str(error))
         session = self._peers.get(peer)
         if error.request is None:
-            self._refuse(peer, Refused("invalid-argument", f"what it was sent is {error}"))
+            self._sender.refuse(peer, Refused("invalid-argument", f"what it was sent is {error}"))
         elif session is None:
-            self._refuse(peer, Who())
+            self._sender.refuse(peer, Who())
         else:
             text = f"the request cannot be read: {error}; maps need keys of text"
-            self._post(session, Failure(error.request, "invalid-argument", text))
+            self._sender.post(session, Failure(error.request, "invalid-argument", text))
 
     # Sessions
 
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
         if hello.protocol != PROTOCOL:
-            self._refuse(
+            self._sender.refuse(
                 peer,
                 Refused(
                     "unsupported",
@@ -241,14 +242,16 @@ class RpcServer:
             )
             return
         if len(hello.session) != SESSION_BYTES:
-            self._refuse(peer, Refused("invalid-argument", "a session id has 16 bytes"))
+            self._sender.refuse(peer, Refused("invalid-argument", "a session id has 16 bytes"))
             return
         key = (user, hello.session)
         session = self._sessions.get(key)
         resumed = session is not None
         if session is None:
             if len(self._sessions) >= MAX_SESSIONS:
-                self._refuse(peer, Refused("busy", f"{MAX_SESSIONS} sessions are open; try later"))
+                self._sender.refuse(
+                    peer, Refused("busy", f"{MAX_SESSIONS} sessions are open; try later")
+                )
                 return
             session = Session(hello.session, user, trio.current_time(), peer)
             self._sessions[key] = session
@@ -263,8 +266,8 @@ class RpcServer:
         session.peer = peer
         session.heard = trio.current_time()
         self._peers[peer] = session
-        self._post(session, Welcome(resumed, user, self._facts()))
-        self._probe(peer, self._backlog.asked(peer))  # it may be another connection of that name
+        self._sender.post(session, Welcome(resumed, user, self._facts()))
+        self._sender.greeted(peer)
         for outlet in session.streams.values():
             outlet.pause()  # until the client says what it has
         if session.gone_at is not None:
@@ -299,9 +302,16 @@ class RpcServer:
         for outlet in session.streams.values():
             outlet.absent()
 
+    def _cut_off(self, session: Session) -> None:
+        """A session's connection is gone or takes nothing; the client may come back with another."""
+        if session.peer is not None:
+            self._peers.pop(session.peer, None)
+        session.peer = None
+        self._gone(session)
+
     def _forget(self, session: Session) -> None:
         """The session ends for good, after what it has been told."""
-        self._send_joined(session)
+        self._sender.send_joined(session)
         if session.peer is not None:
             self._peers.pop(session.peer, None)
         self._sessions.pop((session.user, session.id), None)
@@ -317,27 +327,19 @@ class RpcServer:
                     self._gone(session)
                 if session.gone_at is not None and now - session.gone_at > timing.kept:
                     self._forget(session)
-            self._sweep_backlog()
+            self._sender.sweep(self._is_silent)
+            self._let_go()
 
-    def _sweep_backlog(self) -> None:
-        """Forgets connections that are not there any more: ZeroMQ has freed what it held for them.
-
-        A number that found a full queue is sent again with that.
-        """
-        for peer in self._backlog.connections():
-            number, session = self._backlog.asked(peer), self._peers.get(peer)
-            if number is None and session is not None and session.gone_at is None:
-                continue
-            message = Pong() if number is None else Probe(number)
-            if self._deliver(peer, [encode(message)]) == zmq.EHOSTUNREACH:
-                self._backlog.drop(peer)
-        self._let_go()
+    def _is_silent(self, peer: bytes) -> bool:
+        """Whether a connection has no session, or one that is not heard."""
+        session = self._peers.get(peer)
+        return session is None or session.gone_at is not None
 
     async def _leave(self) -> None:
         if not self._sessions:
             return
         for session in list(self._sessions.values()):
-            self._post(session, Bye("the server stops"))
+            self._sender.post(session, Bye("the server stops"))
             self._forget(session)
         # Clients drop what they have not read when their connection closes.
         await trio.sleep(0.1)
@@ -349,20 +351,20 @@ class RpcServer:
         known = session.pending.get(request.number)
         if known is not None:  # sent again after a broken connection
             if known.answer is not None:
-                self._transmit(session, known.answer)
+                self._sender.transmit(session, known.answer)
                 self._begin_again(session, known.opened)
             return
         if request.number <= session.highest:
             # Nobody waits for it if its answer was confirmed. If it never came before, somebody does.
             text = f"request {request.number} comes after {session.highest}; numbers begin with 1 and grow"
-            self._post(session, Failure(request.number, "invalid-argument", text))
+            self._sender.post(session, Failure(request.number, "invalid-argument", text))
             return
         session.highest = request.number
         session.pending[request.number] = Pending()
         number = request.number
         if len(session.pending) > MAX_PENDING or session.answer_bytes > MAX_ANSWER_BYTES:
             log.warning("session ended: it does not take its answers", user=session.user)
-            self._post(session, Bye("too many requests at once, or answers not taken"))
+            self._sender.post(session, Bye("too many requests at once, or answers not taken"))
             self._forget(session)
             return
         method = self._requests.methods.get(request.method)
@@ -405,7 +407,7 @@ class RpcServer:
     def _answer(self, session: Session, answer: Response | Failure) -> None:
         frame = encode(answer)
         if session.answered(answer, frame):
-            self._transmit(session, frame)
+            self._sender.transmit(session, frame)
 
     # Streams
 
@@ -416,7 +418,7 @@ class RpcServer:
 
     def _take_from(self, session: Session, instance: Instance) -> None:
         session.streams.pop(instance.id, None)
-        self._post(session, _closed(instance.id))
+        self._sender.post(session, _closed(instance.id))
 
     def _acknowledge(self, session: Session, outlet: Outlet, consumed: int) -> None:
         outlet.acknowledge(consumed)
@@ -437,77 +439,21 @@ class RpcServer:
             session = outlet.reader
             if session is None or session.peer is None or session.gone_at is not None:
                 continue
-            if self._backlog.is_full(session.peer, session.user):
+            if not self._sender.takes_items(session):
                 self._held[outlet] = None
                 continue
             items = outlet.take()
             if items is None:
                 continue
-            self._transmit(session, encode(items))
+            self._sender.transmit(session, encode(items))
             self._ready[outlet] = None
-        for session in list(self._outgoing):
-            self._send_joined(session)
+        self._sender.flush()
 
     def _let_go(self) -> None:
         """Those that wait until more has been read look again."""
         held, self._held = self._held, {}
         for outlet in held:
             self._is_ready(outlet)
-
-    # Sending
-
-    def _post(self, session: Session, message: ToClient) -> None:
-        self._transmit(session, encode(message))
-
-    def _transmit(self, session: Session, frame: bytes) -> None:
-        """Sends to a session, with all else that goes to it this turn: a wake-up costs more than a frame."""
-        if session.peer is None:
-            return
-        session.outgoing.append(frame)
-        self._outgoing[session] = None
-        if len(session.outgoing) >= JOINED_FRAMES:
-            self._send_joined(session)
-        else:
-            self._wake()
-
-    def _send_joined(self, session: Session) -> None:
-        """A connection that is gone or takes nothing is given up: the client resumes."""
-        self._outgoing.pop(session, None)
-        frames, session.outgoing = session.outgoing, []
-        peer = session.peer
-        if peer is None or not frames:
-            return
-        if not self._backlog.is_hopeless(peer) and self._send_to(peer, frames):
-            self._probe(peer, self._backlog.sent(peer, session.user, sum(map(len, frames))))
-            return
-        self._peers.pop(peer, None)
-        session.peer = None
-        self._gone(session)
-
-    def _probe(self, peer: bytes, number: int | None) -> None:
-        """Asks a connection what it has read, if it is time; whether it can be reached shows later."""
-        if number is not None:
-            self._send_to(peer, [encode(Probe(number))])
-
-    def _refuse(self, peer: bytes, message: ToClient) -> None:
-        """Answers a connection that has no session."""
-        self._send_to(peer, [encode(message)])
-
-    def _send_to(self, peer: bytes, frames: list[bytes]) -> bool:
-        return self._deliver(peer, frames) is None
-
-    def _deliver(self, peer: bytes, frames: list[bytes]) -> int | None:
-        """Sends frames, or returns what is in the way: EHOSTUNREACH, it is gone; EAGAIN, it is full."""
-        try:
-            # Never as parts of one message: a client that has read some of them when its connection breaks
-            # is aborted by libzmq 4.3 (`!_more` in its fq.cpp).
-            for frame in frames:
-                self._socket.send_multipart([peer, frame], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            return error.errno
-        if self._sleep is not None and has_input(self._socket):
-            self._wake()  # the send has taken the edge that the sleeper waits for
-        return None
 
 
 def _closed(instance: str) -> Closed:
