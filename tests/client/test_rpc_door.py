@@ -342,6 +342,8 @@ def test_a_number_that_was_guessed_shows_nothing(bench: Bench) -> None:
         sent = acknowledge_unread(bench, {flood: deaf})
         for number in range(1000):
             deaf.say(Probed(number))
+        [session] = bench.rpc._sessions.values()
+        assert bench.call(lambda: session.gone_at) is None  # it has been heard, all the same
         assert acknowledge_unread(bench, {flood: deaf}) == sent
 
 

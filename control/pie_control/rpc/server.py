@@ -185,11 +185,12 @@ class RpcServer:
         except NotAMessage as error:
             self._not_a_message(peer, error)
             return
+        session = self._peers.get(peer)
         if isinstance(message, Probed):
             self._sender.probed(peer, message.number)
             self._let_go()
-            return
-        session = self._peers.get(peer)
+            if session is None:  # it was cut off, and has read on
+                return
         if isinstance(message, Hello):
             self._hello(peer, message, user_of(frame) if self._secure else LOCAL_USER)
             return
