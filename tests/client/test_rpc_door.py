@@ -342,9 +342,20 @@ def test_a_number_that_was_guessed_shows_nothing(bench: Bench) -> None:
         sent = acknowledge_unread(bench, {flood: deaf})
         for number in range(1000):
             deaf.say(Probed(number))
-        [session] = bench.rpc._sessions.values()
-        assert bench.call(lambda: session.gone_at) is None  # it has been heard, all the same
         assert acknowledge_unread(bench, {flood: deaf}) == sent
+
+
+def test_a_number_brings_a_silent_client_back(bench: Bench) -> None:
+    with Raw(bench.endpoint) as raw:
+        raw.ask(Hello(PROTOCOL, bytes(16), "silent"))
+        [session] = bench.call(lambda: list(bench.rpc._sessions.values()))
+        end = time.monotonic() + 20
+        for gone in (True, False):
+            while bench.call(lambda: session.gone_at is not None) is not gone:
+                assert time.monotonic() < end
+                if not gone:
+                    raw.say(Probed(1))
+                time.sleep(0.02)
 
 
 @pytest.mark.usefixtures("little")

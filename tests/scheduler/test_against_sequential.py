@@ -629,6 +629,8 @@ class Programs(RuleBasedStateMachine):
         space = "" if shared else lane.instance.user
         if (space, name) in self.exports:
             assert error == "already-exists"
+        elif len(set(map(id, kept))) < len(kept):  # two addresses of one page
+            assert error == "invalid-argument"
         elif error is None:
             self.exports[space, name] = kept
             for page in kept:
