@@ -12,6 +12,7 @@ from pie_control.wasm import (
     F64,
     S32,
     STRING,
+    SUSPENDED,
     U32,
     U64,
     Array,
@@ -204,3 +205,7 @@ def host(name: str, call: object, *params: Type, returns: Type | None = None,
 
 
 PASS_ON = STRING  # a function that returns `result<string, string>` writes what `run` can return
+
+# A function that suspends its guest, and a `run` that calls it and returns what it is given.
+HOLD = host("hold", lambda state: SUSPENDED, returns=PASS_ON, fails=True, suspends=True)
+WAITS = "(call $hold (i32.const 1024)) (i32.const 1024)"

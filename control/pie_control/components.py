@@ -15,9 +15,8 @@ from pie_py.build.python import runtime_component
 if TYPE_CHECKING:
     from pie_control.programs import Program
 
-MOST_KEPT = (
-    256  # a small one in Rust takes 0.7 MB; mapped from the cache again in a few milliseconds
-)
+# A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
+MOST_KEPT = 256
 
 _RUNTIME = "python"
 

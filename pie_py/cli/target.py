@@ -51,17 +51,23 @@ def _plain(path: Path, name: str) -> Target:
         if (path / "Cargo.toml").is_file():
             return Target("crate", path, name)
         raise BadTarget(f"{path} has neither {DESCRIPTION} nor Cargo.toml: no inferlet is in it")
-    content = _read(path)
+    magic = _read(path, 4)
     if path.suffix == ".py":
         return Target("python", path, name)
-    if content.startswith(b"\0asm"):
+    if magic == b"\0asm":
         return Target("component", path, name)
     raise BadTarget(f"{path} is neither a Python source (.py) nor a WebAssembly component")
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, most: int = -1) -> bytes:
+    """A file's first bytes, or all.
+
+    Raises:
+        BadTarget: if it can't be read.
+    """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(most)
     except OSError as error:
         raise BadTarget(f"{path} cannot be read: {error.strerror}") from None
 

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from wat_guests import OK, guest, host
+from wat_guests import HOLD, OK, WAITS, guest
 
 from pie_control.components import Components
 from pie_control.errors import ProgramRejected
 from pie_control.programs import Program
 from pie_control.wasm import (
-    STRING,
-    SUSPENDED,
     Component,
     Engine,
     EngineConfig,
@@ -24,9 +22,6 @@ from pie_control.wasm import (
     Linker,
     Status,
 )
-
-HOLD = host("hold", lambda state: SUSPENDED, returns=STRING, fails=True, suspends=True)
-WAITS = "(call $hold (i32.const 1024)) (i32.const 1024)"
 
 
 @pytest.fixture(scope="module")

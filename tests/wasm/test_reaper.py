@@ -8,31 +8,24 @@ import time
 import weakref
 
 import pytest
-from conftest import LIMITS
-from wat_guests import guest, host
+from conftest import LIMITS, wait
+from wat_guests import HOLD, WAITS, guest
 
 from pie_control.wasm import (
-    STRING,
-    SUSPENDED,
     Component,
     Engine,
     EngineConfig,
     Guest,
     Linker,
-    Status,
     symbols,
 )
 from pie_control.wasm.reaper import Reaper
-
-HOLD = host("hold", lambda state: SUSPENDED, returns=STRING, fails=True, suspends=True)
-WAITS = "(call $hold (i32.const 1024)) (i32.const 1024)"
 
 
 def _waiting(linker: Linker, component: Component) -> Guest:
     made = Guest(linker, component, None, LIMITS)
     made.start([])
-    while made.poll() is not Status.WAITING:
-        pass
+    wait(made)
     return made
 
 

@@ -40,9 +40,8 @@ class Conversation:
         self._rendered = 0  # messages that are tokens already
         self._turn_start: int | None = None  # token at which the assistant's open turn starts
         self._sealed = False
-        self._unclosed = (
-            False  # what ends the last turn is missing: its tokens are the assistant's own
-        )
+        # What ends the last turn is missing: its tokens are the assistant's own.
+        self._unclosed = False
         self.unanswered = False  # a message is the last thing said, so the assistant is next
 
     @property

@@ -225,7 +225,7 @@ class Generator:
             if not self._take(token):
                 break
             accepted.append(token)
-            self._text_of(token)
+            self._text_of(token)  # which looks for stop strings
         return accepted
 
     async def _prepare(self) -> None:

@@ -133,7 +133,8 @@ class TokenStream:
         matcher = self._matcher
         if matcher is None:
             matcher = self._matcher = await self._grammar.matcher(self.ctx.model)
-            matcher.advance(self._walked)
+            if self._walked:  # of a step that was given up
+                matcher.advance(self._walked)
         embed = await self._hidden_state()
         handle = self._handle(frozenset())
         if self._forced is not None:
