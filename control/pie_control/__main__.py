@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from pie_control.server import serve
-from pie_py.config import ServerConfig
+from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.server")
 

@@ -11,16 +11,16 @@ from pie_control.http import HttpClient
 from pie_control.interception.history import Durations
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
-from pie_py.config import GrammarConfig, HttpConfig, McpConfig, MessagingConfig
+from pie_py.config.server import GrammarConfig, HttpConfig, McpConfig, MessagingConfig
 
 if TYPE_CHECKING:
-    from pie_control.adapters import AdapterLoader
-    from pie_control.executor import Executor
-    from pie_control.lifecycle import Lifecycle
-    from pie_control.scheduler.service import ModelService
+    from pie_control.instances.registry import Lifecycle
+    from pie_control.instances.timers import Timers
+    from pie_control.instances.turns import Executor
+    from pie_control.models.adapter_loading import AdapterLoader
+    from pie_control.models.model import ModelService
+    from pie_control.models.tokenizer import TextCodec
     from pie_control.store.service import StoreService
-    from pie_control.text_codec import TextCodec
-    from pie_control.timers import Timers
 
 
 @dataclass

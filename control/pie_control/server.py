@@ -8,26 +8,26 @@ from pathlib import Path
 import structlog
 import trio
 
-from pie_control.adapters import AdapterLoader
 from pie_control.api import FUNCTIONS
-from pie_control.dispatch import Dispatcher
-from pie_control.executor import Executor
 from pie_control.grammar import GrammarService
 from pie_control.host import Host
 from pie_control.http import HttpClient
-from pie_control.lifecycle import Lifecycle
+from pie_control.instances.registry import Lifecycle
+from pie_control.instances.timers import Timers
+from pie_control.instances.turns import Executor
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
-from pie_control.programs import ProgramStore
+from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.model import ModelService
+from pie_control.models.tokenizer import TextCodec
+from pie_control.programs.store import ProgramStore
 from pie_control.rpc.server import RpcServer
-from pie_control.scheduler.service import ModelService
 from pie_control.store.service import StoreService
-from pie_control.text_codec import TextCodec
-from pie_control.timers import Timers
 from pie_control.tracing import tracing
 from pie_control.wasm import Engine, EngineConfig, Linker
-from pie_control.worker_link import WorkerLink
-from pie_py.config import ServerConfig
+from pie_control.worker.link import WorkerLink
+from pie_control.worker.pacing import Dispatcher
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello
 
 log = structlog.get_logger("pie.server")

@@ -14,7 +14,7 @@ import trio
 
 from pie_control.api import FUNCTIONS
 from pie_control.wasm import HostFunction, symbols
-from pie_py.config import TraceConfig
+from pie_py.config.server import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
 from pie_py.wire.trace import StageClock, Tap, recording, tokens_of
 
@@ -22,10 +22,10 @@ IDLE = "idle"  # the thread sleeps in the event loop
 REST = "event loop and clients"
 HOST = "host function"  # and its name
 
-_LINK = "pie_control.worker_link.WorkerLink"
+_LINK = "pie_control.worker.link.WorkerLink"
 _SCHEDULER = "pie_control.scheduler.scheduler.Scheduler"
 ORDER = Tap("message: encode and send", _LINK, "order")
-ON_RESULT = Tap("resume: turns of guests", "pie_control.dispatch.Dispatcher", "on_result")
+ON_RESULT = Tap("resume: turns of guests", "pie_control.worker.pacing.Dispatcher", "on_result")
 DRAIN = Tap("reply: receive and decode", _LINK, "_drain")
 TAPS = (
     Tap("Wasm", "pie_control.wasm.symbols", "future_poll"),
@@ -33,7 +33,7 @@ TAPS = (
     Tap("scheduler: commands in", _SCHEDULER, "synchronize"),
     Tap("scheduler: plans out", _SCHEDULER, "next_plan"),
     Tap("scheduler: results in", _SCHEDULER, "complete"),
-    Tap("resume: turns of guests", "pie_control.executor.Executor", "turn"),
+    Tap("resume: turns of guests", "pie_control.instances.turns.Executor", "turn"),
     Tap("resume: answers of wait", "pie_control.wasm.linker.Pending", "finish"),
     ORDER,
     DRAIN,

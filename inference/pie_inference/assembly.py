@@ -52,7 +52,7 @@ from pie_inference.sizing import (
     host_pages,
     pool_sizes,
 )
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.worker")

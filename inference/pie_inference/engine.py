@@ -20,7 +20,7 @@ from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
 from pie_inference.threads import Threads
 from pie_inference.trial import run_trial
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import (
     AdapterDone,
     Batch,

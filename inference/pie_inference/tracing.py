@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pie_py.config import TraceConfig
+from pie_py.config.server import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
 from pie_py.wire.trace import CallCounter, StageClock, Tap, recording, tokens_of
 

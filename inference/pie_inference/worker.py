@@ -21,7 +21,7 @@ from pie_inference.flight import Flight
 from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.tracing import tracing
-from pie_py.config import ModelConfig, TraceConfig
+from pie_py.config.server import ModelConfig, TraceConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Failed,

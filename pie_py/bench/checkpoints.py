@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pie_py.config import ServerConfig
+from pie_py.config.server import ServerConfig
 
 MAX_POSITION = 16_384  # room for the 8k-token prompts of the fairness benchmark
 DEVIATION = 0.02  # of the weights

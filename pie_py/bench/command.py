@@ -8,7 +8,7 @@ import click
 
 from pie_py.bench import options
 from pie_py.bench.turns import Turns
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 
 
 @click.group("bench")

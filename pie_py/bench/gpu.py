@@ -24,7 +24,7 @@ import anyio
 from pie_py.bench.decoding import decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.server import bench_server
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 
 COUNTS = (1, 32, 128)  # sequences that decode together
 MANY = 256  # inferlets at once

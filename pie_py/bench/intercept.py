@@ -28,7 +28,7 @@ from pie_py.bench.programs import GUESTS
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 
 WARM_UP = 1 / 3  # of the time of arrivals, in which completed requests are not counted yet
 RETRY_SECONDS = 0.02  # before a request that lost its pages starts again

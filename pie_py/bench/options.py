@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pie_py.bench.turns import Turns
 from pie_py.build.errors import BuildError
 from pie_py.client.errors import ClientError
-from pie_py.config import EMBEDDED_MODEL, ModelConfig
-from pie_py.server_process import ServerFailed
+from pie_py.client.server_process import ServerFailed
+from pie_py.config.server import EMBEDDED_MODEL, ModelConfig
 
 LANGUAGES = ("rust", "python")
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ from pie_py.bench.decoding import decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
-from pie_py.config import ModelConfig, SchedulerConfig
+from pie_py.config.server import ModelConfig, SchedulerConfig
 
 # How far ahead the adaptive policy should be, of each at its best (Pie's own figures).
 GOALS = {"eager": 15.0, "k-only": 2.8, "t-only": 1.09}

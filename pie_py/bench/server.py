@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pie_py.config import ModelConfig, ServerConfig
-from pie_py.server_process import ServerProcess
+from pie_py.client.server_process import ServerProcess
+from pie_py.config.server import ModelConfig, ServerConfig
 
 
 class BenchServer(NamedTuple):

@@ -12,7 +12,7 @@ import click
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import say
 from pie_py.cli.server_config import config_errors
-from pie_py.keys import KeyProblem, KeyStore
+from pie_py.config.keys import KeyProblem, KeyStore
 
 _folder = click.option(
     "--data-folder",
@@ -71,7 +71,7 @@ def list_users(data_folder: Path | None) -> None:
 
 def _store(data_folder: Path | None) -> KeyStore:
     if data_folder is None:
-        from pie_py.config import ServerConfig
+        from pie_py.config.server import ServerConfig
 
         with config_errors():
             data_folder = ServerConfig().data_folder

@@ -68,7 +68,7 @@ def command(
 def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
     """Whether to use a running server rather than start one."""
     from pie_py.client.client import server_endpoint
-    from pie_py.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
+    from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
 
     wanted = [name for name, value in options.items() if value not in (None, (), "")]
     if endpoint is not None:
@@ -106,7 +106,7 @@ def _built(target: Target) -> Iterator[tuple[bytes, str]]:
 @contextmanager
 def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iterator[str]:
     """A server for one run, on an endpoint of its own."""
-    from pie_py.server_process import ServerFailed, ServerProcess
+    from pie_py.client.server_process import ServerFailed, ServerProcess
 
     with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -32,7 +32,7 @@ def command(endpoint: str | None, log_level: str, **options: Any) -> None:
     (`pie-py keys add USER`). On tcp://127.0.0.1 and ipc:// whoever connects is user "local".
     """
     config = server_config(endpoint=endpoint, **options)
-    from pie_py.server_process import ServerFailed, ServerProcess
+    from pie_py.client.server_process import ServerFailed, ServerProcess
 
     with ServerProcess(config, log_level) as server:
         server.stop_on_signals()

@@ -137,7 +137,7 @@ def server_config(
         TomlConfigSettingsSource,
     )
 
-    from pie_py.config import ModelConfig, ServerConfig
+    from pie_py.config.server import ModelConfig, ServerConfig
 
     class FromFile(ServerConfig):
         @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pie_py import __version__
-from pie_py.contract import contract_version
+from pie_py.wire.contract import contract_version
 
 
 def version_text() -> str:

@@ -11,7 +11,7 @@ from pie_py.client.errors import (
 )
 from pie_py.client.functions import Function
 from pie_py.client.instance import Instance
-from pie_py.keys import ClientKey
+from pie_py.config.keys import ClientKey
 
 __all__ = [
     "Client",

@@ -17,8 +17,8 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import WINDOW, Instance
-from pie_py.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
-from pie_py.keys import ClientKey, KeyProblem
+from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
+from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire.rpc import CHUNK_BYTES
 
 PATIENCE_SECONDS = 10.0

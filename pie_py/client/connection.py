@@ -15,8 +15,8 @@ from pie_py import __version__
 from pie_py.client import handshake
 from pie_py.client.calls import Call, Calls, Reader
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
-from pie_py.endpoint import Endpoint
-from pie_py.keys import ClientKey
+from pie_py.config.endpoint import Endpoint
+from pie_py.config.keys import ClientKey
 from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
     PROTOCOL,

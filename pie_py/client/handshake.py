@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio.to_thread
 import zmq
 
-from pie_py.endpoint import Endpoint, mechanism
+from pie_py.config.endpoint import Endpoint, mechanism
 
 FAILURES = (
     zmq.Event.HANDSHAKE_FAILED_AUTH

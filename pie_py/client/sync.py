@@ -17,7 +17,7 @@ from pie_py.client import instance as async_instance
 from pie_py.client.client import PATIENCE_SECONDS
 from pie_py.client.errors import ClientError
 from pie_py.client.functions import Function
-from pie_py.keys import ClientKey
+from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from pie_py.config import TraceConfig
+from pie_py.config.server import TraceConfig
 from pie_py.wire.plan import NextDist, Plan, Sample
 
 MARKS = 50_000  # newest ones kept

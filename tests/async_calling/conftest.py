@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkpoints import make_llama
-from servers import Server
+from support.checkpoints import make_llama
+from support.servers import Server
 
 from pie_py.client.sync import Client
 
 TESTS = Path(__file__).parents[1]
 sys.path.append(str(TESTS / "end_to_end"))
 
-from outside_programs import Site, web_site  # noqa: E402 - after the line above
+from support.outside_programs import Site, web_site  # noqa: E402 - after the line above
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from scripts import events, results, run, script, simulated, tool
-from servers import Server
+from support.scripts import events, results, run, script, simulated, tool
+from support.servers import Server
 
 from pie_py.client.errors import InferletFailed, UsageError
 from pie_py.client.functions import PROGRAMS, Mode

@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 from llguidance import LLMatcher
-from tokenizers_of_tests import FOLDER, dialect, stop_token
+from support.tokenizers_of_tests import FOLDER, dialect, stop_token
 
 from inferlet.cml import Marker, Signature, Strictness, Syntax, block_grammar
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
-from pie_control.text_codec import TextCodec
+from pie_control.models.tokenizer import TextCodec
 
 FUNCTIONS = [
     Signature("f", {"a": {}, "b": {"type": "integer"}, "c": {"enum": ["x", 'y"']}}, ("b",)),

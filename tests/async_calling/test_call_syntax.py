@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers_of_tests import FOLDER, codec, dialect
+from support.tokenizers_of_tests import FOLDER, codec, dialect
 
 from examples.pie_tiny.corpus.calls import PARALLEL, SEQUENTIAL
 from examples.pie_tiny.corpus.cml import ASYNCHRONOUS
@@ -32,7 +32,7 @@ from inferlet.cml import (
 )
 from inferlet.cml.nesting import DEEPEST, is_too_deep
 from inferlet.tools import EvaluationError, Tool, evaluate
-from pie_control.text_codec import TextCodec
+from pie_control.models.tokenizer import TextCodec
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(
     lambda name: not iskeyword(name)

@@ -9,8 +9,8 @@ from typing import Literal
 import click
 import pytest
 from click.testing import CliRunner
-from scripts import script, simulated
-from servers import Server
+from support.scripts import script, simulated
+from support.servers import Server
 
 from pie_py.cli import main
 from pie_py.cli.arguments import with_files

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tokenizers_of_tests import codec_without, dialect, stop_token
+from support.tokenizers_of_tests import codec_without, dialect, stop_token
 
 from inferlet.cml import (
     CallBlock,

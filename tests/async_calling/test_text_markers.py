@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from scripts import events, results, run, script, simulated, tool
+from support.scripts import events, results, run, script, simulated, tool
 
 from pie_py.client.functions import PROGRAMS, Mode
 from pie_py.client.sync import Client

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from outside_programs import Site
-from scripts import results, run, script, tool
+from support.outside_programs import Site
+from support.scripts import results, run, script, tool
 
 from pie_py.client.sync import Client
 

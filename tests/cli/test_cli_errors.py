@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import pytest
 from click.testing import CliRunner, Result
 
-import pie_py.endpoint
+import pie_py.config.endpoint
 from pie_py.cli import main
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.client import RpcError, ServerUnreachable, sync
-from pie_py.config import HttpConfig
-from pie_py.keys import KeyStore
+from pie_py.config.keys import KeyStore
+from pie_py.config.server import HttpConfig
 
 
 def invoke(*args: str | Path, **environment: str) -> Result:
@@ -153,7 +153,7 @@ def test_an_option_of_zero_is_told_beside_a_running_server(
         invoke("run", "text_completion", option, "0", "--endpoint", "tcp://127.0.0.1:1"), 2
     )
     assert "--endpoint names a running server" in told
-    monkeypatch.setattr(pie_py.endpoint, "answers", lambda endpoint: True)
+    monkeypatch.setattr(pie_py.config.endpoint, "answers", lambda endpoint: True)
     told = refused(invoke("run", "text_completion", option, "0"), 2)
     assert "greater than" in told
 

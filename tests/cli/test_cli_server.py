@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from servers import Server
+from support.servers import Server
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pie_control import programs
 from pie_control.errors import ApiError, ProgramRejected
-from pie_control.programs import ProgramStore, kind_of
-from pie_control.source_check import MAX_SOURCE_BYTES, check_source
+from pie_control.programs import store as programs
+from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_source
+from pie_control.programs.store import ProgramStore, kind_of
 
 ONE, TWO = b"x = 1\n", b"x = 2\n"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from rpc_bench import Bench, Proxy
+from support.rpc_bench import Bench, Proxy
 
-from pie_control.instance import State
+from pie_control.instances.instance import State
 from pie_control.rpc.endpoint import EndpointInUse
 from pie_py.client import (
     Client,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_py.endpoint import BadEndpoint, parse_endpoint
+from pie_py.config.endpoint import BadEndpoint, parse_endpoint
 from pie_py.wire.rpc import (
     Ack,
     Bye,

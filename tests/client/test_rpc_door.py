@@ -18,16 +18,16 @@ import msgpack
 import pytest
 import trio
 import zmq
-from rpc_bench import FAST, Bench, Proxy
+from support.rpc_bench import FAST, Bench, Proxy
 
 from pie_control.errors import ApiError
-from pie_control.instance import Instance, State
+from pie_control.instances.instance import Instance, State
 from pie_control.rpc import backlog
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.session import Session
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
-from pie_py.keys import ClientKey, KeyProblem, KeyStore
+from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 from pie_py.wire.rpc import (
     PROTOCOL,
     Ack,

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from checkpoints import make_adapter, make_llama
-from llava_checkpoints import make_llava
 from PIL import Image
-from reference import probabilities
-from rust_components import rust_component
-from servers import Server
+from support.checkpoints import make_adapter, make_llama
+from support.llava_checkpoints import make_llava
+from support.reference import probabilities
+from support.rust_components import rust_component
+from support.servers import Server
 
 HERE = Path(__file__).parent
-TOOLS = HERE.parent / "control_traits" / "mcp_server.py"
+TOOLS = HERE.parent / "support" / "mcp_server.py"
 # Small enough to be reached by a case; `README.md` names them.
 LIMITS = {
     "queues": 8,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doc_scripts import DOCS, load_script
+from support.doc_scripts import DOCS, load_script
 
 
 def test_the_table_is_up_to_date() -> None:

@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 import pytest
 from conformance_server import PROGRAMS, Place, start
 from hypothesis import HealthCheck, Phase, given, settings
+from support.wat_guests import CORE, OK, flat, guest
 from values import argument
-from wat_guests import CORE, OK, flat, guest
 from wit_strategies import calls
 
 from pie_control.api import FUNCTIONS

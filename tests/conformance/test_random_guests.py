@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conformance_server import PROGRAMS, Place
-from plain_llama import Node, PlainLlama, causal
+from support.plain_llama import Node, PlainLlama, causal
 from values import Reference
 
 from pie_py.client.sync import Client, Instance

@@ -8,8 +8,8 @@ from typing import Any
 import trio
 import trio.testing
 
-from pie_control.adapters import AdapterLoader
-from pie_control.resources.adapters import Adapters
+from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
-from instances import Instances, failure
+from support.instances import Instances, failure
 
 from pie_control.api import runtime, session
-from pie_control.instance import ARGUMENT_OVERHEAD
-from pie_control.lifecycle import MAX_ARGUMENT_BYTES, check_arguments
+from pie_control.instances.instance import ARGUMENT_OVERHEAD
+from pie_control.instances.registry import MAX_ARGUMENT_BYTES, check_arguments
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Session
 from pie_control.wasm import SUSPENDED

@@ -7,10 +7,10 @@ from collections import Counter
 import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from instances import Instances, failure, is_ready, take, take_text
+from support.instances import Instances, failure, is_ready, take, take_text
 
 from pie_control.api import messaging
-from pie_control.instance import Instance, State
+from pie_control.instances.instance import Instance, State
 from pie_control.messaging.channel import OVERHEAD
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from instances import Instances, failure
+from support.instances import Instances, failure
 
-from pie_control.code_cache import CodeCache
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
+from pie_control.programs.code_cache import CodeCache
 
 
 def _launch(instances: Instances, digest: str, name: str = "p") -> Instance:

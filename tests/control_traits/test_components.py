@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from wat_guests import HOLD, OK, WAITS, guest
+from support.wat_guests import HOLD, OK, WAITS, guest
 
-from pie_control.components import Components
 from pie_control.errors import ProgramRejected
-from pie_control.programs import Program
+from pie_control.programs.components import Components
+from pie_control.programs.store import Program
 from pie_control.wasm import (
     Component,
     Engine,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from instances import Instances
+from support.instances import Instances
 
-from pie_control import lifecycle
-from pie_control.instance import State
+from pie_control.instances import registry as lifecycle
+from pie_control.instances.instance import State
 
 
 @pytest.mark.parametrize("kept", ["log", "result", "arguments", "messages"])

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 import trio
 import trio.testing
-from checkpoints import small_tokenizer
-from grammar_strategies import BOMBS, regexes, schemas
 from hypothesis import HealthCheck, assume, given, settings
+from support.checkpoints import small_tokenizer
+from support.grammar_strategies import BOMBS, regexes, schemas
 
 from pie_control.errors import ApiError
 from pie_control.grammar import Grammar, GrammarService, Matcher
 from pie_control.grammar.turns import Owner
+from pie_control.models.tokenizer import TextCodec
 from pie_control.scheduler.mask import Mask
-from pie_control.text_codec import TextCodec
-from pie_py.config import GrammarConfig
+from pie_py.config.server import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
 STOPS = [1, 3]

@@ -14,7 +14,7 @@ import trio
 import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from web_servers import Asked, Caller, always, browser, echo, packed, reply
+from support.web_servers import Asked, Caller, always, browser, echo, packed, reply
 
 from pie_control.errors import ApiError
 from pie_control.http.body import Body

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import structlog
 import trio
-from instances import failure
-from mcp_servers import SERVER, http_server
+from support.instances import failure
+from support.mcp_servers import SERVER, http_server
+from support.web_servers import Asked, Caller, always, browser, reply
 from test_mcp_servers import Tools, run
-from web_servers import Asked, Caller, always, browser, reply
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
 from pie_control.rpc.params import Params
-from pie_py.config import HttpConfig, McpConfig
+from pie_py.config.server import HttpConfig, McpConfig
 
 SECRET = "dont-tell-anybody"
 COMMAND = {"command": sys.executable, "args": [SERVER]}

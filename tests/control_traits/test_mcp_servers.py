@@ -13,16 +13,16 @@ from typing import Any
 import psutil
 import pytest
 import trio
-from mcp_servers import SERVER, http_server, start_http
-from web_servers import Caller
+from support.mcp_servers import SERVER, http_server, start_http
+from support.web_servers import Caller
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
 from pie_control.mcp.stdio import LineTooLong, lines
-from pie_py.config import McpConfig
-from pie_py.variables import MissingVariable
+from pie_py.config.server import McpConfig
+from pie_py.config.variables import MissingVariable
 
-PLAIN = str(Path(__file__).with_name("plain_mcp_server.py"))
+PLAIN = str(Path(__file__).parents[1] / "support/plain_mcp_server.py")
 STDIO = {"command": sys.executable, "args": [SERVER]}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from instances import Instances, failure, is_ready, take, take_text
+from support.instances import Instances, failure, is_ready, take, take_text
 
 from pie_control.api import session
-from pie_control.mailbox import Mailbox
+from pie_control.instances.mailbox import Mailbox
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))

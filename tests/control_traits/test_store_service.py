@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from instances import Instances, failure, is_ready, take
+from support.instances import Instances, failure, is_ready, take
 
 from pie_control.api import store
 from pie_control.errors import ApiError
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
 from pie_control.store.service import StoreService
-from pie_py.config import StoreConfig
+from pie_py.config.server import StoreConfig
 
 
 @asynccontextmanager

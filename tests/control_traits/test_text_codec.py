@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import small_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import failure
+from support.checkpoints import small_tokenizer
+from support.instances import failure
 
-from pie_control.text_codec import TextCodec
+from pie_control.models.tokenizer import TextCodec
 
 
 @functools.cache

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkpoints import make_llama
-from servers import Server
+from support.checkpoints import make_llama
+from support.servers import Server
 
 GUESTS = Path(__file__).parent / "guests"
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from rust_components import use_toolchain
+from support.rust_components import use_toolchain
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pie_control import tracing as control_tracing

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reference
-from checkpoints import make_adapter
-from rust_components import rust_component
-from servers import Server
+from support import reference
+from support.checkpoints import make_adapter
+from support.rust_components import rust_component
+from support.servers import Server
 
 from pie_py.client import ClientError
 from pie_py.client.sync import Client

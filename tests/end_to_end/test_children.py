@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from control_programs import BOTH, LANGUAGES, upload
-from servers import Server
+from support.control_programs import BOTH, LANGUAGES, upload
+from support.servers import Server
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client

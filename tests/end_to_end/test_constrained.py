@@ -11,12 +11,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-import reference
-from grammar_strategies import BOMBS, regexes, schemas
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rust_components import rust_component
-from servers import Server
+from support import reference
+from support.grammar_strategies import BOMBS, regexes, schemas
+from support.rust_components import rust_component
+from support.servers import Server
 
 pytestmark = pytest.mark.slow
 

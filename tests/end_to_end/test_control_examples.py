@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from servers import Server
+from support.servers import Server
 
 from pie_py.client.sync import Client
 

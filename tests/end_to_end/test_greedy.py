@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reference
 import torch
-from checkpoints import make_llama
-from servers import Server
+from support import reference
+from support.checkpoints import make_llama
+from support.servers import Server
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from outside_programs import LANGUAGES, Site, run, web_site
-from servers import Server
+from support.outside_programs import LANGUAGES, Site, run, web_site
+from support.servers import Server
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client

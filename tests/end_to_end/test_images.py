@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from idefics_checkpoints import STEPS, TILE_EMBEDS, image_tokenizer, make_idefics
-from llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
 from PIL import Image
-from rust_components import rust_component
-from servers import Server
+from support.idefics_checkpoints import STEPS, TILE_EMBEDS, image_tokenizer, make_idefics
+from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
+from support.rust_components import rust_component
+from support.servers import Server
 from transformers import (
     AutoModelForImageTextToText,
     Idefics3Processor,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-import reference
-from checkpoints import small_tokenizer
-from rust_components import REPOSITORY, rust_component
-from servers import Server
+from support import reference
+from support.checkpoints import small_tokenizer
+from support.rust_components import REPOSITORY, rust_component
+from support.servers import Server
 
 from pie_py.client import Client
 

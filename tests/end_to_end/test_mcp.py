@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
-from mcp_servers import SERVER as TOOLS
-from mcp_servers import http_server
-from outside_programs import LANGUAGES, run
-from servers import Server
+from support.mcp_servers import SERVER as TOOLS
+from support.mcp_servers import http_server
+from support.outside_programs import LANGUAGES, run
+from support.servers import Server
 
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError

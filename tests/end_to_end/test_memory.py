@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reference
 import torch
-from checkpoints import make_adapter
 from peft import PeftModel
-from rust_components import rust_component
-from servers import Server
+from support import reference
+from support.checkpoints import make_adapter
+from support.rust_components import rust_component
+from support.servers import Server
 from transformers import AutoModelForCausalLM
 
 from pie_py.cli.adapters import command as adapters_command

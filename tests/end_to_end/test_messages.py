@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from servers import Server
+from support.servers import Server
 
 
 def test_a_receive_that_is_given_up_leaves_its_message(server: Server, guests: Path) -> None:

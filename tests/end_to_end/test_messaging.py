@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from control_programs import BOTH, LANGUAGES, upload
-from servers import Server
+from support.control_programs import BOTH, LANGUAGES, upload
+from support.servers import Server
 
 from pie_py.client.sync import Client
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reference
-from servers import Server
+from support import reference
+from support.servers import Server
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reference
-from rust_components import rust_component
-from servers import Server
+from support import reference
+from support.rust_components import rust_component
+from support.servers import Server
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
-from rust_components import rust_component
-from sampling_reference import chi_square_passes, probabilities
-from servers import Server
+from support import reference
+from support.rust_components import rust_component
+from support.sampling_reference import chi_square_passes, probabilities
+from support.servers import Server
 
 pytestmark = pytest.mark.slow
 languages = pytest.mark.parametrize("language", ["python", "rust"])

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-import reference
-from families import make_family
-from servers import Server
+from support import reference
+from support.families import make_family
+from support.servers import Server
 
 
 def prompt(length: int, seed: int) -> list[int]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from control_programs import LANGUAGES, upload
-from servers import Server
+from support.control_programs import LANGUAGES, upload
+from support.servers import Server
 
 from pie_py.client.sync import Client
 

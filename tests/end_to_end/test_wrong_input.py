@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
-from rust_components import rust_component
-from servers import Server
+from support.rust_components import rust_component
+from support.servers import Server
 
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError

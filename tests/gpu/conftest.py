@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "inference"))  # the worker's rigs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

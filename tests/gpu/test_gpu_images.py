@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from idefics_checkpoints import make_idefics
-from llava_checkpoints import KINDS, as_file, make_llava, picture
-from model_rig import Rig, ints, offsets, tokens_of
+from support.idefics_checkpoints import make_idefics
+from support.llava_checkpoints import KINDS, as_file, make_llava, picture
+from support.model_rig import Rig, ints, offsets, tokens_of
 
 from pie_inference import handlers
 from pie_py.wire.images import image_size

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
-from model_rig import Rig, Step, ints, tokens_of
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, ints, tokens_of
 
 from pie_inference import host_pool
 from pie_inference.assembly import load_model
 from pie_inference.errors import LoadError
 from pie_inference.handlers import clear
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import Clear
 
 PAGE_BYTES = 4 * 16 * 2 * 2 * 64 * 2  # layers, slots, keys and values, heads, numbers

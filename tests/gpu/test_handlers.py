@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import make_adapter, make_llama
-from model_rig import ints, offsets, tokens_of
+from support.checkpoints import make_adapter, make_llama
+from support.model_rig import ints, offsets, tokens_of
 
 from pie_inference.engine import Engine
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import (
     Batch,
     BatchResult,

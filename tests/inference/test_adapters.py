@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import make_family
-from llava_checkpoints import make_llava
-from model_rig import Rig, Step, Stream, assert_close, reference
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
+from support.families import make_family
+from support.llava_checkpoints import make_llava
+from support.model_rig import Rig, Step, Stream, assert_close, reference
 from transformers import LlavaForConditionalGeneration
 
 from pie_inference.adapters.lora_config import lora_config
 from pie_inference.engine import Engine
 from pie_inference.errors import BadBatch, LoadError
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import LoadAdapter
 
 TOKENS = [int(t) for t in np.random.default_rng(5).integers(4, 300, 60)]

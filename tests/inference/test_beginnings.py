@@ -10,11 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_rig import Rig, Step, assert_close, expected_logits, ints, offsets, runs_of, tokens_of
 from numpy.typing import NDArray
+from support.checkpoints import make_llama
+from support.model_rig import (
+    Rig,
+    Step,
+    assert_close,
+    expected_logits,
+    ints,
+    offsets,
+    runs_of,
+    tokens_of,
+)
 
 from pie_inference.attention import beginnings
 from pie_inference.attention.base import AttentionOptions

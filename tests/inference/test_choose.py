@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling_reference import chi_square_passes, probabilities
+from support.sampling_reference import chi_square_passes, probabilities
 
 from inferlet.sample import Sampler
 from pie_inference.sampling import choose as choose_module

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
-from model_rig import Rig, Step, assert_close, expected_logits, ints, offsets
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, assert_close, expected_logits, ints, offsets
 
 from pie_inference import engine, handlers
 from pie_inference.errors import BadBatch

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import make_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_rig import Rig, Step, assert_close, expected_logits, tokens_of
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 
 from pie_inference.attention.torch_backend import TorchAttention
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_rig import Rig, Step
+from support.model_rig import Rig, Step
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from examples.pie_tiny.corpus.sample import CALL, CLOSE, HEAD, INTR, TRAP
@@ -14,7 +14,7 @@ from examples.pie_tiny.corpus.world import subjects
 from pie_inference import embedded
 from pie_inference.errors import LoadError
 from pie_inference.loader import checkpoint_folder
-from pie_py.config import EMBEDDED_MODEL
+from pie_py.config.server import EMBEDDED_MODEL
 
 NAMES = embedded.names()
 MAX_BYTES = 12_000_000  # of all of them: the package stays small

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, WINDOW, make_family
-from model_rig import (
+from safetensors.torch import load_file, save_file
+from support.families import FAMILIES, WINDOW, make_family
+from support.model_rig import (
     Rig,
     Step,
     assert_close,
@@ -20,7 +21,6 @@ from model_rig import (
     runs_of,
     tokens_of,
 )
-from safetensors.torch import load_file, save_file
 from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from pie_inference.models.gemma3 import gemma3_text, gemma3_within

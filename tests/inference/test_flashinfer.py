@@ -7,14 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import attention_scenes as scenes
-import flashinfer_reference
 import pytest
 import torch
-from attention_scenes import Twins
-from checkpoints import make_llama
-from families import FAMILIES, make_family
-from model_rig import tokens_of
+from support import attention_scenes as scenes
+from support import flashinfer_reference
+from support.attention_scenes import Twins
+from support.checkpoints import make_llama
+from support.families import FAMILIES, make_family
+from support.model_rig import tokens_of
 
 from pie_inference.attention.flashinfer import least_workspace
 from pie_inference.cuda.decode_graphs import ladder

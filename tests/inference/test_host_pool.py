@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
-from families import make_family
 from hypothesis import given
 from hypothesis import strategies as st
-from model_rig import Rig, Step, Stream, assert_close, expected_logits, ints
+from support.checkpoints import make_llama
+from support.families import make_family
+from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints
 
 from pie_inference import costs, handlers
 from pie_inference.costs import fit, measure

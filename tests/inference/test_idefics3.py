@@ -10,9 +10,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from idefics_checkpoints import LONGEST, STEPS, TILE, TILE_EMBEDS, image_tokenizer, make_idefics
-from llava_checkpoints import as_file, picture
-from model_rig import Rig, assert_close, ints
+from support.idefics_checkpoints import (
+    LONGEST,
+    STEPS,
+    TILE,
+    TILE_EMBEDS,
+    image_tokenizer,
+    make_idefics,
+)
+from support.llava_checkpoints import as_file, picture
+from support.model_rig import Rig, assert_close, ints
 from test_image_models import batch_of, logits_with_images
 from transformers import AutoModelForImageTextToText, Idefics3Processor, PreTrainedModel
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil

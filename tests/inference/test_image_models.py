@@ -16,10 +16,10 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
-from model_rig import Rig, assert_close, ints, offsets
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from support.llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
+from support.model_rig import Rig, assert_close, ints, offsets
 from transformers import CLIPVisionConfig, LlavaForConditionalGeneration, SiglipVisionConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig

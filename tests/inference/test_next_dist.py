@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
 from hypothesis import given
 from hypothesis import strategies as st
-from model_rig import Rig, ints
+from support.checkpoints import make_llama
+from support.model_rig import Rig, ints
 
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.next_dist import top_tokens

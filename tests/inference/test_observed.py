@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import make_family
-from model_rig import Rig, Step, _additive, assert_close, expected_logits
+from support.families import make_family
+from support.model_rig import Rig, Step, _additive, assert_close, expected_logits
 from transformers import AutoModelForCausalLM
 
 from pie_inference.attention import observed

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
-from model_rig import Rig, Step, ints, offsets, tokens_of
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, ints, offsets, tokens_of
 
 from pie_inference import handlers
 from pie_inference.handlers.divided import TOO_LARGE

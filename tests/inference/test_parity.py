@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoints import make_llama
-from model_rig import Rig, Step, assert_close, expected_logits, tokens_of
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 
 SHAPES = {
     "gqa": {"heads": 4, "kv_heads": 2},

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_rig import Rig, ints, offsets
 from numpy.typing import NDArray
+from support.checkpoints import make_llama
+from support.model_rig import Rig, ints, offsets
 
 from pie_inference import handlers
 from pie_inference.errors import BadBatch

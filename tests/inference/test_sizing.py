@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoints import make_llama
-from model_rig import Rig, Step, tokens_of
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, tokens_of
 
 from pie_inference.assembly import load_model
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
 from pie_inference.sizing import gpu_memory, pool_sizes
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 
 GB = 10**9
 SHAPE = ModelShape("test", (AttentionOptions(),) * 32, 4096, 32, 8, 128, 128_256, 131_072)

@@ -15,9 +15,9 @@ import psutil
 import pytest
 import torch
 import zmq
-from checkpoints import make_llama
-from families import make_family
-from model_rig import ints, offsets, tokens_of
+from support.checkpoints import make_llama
+from support.families import make_family
+from support.model_rig import ints, offsets, tokens_of
 
 from pie_inference.errors import LoadError
 from pie_inference.models.llama import llama

@@ -15,11 +15,11 @@ import numpy as np
 import psutil
 import pytest
 import zmq
-from checkpoints import make_llama
-from model_rig import expected_logits, ints
+from support.checkpoints import make_llama
+from support.model_rig import expected_logits, ints
 
 from pie_inference.engine import Engine
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     BatchResult,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_llama
-from model_rig import Rig, Step, expected_logits, tokens_of
+from support.checkpoints import make_llama
+from support.model_rig import Rig, Step, expected_logits, tokens_of
 
 from pie_inference import costs, threads
 from pie_inference.attention.torch_backend import TorchAttention
@@ -17,7 +17,7 @@ from pie_inference.engine import Engine
 from pie_inference.threads import Threads, measured
 from pie_inference.trial import run_step
 from pie_inference.worker import WorkerConfig
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import EmbedText, Forward, Plan
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import Change, Executor, once, recite, vocabulary, write
+from support.oracles import Change, Executor, once, recite, vocabulary, write
 
 from examples.pie_tiny.call_episodes import Asynchronous, Synchronous
 from examples.pie_tiny.corpus.arithmetic import arithmetic

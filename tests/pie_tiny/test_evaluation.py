@@ -10,7 +10,7 @@ from random import Random
 import pytest
 import torch
 from click.testing import CliRunner
-from oracles import Executor, byte_tokenizer, once, recite, vocabulary
+from support.oracles import Executor, byte_tokenizer, once, recite, vocabulary
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 

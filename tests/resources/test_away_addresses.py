@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from pie_control.errors import ApiError
-from pie_control.resources.host import HostPages, HostPool
 from pie_control.resources.space import EMPTY, Addresses, host_page, is_on_host
+from pie_control.resources.swap_pool import HostPages, HostPool
 
 STEPS = st.lists(
     st.tuples(

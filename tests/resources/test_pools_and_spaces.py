@@ -13,10 +13,10 @@ from pie_control.errors import ApiError
 from pie_control.resources import exports as exports_module
 from pie_control.resources import space as space_module
 from pie_control.resources.exports import MAX_EXPORTS, Exports
-from pie_control.resources.host import HostPages, HostPool
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Addresses, Space
+from pie_control.resources.swap_pool import HostPages, HostPool
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6)), max_size=60))

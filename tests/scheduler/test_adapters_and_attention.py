@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import adapted, attention, distribution, run_forward
+from support.scheduler_fixtures import Guest, Server, refused
+from support.symbolic_worker import adapted, attention, distribution, run_forward
 
 from pie_control.api import adapter, introspect, runtime
 from pie_control.errors import ApiError
-from pie_control.resources.adapters import MAX_ADAPTERS, Adapters
+from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 
 
 def asked(guest: Guest, name: str | None) -> int:

@@ -14,17 +14,17 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from checkpoints import make_adapter, make_llama
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
-from plain_llama import Node, PlainLlama, causal
-from scheduler_fixtures import Guest, Server
-from symbolic_worker import Slot, rows_of
+from support.checkpoints import make_adapter, make_llama
+from support.plain_llama import Node, PlainLlama, causal
+from support.scheduler_fixtures import Guest, Server
+from support.symbolic_worker import Slot, rows_of
 from test_against_sequential import PAGE, Programs, outcome
 
 from pie_control.api import sample, text
 from pie_inference.engine import Engine
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Plan,

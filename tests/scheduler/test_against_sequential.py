@@ -15,12 +15,12 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scheduler_fixtures import Server
-from symbolic_worker import Sampler, Slot, attention, distribution, run_forward
+from support.scheduler_fixtures import Server
+from support.symbolic_worker import Sampler, Slot, attention, distribution, run_forward
 
 from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
 from pie_control.errors import ApiError
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
 
 PAGE = 8
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import attend, distribution
+from support.scheduler_fixtures import Guest, Server, refused
+from support.symbolic_worker import attend, distribution
 
 from pie_control.api import allocate, forward, runtime, text
 from pie_control.scheduler import batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from scheduler_fixtures import Guest, Server, refused, u32
+from support.scheduler_fixtures import Guest, Server, refused, u32
 
 from pie_control.api import allocate, forward, text
 

@@ -7,8 +7,8 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import distribution, run_forward
+from support.scheduler_fixtures import Guest, Server, refused
+from support.symbolic_worker import distribution, run_forward
 
 from pie_control.api import allocate, runtime
 

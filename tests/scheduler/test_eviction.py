@@ -15,19 +15,19 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from scheduler_fixtures import Guest, Server
-from symbolic_worker import Slot, distribution, run_forward
+from support.scheduler_fixtures import Guest, Server
+from support.symbolic_worker import Slot, distribution, run_forward
 
 from pie_control.api import allocate, offload, runtime
 from pie_control.errors import ApiError
-from pie_control.executor import Executor
-from pie_control.futures import Future, FutureKind
-from pie_control.instance import Instance, State
+from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.instance import Instance, State
+from pie_control.instances.turns import Executor
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.scheduler.service import ModelService
+from pie_control.models.model import ModelService
 from pie_control.wasm import SUSPENDED, Status
-from pie_py.config import InterceptionConfig, SchedulerConfig
+from pie_py.config.server import InterceptionConfig, SchedulerConfig
 
 PAGE = 8
 COSTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from scheduler_fixtures import Guest, Server
+from support.scheduler_fixtures import Guest, Server
 
 from pie_control.api import allocate, runtime, text
 

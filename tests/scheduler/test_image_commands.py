@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from scheduler_fixtures import MODEL, Guest, Server, refused
+from support.scheduler_fixtures import MODEL, Guest, Server, refused
 
 from pie_control.api import images, runtime
 from pie_control.errors import ApiError

@@ -7,8 +7,8 @@ there is what the last owner left.
 from __future__ import annotations
 
 import pytest
-from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import Sampler, Slot
+from support.scheduler_fixtures import Guest, Server, refused
+from support.symbolic_worker import Sampler, Slot
 
 from pie_control.api import allocate, runtime
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from scheduler_fixtures import Guest, Server
+from support.scheduler_fixtures import Guest, Server
 
 from pie_control.scheduler.policy import K_ONLY_PATIENCE_NS
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scheduler_fixtures import Guest, Server, refused, u32
-from symbolic_worker import run_forward
+from support.scheduler_fixtures import Guest, Server, refused, u32
+from support.symbolic_worker import run_forward
 
 from pie_control.api import allocate, offload, prefix, runtime
 from pie_control.api.text import embed_txt
 from pie_control.errors import ApiError
 from pie_control.prefix.tree import Node
-from pie_py.config import PrefixCacheConfig
+from pie_py.config.server import PrefixCacheConfig
 
 PAGE = 4
 FACTS: dict[str, Any] = {"page_size": PAGE, "embeds": 64, "kv_pages": 24, "max_batch_commands": 4}

@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from scheduler_fixtures import Guest, Server, refused, u32
-from symbolic_worker import Sampler
+from support.scheduler_fixtures import Guest, Server, refused, u32
+from support.symbolic_worker import Sampler
 
 from pie_control.api import allocate, runtime, sample
 from pie_control.api.sample import enqueue_sample

@@ -7,7 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from scheduler_fixtures import Guest, Server, refused
+from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import adapter, introspect, offload
 from pie_control.errors import ApiError

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from scheduler_fixtures import Guest, Server, refused
-from symbolic_worker import Slot, distribution, run_forward
+from support.scheduler_fixtures import Guest, Server, refused
+from support.symbolic_worker import Slot, distribution, run_forward
 
 from pie_control.api import allocate, offload, runtime
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_fixtures import MODEL, Guest, Server, u32
+from support.scheduler_fixtures import MODEL, Guest, Server, u32
 
 from pie_control.api import FUNCTIONS, runtime
 from pie_control.api.runtime import CONTROL_TRAITS

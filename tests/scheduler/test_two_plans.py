@@ -9,10 +9,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from scheduler_fixtures import Guest, Server, refused
+from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import runtime
-from pie_control.dispatch import Dispatcher
+from pie_control.worker.pacing import Dispatcher
 from pie_py.wire.plan import BatchResult, Forward, Plan, PlanResult, Sample
 
 Program = Iterator[int]  # yields futures, each to be ready before it goes on

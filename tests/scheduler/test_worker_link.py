@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from checkpoints import make_llama
+from support.checkpoints import make_llama
 
-from pie_control.worker_link import WorkerLink
-from pie_py.config import ModelConfig, ServerConfig
+from pie_control.worker.link import WorkerLink
+from pie_py.config.server import ModelConfig, ServerConfig
 from pie_py.wire.plan import Plan, PlanResult
 
 PLANS = 2000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sdk_rig import Rig
+from support.sdk_rig import Rig
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sdk_rig import BOS, HashWorker, Rig, continuation
+from support.sdk_rig import BOS, HashWorker, Rig, continuation
 
 # A program is a list of operations on a few contexts. It tells after each of them all that can be known
 # of the context, and at last what each context goes on with.

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from sdk_rig import Rig
+from support.sdk_rig import Rig
 
 from pie_py.build.errors import BuildError
 from pie_py.build.python import build_component, runtime_component
-from pie_py.config import ServerConfig
+from pie_py.config.server import ServerConfig
 
 PACKAGE = """
 import textkit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sdk_rig import BOS, END, Rig, continuation, next_token
+from support.sdk_rig import BOS, END, Rig, continuation, next_token
 
 HEAD = """
 import asyncio, json

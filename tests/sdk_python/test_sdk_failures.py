@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import BOS, Rig, continuation
 
 HEAD = '''
 import asyncio, json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import BOS, Rig, continuation
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPLETION = ROOT / "inferlets" / "text_completion"

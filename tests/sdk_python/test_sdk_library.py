@@ -7,7 +7,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from sdk_rig import Rig
+from support.sdk_rig import Rig
 
 
 def run(rig: Rig, body: str) -> tuple[bool, str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sdk_rig import BOS, PAGE_SIZE, Outcome, Rig, continuation
+from support.sdk_rig import BOS, PAGE_SIZE, Outcome, Rig, continuation
 
 from pie_py.wire.plan import Forward, Plan, PlanResult
 

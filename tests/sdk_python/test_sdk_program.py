@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from sdk_rig import Rig
+from support.sdk_rig import Rig
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import BOS, Rig, continuation
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import BOS, Rig, continuation
 
 HEAD = """
 import asyncio, contextlib, json, time

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkpoints import make_llama
-from rust_components import Run, rust_component, use_toolchain
-from servers import Server
+from support.checkpoints import make_llama
+from support.rust_components import Run, rust_component, use_toolchain
+from support.servers import Server
 
 from pie_py.client.sync import Client
 

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from checkpoints import make_llama
-from rust_components import rust_component
-from servers import Server
+from support.checkpoints import make_llama
+from support.rust_components import rust_component
+from support.servers import Server
 
 from pie_py.client.sync import Client
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rust_components import Run
+from support.rust_components import Run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pie_py.client.errors import ClientError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from rust_components import Run, rust_component
+from support.rust_components import Run, rust_component
 
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client

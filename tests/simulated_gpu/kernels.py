@@ -11,8 +11,8 @@ import tempfile
 from types import SimpleNamespace
 from typing import Any
 
-import flashinfer_reference as reference
 import torch
+from support import flashinfer_reference as reference
 
 from simulated_gpu.tensors import GpuTensor, buffers, off_the_device, simulation
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_adapter, make_llama
-from families import FAMILIES, make_family
-from idefics_checkpoints import make_idefics
-from llava_checkpoints import as_file, make_llava, picture
-from model_rig import Rig, ints
+from support.checkpoints import make_adapter, make_llama
+from support.families import FAMILIES, make_family
+from support.idefics_checkpoints import make_idefics
+from support.llava_checkpoints import as_file, make_llava, picture
+from support.model_rig import Rig, ints
 from test_gpu_images import embed_image
 from test_handlers import _decoding, forward, landed, sample, samplers
 
 from pie_inference.engine import Engine
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import (
     Batch,
     Clear,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from wat_guests import guest
+from support.wat_guests import guest
 
 from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, HostFunction, Linker, Status
 

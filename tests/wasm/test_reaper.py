@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 from conftest import LIMITS, wait
-from wat_guests import HOLD, WAITS, guest
+from support.wat_guests import HOLD, WAITS, guest
 
 from pie_control.wasm import (
     Component,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import LIMITS
-from wat_guests import guest
+from support.wat_guests import guest
 
 from pie_control.wasm import Engine, EngineConfig, Guest, Linker, Status
 

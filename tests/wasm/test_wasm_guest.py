@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import LIMITS, finish, wait
-from wat_guests import OK, guest, host
+from support.wat_guests import OK, guest, host
 
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.wasm import (

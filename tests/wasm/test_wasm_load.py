@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import LIMITS, finish
+from support.wat_guests import OK, guest, host
 from wasmtime import wat2wasm
-from wat_guests import OK, guest, host
 
 from pie_control.errors import ProgramRejected
 from pie_control.wasm import (

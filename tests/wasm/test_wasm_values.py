@@ -11,7 +11,7 @@ import pytest
 from conftest import finish
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wat_guests import OK, guest, host, loads
+from support.wat_guests import OK, guest, host, loads
 
 from pie_control.wasm import (
     BOOL,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
-from pie_control.instance import Instance
-from pie_control.resources.adapters import Adapter
+from pie_control.instances.instance import Instance
+from pie_control.models.adapters import Adapter
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import STRING, STRING_LIST, U32, U32_LIST, HostFunction
 

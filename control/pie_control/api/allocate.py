@@ -11,7 +11,7 @@ import numpy as np
 from pie_control.api.runtime import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
 from pie_control.resources.offload import filled_slots
 from pie_control.scheduler.command import CopyEmbedCommand, CopyKvCommand
 from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_ARRAY, U32_LIST, HostFunction

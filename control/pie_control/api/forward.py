@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
 from pie_control.resources.pools import PagePool
 from pie_control.scheduler.batch import MAX_CELLS
 from pie_control.scheduler.command import (

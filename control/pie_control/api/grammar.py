@@ -10,11 +10,11 @@ import trio
 from pie_control.api.runtime import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
 from pie_control.grammar import Grammar, Matcher
 from pie_control.grammar.matcher import MOST_FORCED
 from pie_control.grammar.turns import Owner
-from pie_control.instance import Instance, State
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance, State
 from pie_control.wasm import BOOL, STRING, SUSPENDED, U32, U32_LIST, HostFunction
 
 MAX_TOKENS = MOST_FORCED  # of one call

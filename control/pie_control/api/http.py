@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.futures import FutureKind
 from pie_control.http.exchange import Head
-from pie_control.instance import Instance
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.wasm import STRING, U8_LIST, U32, HostFunction, List, Tuple
 
 HEADERS = List(Tuple(STRING, STRING))

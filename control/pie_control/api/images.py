@@ -7,12 +7,12 @@ from typing import Any
 from pie_control.api.runtime import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
+from pie_control.models.model import ModelService
 from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.scheduler.queue import CommandQueue
-from pie_control.scheduler.service import ModelService
 from pie_control.wasm import STRING, U8_LIST, U32, U32_LIST, HostFunction, Tuple
-from pie_py.config import Limits
+from pie_py.config.server import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize, image_size
 
 

@@ -8,8 +8,8 @@ from pie_control.api.adapter import find_adapter
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
-from pie_control.instance import Instance
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import NO_ADAPTER, Observation
 from pie_control.wasm import F32, STRING, U32, U32_LIST, Enum, HostFunction, List, Tuple
 from pie_py.wire.plan import DETAILS, ModelDescription

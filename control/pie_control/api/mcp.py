@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
 from pie_control.wasm import STRING, STRING_LIST, U32, HostFunction
 
 

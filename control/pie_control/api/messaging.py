@@ -7,8 +7,8 @@ from typing import Any
 
 from pie_control.api.session import check_size, message_size
 from pie_control.errors import ApiError
-from pie_control.futures import Future, FutureKind
-from pie_control.instance import Instance
+from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.wasm import STRING, U32, HostFunction
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
-from pie_control.instance import Instance
+from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
 from pie_control.resources import offload
 from pie_control.wasm import STRING, U32, U32_LIST, U64, HostFunction

@@ -6,8 +6,8 @@ from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.runtime import queue_of
-from pie_control.futures import FutureKind
-from pie_control.instance import Instance
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import NO_ADAPTER
 from pie_control.wasm import STRING, U32, U32_ARRAY, U32_LIST, HostFunction, Tuple
 from pie_py.wire.plan import Uint32

@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
-from pie_control.instance import Ended, Instance, State
-from pie_control.spares import Spare
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Ended, Instance, State
+from pie_control.programs.warm import Spare
 from pie_control.wasm import (
     BOOL,
     S32,
@@ -28,8 +28,8 @@ from pie_control.wasm import (
 from pie_py import __version__
 
 if TYPE_CHECKING:
+    from pie_control.models.tokenizer import TextCodec
     from pie_control.scheduler.queue import CommandQueue
-    from pie_control.text_codec import TextCodec
     from pie_py.wire.plan import ModelDescription
 
 MAX_RANDOM_BYTES = 65536

@@ -10,12 +10,12 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.runtime import queue_of
+from pie_control.api.sampler_parameters import parse_parameters
 from pie_control.errors import ApiError
-from pie_control.futures import Future, FutureKind
-from pie_control.instance import Instance
+from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.prefix.trail import Chosen
 from pie_control.resources.samplers import NO_COUNTS, Sampler
-from pie_control.sampler_parameters import parse_parameters
 from pie_control.scheduler.command import (
     NO_ADAPTER,
     EmbedSampledCommand,

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
-from pie_control.instance import Instance
-from pie_control.mailbox import Mailbox
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
+from pie_control.instances.mailbox import Mailbox
 from pie_control.wasm import STRING, U8_LIST, U32, HostFunction
 
 Message = TypeVar("Message", str, bytes)

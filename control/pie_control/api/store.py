@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
-from pie_control.instance import Instance
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.store.database import Commit, Get, ListKeys, Operation
 from pie_control.wasm import STRING, STRING_LIST, U8_LIST, U32, HostFunction, List, Tuple
 

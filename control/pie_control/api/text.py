@@ -6,8 +6,8 @@ from typing import Any
 
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
-from pie_control.futures import FutureKind
-from pie_control.instance import Instance
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import EmbedTextCommand, NextDistCommand
 from pie_control.wasm import F32, U32, U32_LIST, HostFunction, List, Tuple
 

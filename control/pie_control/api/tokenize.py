@@ -10,10 +10,10 @@ from typing import Any
 
 import trio
 
+from pie_control.api.guest_json import check_values
 from pie_control.errors import ApiError
-from pie_control.guest_json import check_values
-from pie_control.instance import Instance, State
-from pie_control.text_codec import TextCodec
+from pie_control.instances.instance import Instance, State
+from pie_control.models.tokenizer import TextCodec
 from pie_control.wasm import (
     BOOL,
     STRING,

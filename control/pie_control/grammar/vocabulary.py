@@ -9,7 +9,7 @@ import numpy as np
 from llguidance import LLTokenizer, TokenizerWrapper
 
 from pie_control.errors import ApiError
-from pie_control.text_codec import TextCodec
+from pie_control.models.tokenizer import TextCodec
 from pie_py.wire.plan import Uint32
 
 _ANCHOR = "\n"  # before a text, where a tokenizer treats the beginning of texts differently

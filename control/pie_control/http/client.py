@@ -11,15 +11,15 @@ import httpcore2
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.futures import Future, FutureKind
 from pie_control.http.exchange import Exchange
 from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_context
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, check_request
-from pie_py.config import HttpConfig
+from pie_control.instances.futures import Future, FutureKind
+from pie_py.config.server import HttpConfig
 
 if TYPE_CHECKING:
-    from pie_control.instance import Instance
+    from pie_control.instances.instance import Instance
 
 KEEPALIVE_SECONDS = 5.0
 KEPT_CONNECTIONS = 64

@@ -11,10 +11,10 @@ import httpcore2
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.futures import Future
 from pie_control.http.body import Body
 from pie_control.http.network import HeadStream
 from pie_control.http.request import HttpRequest, redirected
+from pie_control.instances.futures import Future
 
 if TYPE_CHECKING:
     from pie_control.http.client import HttpClient

@@ -10,8 +10,8 @@ from httpx2 import URL, InvalidURL
 from pie_control.errors import ApiError
 from pie_control.http.policy import HttpPolicy
 from pie_py import __version__
-from pie_py.config import HttpConfig
-from pie_py.host_rule import canonical_host
+from pie_py.config.host_rule import canonical_host
+from pie_py.config.server import HttpConfig
 
 Headers = tuple[tuple[str, str], ...]
 

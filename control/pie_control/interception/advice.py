@@ -15,11 +15,11 @@ from pie_control.interception.policy import POLICIES, SOONEST_SECONDS, Policy
 from pie_control.interception.waste import Choice, Load, Paused
 
 if TYPE_CHECKING:
-    from pie_control.instance import Instance
+    from pie_control.instances.instance import Instance
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
     from pie_control.interception.history import Durations
-    from pie_control.scheduler.service import ModelService
+    from pie_control.models.model import ModelService
 
 MAX_TOOL = 256  # characters of a tool's name
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pie_control.interception.costs import Costs
-    from pie_control.scheduler.service import ModelService
+    from pie_control.models.model import ModelService
 
 
 class Budget:

@@ -21,12 +21,12 @@ from pie_control.resources.eviction import Absence, movable
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
-    from pie_control.futures import Outside
-    from pie_control.instance import Instance
+    from pie_control.instances.futures import Outside
+    from pie_control.instances.instance import Instance
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
-    from pie_control.scheduler.service import ModelService
-    from pie_py.config import InterceptionConfig
+    from pie_control.models.model import ModelService
+    from pie_py.config.server import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
 log = structlog.get_logger("pie.interception")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pie_py.config import McpServerConfig
-from pie_py.variables import filled_in
+from pie_py.config.server import McpServerConfig
+from pie_py.config.variables import filled_in
 
 HIDDEN = "***"
 SHORTEST = 4  # characters: what is shorter is no secret, and stands in many texts

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import trio
 
+from pie_control.api.guest_json import check_values
 from pie_control.errors import ApiError
-from pie_control.futures import Future, FutureKind
-from pie_control.guest_json import check_values
+from pie_control.instances.futures import Future, FutureKind
 from pie_control.mcp.registry import McpRegistry
 from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
-from pie_py.config import HttpConfig, McpConfig
+from pie_py.config.server import HttpConfig, McpConfig
 
 if TYPE_CHECKING:
-    from pie_control.instance import Instance
+    from pie_control.instances.instance import Instance
 
 log = structlog.get_logger("pie.mcp")
 

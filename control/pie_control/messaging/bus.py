@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
-from pie_control.futures import Future
+from pie_control.instances.futures import Future
 from pie_control.messaging.channel import Budget, Channel
 
 if TYPE_CHECKING:
-    from pie_control.instance import Instance
-    from pie_py.config import MessagingConfig
+    from pie_control.instances.instance import Instance
+    from pie_py.config.server import MessagingConfig
 
 MAX_TOPIC_BYTES = 256
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from pie_control.errors import ApiError
-from pie_control.futures import Future
+from pie_control.instances.futures import Future
 
 # Bytes that a message counts besides its text: what it takes in memory, so that short ones are bounded, too.
 OVERHEAD = 256

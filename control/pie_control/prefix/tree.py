@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pie_control.futures import Future
+    from pie_control.instances.futures import Future
 
 
 class Node:

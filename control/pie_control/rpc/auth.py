@@ -9,7 +9,7 @@ import trio
 import zmq
 from zmq.utils import z85
 
-from pie_py.keys import KeyStore
+from pie_py.config.keys import KeyStore
 from pie_py.wire.readiness import descriptor, has_input
 
 log = structlog.get_logger("pie.rpc")

@@ -6,8 +6,8 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from pie_control.host import Host
-from pie_control.instance import Instance, LogLine
-from pie_control.programs import Program
+from pie_control.instances.instance import Instance, LogLine
+from pie_control.programs.store import Program
 from pie_py.wire.plan import ModelDescription
 
 

@@ -7,8 +7,8 @@ import os
 import zmq
 
 from pie_control.rpc.auth import ZAP_DOMAIN
-from pie_py.endpoint import Endpoint, answers
-from pie_py.keys import KeyPair
+from pie_py.config.endpoint import Endpoint, answers
+from pie_py.config.keys import KeyPair
 
 QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pie_control.instance import Ended as InstanceEnded
-from pie_control.instance import Event, Instance
+from pie_control.instances.instance import Ended as InstanceEnded
+from pie_control.instances.instance import Event, Instance
 from pie_py.wire.rpc import Ended, Item, Items
 
 if TYPE_CHECKING:

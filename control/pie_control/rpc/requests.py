@@ -16,10 +16,11 @@ import trio
 from pie_control.api.runtime import traits_of
 from pie_control.errors import ApiError
 from pie_control.host import Host
-from pie_control.instance import Instance, State
-from pie_control.lifecycle import check_arguments
-from pie_control.mailbox import Mailbox
-from pie_control.programs import Program, ProgramStore, kind_of
+from pie_control.instances.instance import Instance, State
+from pie_control.instances.mailbox import Mailbox
+from pie_control.instances.registry import check_arguments
+from pie_control.programs.source_check import check_source
+from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc.describe import (
     describe_instance,
     describe_log,
@@ -30,10 +31,9 @@ from pie_control.rpc.describe import (
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.params import Params
 from pie_control.rpc.session import MAX_UPLOADS, Session, Upload
-from pie_control.source_check import check_source
 from pie_py import __version__
-from pie_py.config import ServerConfig
-from pie_py.contract import contract_version
+from pie_py.config.server import ServerConfig
+from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, LOCAL_USER, PROTOCOL
 
 Answer: TypeAlias = Any  # what msgpack can carry

@@ -13,9 +13,9 @@ import zmq
 
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.host import Host
-from pie_control.instance import Instance
-from pie_control.lifecycle import MAX_ARGUMENT_BYTES
-from pie_control.programs import ProgramStore
+from pie_control.instances.instance import Instance
+from pie_control.instances.registry import MAX_ARGUMENT_BYTES
+from pie_control.programs.store import ProgramStore
 from pie_control.rpc.auth import Authenticator
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
@@ -24,10 +24,10 @@ from pie_control.rpc.requests import Requests
 from pie_control.rpc.sender import Sender
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
 from pie_py import __version__
-from pie_py.config import ServerConfig
-from pie_py.contract import contract_version
-from pie_py.endpoint import parse_endpoint
-from pie_py.keys import KeyStore
+from pie_py.config.endpoint import parse_endpoint
+from pie_py.config.keys import KeyStore
+from pie_py.config.server import ServerConfig
+from pie_py.wire.contract import contract_version
 from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
     CHUNK_BYTES,

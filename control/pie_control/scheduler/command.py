@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from pie_control.futures import Future
+from pie_control.instances.futures import Future
 from pie_control.scheduler.mask import Mask
 from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import Int32, Uint32

@@ -10,12 +10,12 @@ from pie_control.errors import ApiError
 from pie_control.scheduler.command import Command, Mark, Sync
 
 if TYPE_CHECKING:
-    from pie_control.futures import Future
+    from pie_control.instances.futures import Future
+    from pie_control.models.model import ModelService
     from pie_control.resources.space import Space
     from pie_control.scheduler.batch import Dispatched
     from pie_control.scheduler.scheduler import Scheduler
-    from pie_control.scheduler.service import ModelService
-    from pie_py.config import Limits
+    from pie_py.config.server import Limits
 
 
 class Owner(Protocol):

@@ -12,11 +12,11 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.store.database import OVERHEAD, Commit, Database, Operation, Result, weight
-from pie_py.config import StoreConfig
+from pie_py.config.server import StoreConfig
 
 if TYPE_CHECKING:
-    from pie_control.futures import Future
-    from pie_control.instance import Instance
+    from pie_control.instances.futures import Future
+    from pie_control.instances.instance import Instance
 
 log = structlog.get_logger("pie.store")
 

@@ -11,7 +11,7 @@ import torch
 from pie_inference.attention.flashinfer import unsuited
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 
 log = structlog.get_logger("pie.worker")
 

@@ -36,7 +36,7 @@ from pie_inference.cuda.fence import Fence
 from pie_inference.kv_cache import KvCache
 from pie_inference.models.base import ModelShape
 from pie_inference.upload import pinned, upload, upload_index
-from pie_py.config import FlashInferConfig
+from pie_py.config.server import FlashInferConfig
 
 HEAD_DIMS = (64, 128, 256)
 CORE_GROUPS = (1, 2, 3, 4, 8)  # query heads a key head that decoding without tensor cores can do

@@ -20,7 +20,7 @@ from pie_inference.gpu_bench import phases
 from pie_inference.gpu_bench.shapes import SHAPES
 from pie_inference.models.base import ModelShape
 from pie_inference.models.registry import architecture_of
-from pie_py.config import FlashInferConfig
+from pie_py.config.server import FlashInferConfig
 
 SWITCHES = ("append", "norm", "rope", "activation")
 DTYPES = (torch.bfloat16, torch.float8_e4m3fn)  # of keys and values

@@ -20,7 +20,7 @@ from pie_inference.gpu_bench.shapes import kv_bytes, parameters, write_shape
 from pie_inference.gpu_bench.steps import Decoding, prompt
 from pie_inference.gpu_bench.timing import seconds_of, settle
 from pie_inference.served_model import ServedModel
-from pie_py.config import ModelConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import Batch, Plan, PlanResult, SwapIn, SwapOut
 
 NAME = "measured"

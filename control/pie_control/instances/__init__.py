@@ -1,0 +1,1 @@
+"""Running inferlets: their state, their turns, their futures, and the registry of all of them."""

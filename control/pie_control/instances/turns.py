@@ -1,0 +1,215 @@
+"""Runs the guests: decides which fiber has its turn, and what follows from how its turn ended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.instances.instance import Instance, State
+from pie_control.prefix.intents import Intent
+from pie_control.wasm import GuestTrap, Status
+
+TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and for input
+# After a result, everybody whom it has woken should run before: a plan of a part of them makes the worker
+# take two steps where one would have done.
+RESULT_TURN_NS = 10_000_000
+
+log = structlog.get_logger("pie.executor")
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True)
+class _Late:
+    """An answer that is made when the guest gets it."""
+
+    make: Callable[[], Any]
+
+
+class Executor:
+    """Runs every guest on the calling thread.
+
+    Guests that a result has woken go first, in the order they were woken. A guest that used its whole
+    slice goes to the background, of which one slice runs a turn, so that a spinning program costs the
+    others at most one slice a turn.
+    """
+
+    def __init__(
+        self,
+        on_end: Callable[[Instance, State, str], None],
+        after_turn: Callable[[bool], None],
+    ) -> None:
+        """Takes what to call when an instance ends, and after every turn, with whether a result began it."""
+        self._on_end = on_end
+        self._after_turn = after_turn
+        self._ready: deque[Instance] = deque()
+        self._background: deque[Instance] = deque()
+        self._answers: dict[Instance, Any] = {}
+        self._work = trio.Event()
+        self._in_turn = False
+        self.caught_up = True  # everybody who was ready when the last turn began has had a turn
+
+    def add(self, instance: Instance) -> None:
+        """Takes a started guest in; it runs in the next turn."""
+        instance.futures.announce = partial(self._announce, instance)
+        self._push(instance)
+
+    def answer(self, instance: Instance, value: Any) -> None:
+        """Resumes a guest that a host function other than `wait` suspended. An ApiError is its error."""
+        self._answers[instance] = value
+        self._push(instance)
+
+    def answer_late(self, instance: Instance, make: Callable[[], Any]) -> None:
+        """As `answer`, with what `make` returns when the guest has its turn."""
+        self.answer(instance, _Late(make))
+
+    def give_turn(self, instance: Instance) -> None:
+        """Resumes a guest that waits, whether or not a future of it is ready."""
+        self._push(instance)
+
+    def discard(self, instance: Instance) -> None:
+        """Forgets an instance that has ended."""
+        self._answers.pop(instance, None)
+        instance.awaited = None
+        instance.answers_with = None
+        if instance.intent is not None:
+            instance.intent.drop()
+            instance.intent = None
+
+    def turn(self, deliver: Callable[[], None] | None = None) -> None:
+        """Runs guests that are ready, for a bounded time, then lets the scheduler see their commands.
+
+        Args:
+            deliver: called first; the guests that it wakes have their turn in this one.
+        """
+        self._in_turn = True
+        try:
+            if deliver is not None:
+                deliver()
+            self._run_ready(TURN_NS if deliver is None else RESULT_TURN_NS)
+            self._after_turn(deliver is not None)
+        finally:
+            self._in_turn = False
+            if self._ready or self._background:
+                self._work.set()
+
+    def give_another(self) -> None:
+        """Another turn comes soon, with or without guests that are ready."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Gives turns for as long as there is work, until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            self.turn()
+            await trio.lowlevel.checkpoint()
+
+    def _run_ready(self, nanoseconds: int) -> None:
+        end = time.perf_counter_ns() + nanoseconds
+        ready = self._ready
+        # Those that become ready meanwhile come next time, so that one that does so at once (`wait` for
+        # nothing, in a loop) does not keep the scheduler from the others' commands.
+        left = len(ready)
+        while left:
+            self._step(ready.popleft())
+            left -= 1
+            if time.perf_counter_ns() > end:
+                break
+        self.caught_up = not left
+        if self._background:
+            self._step(self._background.popleft())
+
+    def _step(self, instance: Instance) -> None:
+        instance.scheduled = False
+        guest = instance.guest
+        if guest is None or instance.state is not State.RUNNING:
+            return
+        if instance.blockers:
+            for blocker in list(instance.blockers):
+                blocker.wants_to_run(instance)
+            if instance.blockers or instance.guest is None:
+                return
+        try:
+            if instance.awaited is not None:
+                guest.resume(self._end_of_wait(instance, instance.awaited))
+            else:
+                answer = self._answers.pop(instance, _NOTHING)
+                if answer is not _NOTHING:
+                    guest.resume(_made(answer) if isinstance(answer, _Late) else answer)
+            status = guest.poll()
+        except GuestTrap as trap:
+            self._on_end(instance, State.FAILED, f"trap: {trap}")
+            return
+        except ApiError as error:  # a future was cancelled under the guest, or its answer is none
+            self._on_end(instance, State.FAILED, str(error))
+            return
+        if instance.state is not State.RUNNING:
+            return
+        if instance.intent is not None:
+            self._follow(instance, instance.intent, status)
+        if status is Status.DONE:
+            ok, text = guest.outcome
+            self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
+        elif guest.cpu_ns > instance.limits.cpu_seconds * 1e9:
+            self._on_end(
+                instance,
+                State.FAILED,
+                f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up",
+            )
+        elif status is Status.RUNNING:
+            instance.scheduled = True  # by its place in the background: nobody gives it another
+            self._background.append(instance)
+
+    def _end_of_wait(self, instance: Instance, awaited: list[int]) -> Any:
+        """The answer of the function in which a guest has waited for futures."""
+        instance.awaited = None
+        make, instance.answers_with = instance.answers_with, None
+        if make is None:
+            return instance.futures.ready_of(awaited)
+        try:
+            return make(instance, awaited[0])
+        except ApiError as error:  # what the future stood for has failed
+            return error
+
+    def _follow(self, instance: Instance, intent: Intent, status: Status) -> None:
+        """Lets others wait for a text while the instance that is about to compute it is interrupted."""
+        if status is Status.RUNNING:
+            intent.interrupt()
+        else:
+            intent.drop()
+            instance.intent = None
+
+    def _announce(self, instance: Instance, handle: int) -> None:
+        if instance.awaited is not None and handle in instance.awaited:
+            self._push(instance)
+
+    def _push(self, instance: Instance) -> None:
+        if not instance.scheduled:
+            instance.scheduled = True
+            self._ready.append(instance)
+            if not self._in_turn:  # its end looks for itself
+                self._work.set()
+
+
+def _made(answer: _Late) -> Any:
+    """What a late answer is.
+
+    Raises:
+        ApiError: if it cannot be made, whatever the reason: one instance fails, and nobody else.
+    """
+    try:
+        return answer.make()
+    except ApiError:
+        raise
+    except Exception as error:
+        log.exception("an answer cannot be made")
+        raise ApiError("internal", f"{type(error).__name__}: {error}") from error

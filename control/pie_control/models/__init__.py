@@ -1,0 +1,1 @@
+"""A served model: its pools and scheduler, its tokenizer, its adapters."""

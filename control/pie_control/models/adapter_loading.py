@@ -1,0 +1,114 @@
+"""Loads and unloads adapters while the server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.models.adapters import Adapters
+from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
+
+if TYPE_CHECKING:
+    from pie_control.host import Host
+
+log = structlog.get_logger("pie.adapters")
+
+
+@dataclass(slots=True, eq=False)
+class _Loading:
+    """An adapter that the worker has been told to load."""
+
+    name: str
+    folder: str
+    adapters: Adapters
+    done: trio.Event = field(default_factory=trio.Event)
+    error: ApiError | None = None
+
+
+class AdapterLoader:
+    """Tells the worker what to load, and a new worker what the one before had.
+
+    Adapters of the configuration are not its business: every worker loads those by itself.
+    """
+
+    def __init__(self, host: Host, send: Callable[[LoadAdapter | UnloadAdapter], None]) -> None:
+        """Takes how to send to the worker, which does what it is sent in order."""
+        self._host = host
+        self._send = send
+        self._loading: dict[tuple[str, int], _Loading] = {}  # by model, slot
+        self._kept: dict[str, dict[str, str]] = {}  # folders loaded while running, by model, name
+
+    async def load(self, model: str, name: str, folder: str) -> None:
+        """Loads an adapter; inferlets may use it from then on. It goes on if the caller gives up.
+
+        Args:
+            model: which it is for.
+            name: how inferlets call it.
+            folder: as PEFT saves it, on the server's machine.
+
+        Raises:
+            ApiError: `unknown-model`, `invalid-argument` (the folder is wrong or does not fit),
+                `already-exists`, `limit-exceeded`, `worker-lost`.
+        """
+        adapters = self._host.service(model).adapters
+        slot = adapters.reserve(name)
+        loading = self._loading[model, slot] = _Loading(name, folder, adapters)
+        self._send(LoadAdapter(model, slot, folder))
+        await loading.done.wait()
+        if loading.error is not None:
+            raise loading.error
+
+    def unload(self, model: str, name: str) -> None:
+        """Unloads an adapter that nobody uses.
+
+        Raises:
+            ApiError: `unknown-model`, `not-found`, `busy`.
+        """
+        service = self._host.service(model)
+        adapter = service.adapters.remove(name)
+        service.prefixes.drop_adapter(adapter.slot)
+        self._kept.get(model, {}).pop(name, None)
+        self._send(UnloadAdapter(model, adapter.slot))
+        log.info("adapter unloaded", model=model, name=name)
+
+    def on_done(self, answer: AdapterDone) -> None:
+        """Takes the worker's answer."""
+        loading = self._loading.pop((answer.model, answer.slot))
+        if answer.error is None:
+            loading.adapters.add(loading.name)
+            self._kept.setdefault(answer.model, {})[loading.name] = loading.folder
+            log.info("adapter loaded", model=answer.model, name=loading.name, folder=loading.folder)
+        else:
+            loading.adapters.give_up(loading.name)
+            loading.error = ApiError("invalid-argument", answer.error)
+        loading.done.set()
+
+    def on_lost(self) -> None:
+        """The worker is gone, and what it held."""
+        lost, self._loading = self._loading, {}
+        for loading in lost.values():
+            loading.error = ApiError(
+                "worker-lost", f"the inference worker was lost while it loaded {loading.name!r}"
+            )
+            loading.done.set()
+
+    def on_ready(self) -> None:
+        """A worker is ready: it gets what the one before had."""
+        kept, self._kept = self._kept, {}
+        for model, folders in kept.items():
+            for name, folder in folders.items():
+                self._host.lifecycle.start_soon(partial(self._load_again, model, name, folder))
+
+    async def _load_again(self, model: str, name: str, folder: str) -> None:
+        try:
+            await self.load(model, name, folder)
+        except ApiError as error:
+            if error.code == "worker-lost":  # the next one gets it
+                self._kept.setdefault(model, {})[name] = folder
+            log.error("an adapter was lost with its worker", name=name, reason=str(error))

@@ -1,0 +1,193 @@
+"""One served model, as the rest of the control layer sees it: pools, exports, spaces, scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pie_control.errors import ApiError
+from pie_control.interception.advice import Adviser
+from pie_control.interception.budget import Budget
+from pie_control.interception.costs import Costs
+from pie_control.interception.evictor import Evictor
+from pie_control.interception.history import Durations
+from pie_control.interception.policy import load_policy
+from pie_control.models.adapters import Adapters
+from pie_control.prefix import PrefixCache
+from pie_control.resources.exports import Exports
+from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.samplers import SamplerPool, Samplers
+from pie_control.resources.space import Space
+from pie_control.resources.swap_pool import HostPages, HostPool
+from pie_control.scheduler.policy import make_policy
+from pie_control.scheduler.queue import CommandQueue
+from pie_control.scheduler.scheduler import Scheduler
+from pie_py.config.server import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
+from pie_py.wire.plan import ModelDescription
+
+if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
+
+
+class ModelService:
+    """The control layer's side of one model, as long as its worker lives."""
+
+    def __init__(
+        self,
+        description: ModelDescription,
+        config: SchedulerConfig,
+        interception: InterceptionConfig | None = None,
+        durations: Durations | None = None,
+        *,
+        prefix_cache: PrefixCacheConfig | None = None,
+    ) -> None:
+        """Takes the model, and how pages are moved under pressure; without that they are not."""
+        self.description = description
+        self.traits = frozenset(description.traits)
+        self.info: str | None = None  # what `model-info` answers, once somebody has asked
+        self.pages = PagePool(description.kv_pages, description.page_size)
+        self.embeds = EmbedPool(description.embeds)
+        self.samplers = SamplerPool(
+            description.samplers, description.count_rows, first_name=description.embeds
+        )
+        self.host_pages = HostPool(description.host_pages, first_name=description.kv_pages)
+        self.exports = Exports(self.pages)
+        self.adapters = Adapters(description.name, description.adapters)
+        self._policy = config.policy
+        self.scheduler = Scheduler(
+            description,
+            make_policy(config),
+            prompt_tokens=config.prompt_tokens,
+        )
+        self.prefixes = PrefixCache(
+            self.pages,
+            prefix_cache or PrefixCacheConfig(),
+            self.scheduler.after_results,
+            may_wait=config.policy != "k-only",
+        )
+        self._queues = 0
+        self.spaces: dict[Instance, Space] = {}
+        interception = interception or InterceptionConfig(policy="preserve")
+        costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
+        policy = load_policy(interception.policy)
+        waits = durations if durations is not None else Durations()
+        budget = Budget(self, costs, interception.swap_share)
+        self.adviser = Adviser(self, policy, costs, waits, budget)
+        self.evictor: Evictor | None = None
+        if interception.policy != "preserve":
+            inward = Budget(self, costs, interception.swap_share, inward=True)
+            self.evictor = Evictor(self, interception, policy, costs, waits, budget, inward)
+
+    def check_trait(self, trait: str) -> None:
+        """Refuses functions of a trait that the model lacks.
+
+        Raises:
+            ApiError: `unsupported`.
+        """
+        if trait not in self.traits:
+            name = self.description.name
+            raise ApiError("unsupported", f"model {name!r} does not have the trait `{trait}`")
+
+    def space(self, instance: Instance) -> Space:
+        """The instance's addresses of this model, made on first use."""
+        space = instance.spaces.get(self.description.name)
+        if space is None:
+            limits = instance.limits
+            samplers = Samplers(self.samplers, limits.samplers)
+            host = HostPages(self.host_pages, limits.host_pages)
+            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host)
+            instance.spaces[self.description.name] = self.spaces[instance] = space
+        return space
+
+    def create_queue(self, instance: Instance) -> CommandQueue:
+        """Opens a queue of this model for an instance."""
+        self._queues += 1
+        account = self.scheduler.open_queue(instance)
+        return CommandQueue(self.scheduler, account, self, self.space(instance))
+
+    def forget_queue(self) -> None:
+        """Counts a queue that its instance has closed."""
+        self._queues -= 1
+
+    @property
+    def running(self) -> int:
+        """Instances that have commands queued or at the worker."""
+        return sum(bool(instance.queued_commands) for instance in self.spaces)
+
+    def take_pages(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
+        """Carries out a call that takes pages, now or, with `SUSPENDED`, when it can be."""
+        return take() if self.evictor is None else self.evictor.call(instance, count, take)
+
+    def reclaim_pages(self, instance: Instance, count: int) -> bool:
+        """Frees pages until `count` are free, and tells whether they are.
+
+        First those of instances that wait outside, which get them back; then younger instances that
+        hold pages are ended, if that is enough. Within `take_pages` the call may be put off instead.
+        """
+        if self.evictor is not None and self.evictor.make_room(instance, count):
+            return True
+        return self.end_younger(instance, count)
+
+    def end_younger(self, instance: Instance, count: int) -> bool:
+        """Ends younger instances that hold pages, the youngest first, until `count` are free.
+
+        Nobody is ended if that could not be enough.
+        """
+        return self._reclaim(instance, count, self.pages, lambda space: space.pages_held)
+
+    def reclaim_embeds(self, instance: Instance, count: int) -> bool:
+        """Ends younger instances until `count` embeds are free. As `reclaim_pages`."""
+        return self._reclaim(instance, count, self.embeds, lambda space: space.embeds_held)
+
+    def _reclaim(
+        self,
+        instance: Instance,
+        count: int,
+        pool: PagePool | EmbedPool,
+        held: Callable[[Space], int],
+    ) -> bool:
+        younger = [i for i, s in self.spaces.items() if i.number > instance.number and held(s)]
+        if pool.free + sum(held(self.spaces[i]) for i in younger) < count:
+            return False
+        younger.sort(key=lambda i: -i.number)
+        return instance.host.lifecycle.reclaim(younger, lambda: pool.free >= count)
+
+    def drop_instance(self, instance: Instance) -> None:
+        """Frees all that an instance holds of this model. Idempotent.
+
+        Commands of it that are at the worker run before any that is queued from now on, so what they
+        touch may be given to others at once.
+        """
+        self.scheduler.drop_owner(instance)
+        if self.evictor is not None:
+            self.evictor.forget(instance)
+        self.adapters.drop_instance(instance)
+        self._queues -= sum(queue.service is self for queue in instance.queues.values())
+        for handle in [h for h, queue in instance.queues.items() if queue.service is self]:
+            del instance.queues[handle]
+        space = instance.spaces.pop(self.description.name, None)
+        if space is not None:
+            del self.spaces[instance]
+            space.close()
+
+    def stats(self) -> dict[str, Any]:
+        """State of pools, exports, queues and scheduler, for people and metrics."""
+        return {
+            "model": self.description.name,
+            "policy": self._policy,
+            "kv_pages": self.pages.size,
+            "kv_pages_free": self.pages.free,
+            "host_pages": self.host_pages.size,
+            "host_pages_free": self.host_pages.free,
+            "embeds": self.embeds.size,
+            "embeds_free": self.embeds.free,
+            "samplers": self.samplers.size,
+            "samplers_free": self.samplers.slots.free,
+            "adapters": self.adapters.names,
+            "exports": len(self.exports),
+            "exported_pages": self.exports.pages,
+            "queues": self._queues,
+            "interception": {} if self.evictor is None else self.evictor.stats(),
+            **self.prefixes.stats(),
+            **self.scheduler.stats(),
+        }

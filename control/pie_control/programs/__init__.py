@@ -1,0 +1,1 @@
+"""What instances run: uploaded programs, their compiled components, and warm instances."""

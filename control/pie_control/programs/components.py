@@ -1,0 +1,96 @@
+"""Compiled code of the programs that ran last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from pie_control.wasm import Component, Engine
+from pie_py.build.python import runtime_component
+
+if TYPE_CHECKING:
+    from pie_control.programs.store import Program
+
+# A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
+MOST_KEPT = 256
+
+_RUNTIME = "python"
+
+
+class Components:
+    """What programs run in: components of their own, or the runtime that all Python sources share."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cache_folder: Path,
+        on_runtime: Callable[[Component], None],
+        most: int = MOST_KEPT,
+    ) -> None:
+        """Loads nothing yet.
+
+        Args:
+            engine: what compiles them.
+            cache_folder: where the Python runtime is kept once it is built.
+            on_runtime: called with the Python runtime once it is loaded.
+            most: components kept besides that; instances keep theirs in any case.
+        """
+        self._engine = engine
+        self._cache_folder = cache_folder
+        self._on_runtime = on_runtime
+        self._most = most
+        self._runtime: Component | None = None
+        self._own: OrderedDict[str, Component] = OrderedDict()  # by content hash; used last, last
+        self._loading: dict[str, trio.Lock] = {}  # by the same, or `_RUNTIME`
+
+    def __len__(self) -> int:
+        return len(self._own) + (self._runtime is not None)
+
+    def find(self, program: Program) -> Component | None:
+        """What a program runs in, if that is loaded."""
+        if program.kind == "python":
+            return self._runtime
+        component = self._own.get(program.hash)
+        if component is not None:
+            self._own.move_to_end(program.hash)
+        return component
+
+    async def load(self, program: Program) -> Component:
+        """As `find`; what is not loaded is, in a thread, and compiled or built the first time.
+
+        Raises:
+            ProgramRejected: if it cannot run here.
+        """
+        component = self.find(program)
+        if component is not None:
+            return component
+        key = _RUNTIME if program.kind == "python" else program.hash
+        lock = self._loading.setdefault(key, trio.Lock())
+        try:
+            async with lock:
+                component = self.find(program)  # another may have loaded it
+                if component is None:
+                    component = await trio.to_thread.run_sync(self._read, program)
+                    self._keep(program, component)
+                return component
+        finally:
+            if not (lock.locked() or lock.statistics().tasks_waiting):
+                self._loading.pop(key, None)
+
+    def _read(self, program: Program) -> Component:
+        is_source = program.kind == "python"
+        path = runtime_component(self._cache_folder) if is_source else Path(program.path)
+        return self._engine.load(path.read_bytes())
+
+    def _keep(self, program: Program, component: Component) -> None:
+        if program.kind == "python":
+            self._runtime = component
+            self._on_runtime(component)
+            return
+        self._own[program.hash] = component
+        while len(self._own) > self._most:
+            self._own.popitem(last=False)

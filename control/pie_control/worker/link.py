@@ -1,0 +1,224 @@
+"""The control side of one inference worker: its process, its socket, its death and restart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+import zmq
+
+from pie_py.config.server import ServerConfig
+from pie_py.wire.messages import decode, encode
+from pie_py.wire.plan import (
+    AdapterDone,
+    Failed,
+    Hello,
+    LoadAdapter,
+    Plan,
+    PlanResult,
+    Stop,
+    UnloadAdapter,
+)
+from pie_py.wire.readiness import descriptor, has_input
+
+log = structlog.get_logger("pie.worker")
+
+START_SECONDS = 600.0  # a large checkpoint takes minutes to load
+MAX_BACKOFF_SECONDS = 30.0
+
+
+class WorkerFailed(Exception):
+    """The worker cannot start; the text is its own reason."""
+
+
+class WorkerLink:
+    """Runs the worker process and exchanges messages with it.
+
+    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for the
+    answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was ready
+    has died.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._socket: zmq.Socket[bytes] | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self.in_flight = 0  # plans sent that are not done
+        self._draining = False  # answers are being handled, and whatever comes meanwhile will be
+        self.ready = False
+        self.pid: int | None = None
+        self.restarts = 0
+        self.on_hello: Callable[[Hello], None] = lambda hello: None
+        self.on_result: Callable[[PlanResult], None] = lambda result: None
+        self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
+        self.on_lost: Callable[[str], None] = lambda reason: None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the worker is ready and has no plan."""
+        return self.ready and self.in_flight == 0
+
+    def send(self, plan: Plan) -> None:
+        """Sends a plan. Call it only while the worker is ready."""
+        self.in_flight += 1
+        self.order(plan)
+
+    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+        """Sends a message, behind those before it. Call it only while the worker is ready."""
+        if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
+            return
+        # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
+        with suppress(zmq.Again):
+            self._socket.send(encode(message), zmq.NOBLOCK)
+        # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
+        if not self._draining and has_input(self._socket):
+            assert self._token is not None
+            self._token.run_sync_soon(self._drain)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keeps a worker running until cancelled; reports started when the first one is ready.
+
+        Raises:
+            WorkerFailed: if the first worker cannot start. Later ones are tried again.
+        """
+        self._token = trio.lowlevel.current_trio_token()
+        backoff = 0.5
+        started = False
+        while True:
+            reason = "it exited"
+            try:
+                async with trio.open_nursery() as nursery:
+                    hello, process = await nursery.start(self._start_process)
+                    self.pid = hello.pid
+                    self.ready = True
+                    backoff = 0.5
+                    self.on_hello(hello)
+                    if not started:
+                        started = True
+                        task_status.started()
+                    code = await process.wait()
+                    reason = f"it exited with status {code}"
+                    nursery.cancel_scope.cancel()
+            except* WorkerFailed as group:
+                failure = group.exceptions[0]
+                reason = str(failure)
+                if not started:
+                    raise WorkerFailed(reason) from None
+            if self.ready:
+                self.ready = False
+                self.in_flight = 0
+                self.on_lost(f"the inference worker was lost: {reason}")
+            self.restarts += 1
+            log.error("worker lost, starting another", reason=reason, seconds=backoff)
+            await trio.sleep(backoff)
+            backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+
+    async def _start_process(
+        self, task_status: trio.TaskStatus[tuple[Hello, trio.Process]]
+    ) -> None:
+        """Starts a worker, waits for its hello, then serves its answers until cancelled."""
+        folder = Path(tempfile.mkdtemp(prefix="pie-"))
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        socket = context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        endpoint = f"ipc://{folder}/worker"
+        process: trio.Process | None = None
+        try:
+            socket.bind(endpoint)
+            self._socket = socket
+            process = await trio.lowlevel.open_process(
+                [
+                    sys.executable,
+                    "-m",
+                    self._config.worker_module,
+                    "--connect",
+                    endpoint,
+                    "--config",
+                    json.dumps(
+                        {
+                            "models": [m.model_dump(mode="json") for m in self._config.models],
+                            "threads": self._config.worker_threads,
+                            "tensor_parallel_size": self._config.tensor_parallel_size,
+                            "trace": self._trace(),
+                        }
+                    ),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,  # standard output is the control process's word to its parent
+            )
+            hello = await self._first_message(socket, process)
+            task_status.started((hello, process))
+            while True:
+                self._drain()
+                await trio.lowlevel.wait_readable(descriptor(socket))
+        finally:
+            if process is not None and process.poll() is None:
+                await self._stop(socket, process)
+            self._socket = None
+            socket.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _trace(self) -> dict[str, Any] | None:
+        trace = self._config.trace
+        return None if trace is None else trace.model_dump(mode="json")
+
+    async def _first_message(self, socket: zmq.Socket[bytes], process: trio.Process) -> Hello:
+        with trio.move_on_after(START_SECONDS):
+            async with trio.open_nursery() as nursery:
+
+                async def watch() -> None:
+                    code = await process.wait()
+                    await trio.sleep(0.2)  # its last words may still be on the way
+                    raise WorkerFailed(f"it exited with status {code} before it was ready")
+
+                nursery.start_soon(watch)
+                while not has_input(socket):
+                    await trio.lowlevel.wait_readable(descriptor(socket))
+                nursery.cancel_scope.cancel()
+            match decode(socket.recv(zmq.NOBLOCK)):
+                case Hello() as hello:
+                    return hello
+                case Failed(reason):
+                    raise WorkerFailed(reason)
+                case other:
+                    raise WorkerFailed(f"it said {type(other).__name__} before hello")
+        raise WorkerFailed(f"it was not ready within {START_SECONDS:.0f} s")
+
+    async def _stop(self, socket: zmq.Socket[bytes], process: trio.Process) -> None:
+        """Asks the worker to exit, and insists after two seconds."""
+        with trio.CancelScope(shield=True):
+            # A worker that has hung up already would let a blocking send wait for ever.
+            with suppress(zmq.Again):
+                socket.send(encode(Stop()), zmq.NOBLOCK)
+            with trio.move_on_after(2):
+                await process.wait()
+            if process.poll() is None:
+                process.kill()
+                await process.wait()
+
+    def _drain(self) -> None:
+        """Handles every message that has arrived."""
+        socket = self._socket
+        if socket is None or not self.ready:
+            return
+        self._draining = True
+        try:
+            while has_input(socket):  # asking is cheaper than an exception at the end
+                message = decode(socket.recv(zmq.NOBLOCK))
+                if isinstance(message, PlanResult):
+                    self.in_flight -= message.last
+                    self.on_result(message)
+                elif isinstance(message, AdapterDone):
+                    self.on_adapter(message)
+        finally:
+            self._draining = False

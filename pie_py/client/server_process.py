@@ -1,0 +1,108 @@
+"""The control process as a child of this one: of the command line, or of a benchmark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from pie_py.config.server import ServerConfig
+
+
+class ServerFailed(Exception):
+    """The server did not start; the text is its reason."""
+
+
+class ServerProcess:
+    """Starts the control process, which ends with this one whatever happens to it."""
+
+    def __init__(self, config: ServerConfig, log_level: str, log_file: Path | None = None) -> None:
+        """Takes a file for its log, or None for standard error."""
+        self._log_file = log_file
+        log = None if log_file is None else log_file.open("wb")
+        try:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "pie_control",
+                    "--with-parent",
+                    "--log-level",
+                    log_level,
+                    "--config",
+                    config.model_dump_json(),
+                ],
+                stdin=subprocess.PIPE,  # its end tells the child that this process has gone
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is this process's to handle
+            )
+        finally:
+            if log is not None:
+                log.close()
+
+    def wait_ready(self) -> str:
+        """Waits until it serves and returns its endpoint.
+
+        Raises:
+            ServerFailed: if it does not start.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ServerFailed(self._last_words())
+        message = json.loads(line)
+        if "error" in message:
+            raise ServerFailed(message["error"])
+        endpoint: str = message["endpoint"]
+        return endpoint
+
+    @property
+    def pid(self) -> int:
+        """Of the control process."""
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Waits for its end and returns its exit status."""
+        return self._process.wait()
+
+    def stop_on_signals(self) -> None:
+        """From now on Ctrl-C and SIGTERM stop the child, and so end `wait`."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._process.terminate()
+
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+
+    def stop(self) -> None:
+        """Stops it, at the latest after ten seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        text = f"the control process ended with status {status} before it was ready"
+        if self._log_file is not None:
+            lines = self._log_file.read_text(errors="replace").strip().splitlines()
+            text += "".join(f"\n    {line}" for line in lines[-15:])
+        return text

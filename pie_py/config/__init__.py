@@ -1,0 +1,1 @@
+"""What operators and users set: the server's configuration, endpoints, keys, rules for hosts."""

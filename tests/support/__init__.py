@@ -1,0 +1,1 @@
+"""What the tests share: checkpoints, reference implementations, rigs, servers and programs."""

@@ -1,0 +1,166 @@
+"""Scenes in which attention by FlashInfer must do what PyTorch's does, on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from pie_inference.attention.flashinfer import FlashInferAttention
+from pie_inference.cuda.decode_graphs import Capture, DecodeGraphs
+from pie_inference.cuda.kernels import flashinfer_kernels
+from pie_py.config.server import FlashInferConfig
+from support import flashinfer_reference
+from support.model_rig import Rig, Step, runs_of, tokens_of
+
+
+class Twins:
+    """Two rigs of one model with the same pages: PyTorch's attention, and FlashInfer's."""
+
+    def __init__(
+        self,
+        folder: Path,
+        graphs: bool = False,
+        *,
+        library: Any = flashinfer_reference,
+        capture: Callable[[torch.device], Capture] = lambda device: lambda run: run,
+        tolerance: float = 2e-4,
+        served: Mapping[str, Any] = MappingProxyType({}),
+        **config: object,
+    ) -> None:
+        """Loads a model twice.
+
+        Args:
+            folder: its checkpoint.
+            graphs: whether decoding steps are recorded.
+            library: FlashInfer, or what its kernels are documented to compute.
+            capture: makes what records.
+            tolerance: of logits, relative to the largest of them.
+            served: further fields of both models' `ModelConfig`.
+            config: fields of `FlashInferConfig`.
+        """
+        self._tolerance = tolerance
+        self.tolerance_of_attention = 1e-5
+        settings = {**served, "attention": "torch"}
+        self.plain = Rig(folder, page_size=8, pages=200, **settings)
+        self.paged = Rig(folder, page_size=8, pages=200, **settings)
+        model = self.paged.model
+        shape = model.network.shape
+        options = FlashInferConfig.model_validate({"workspace": 64 << 20, **config})
+        attention = FlashInferAttention(model.cache, shape.heads, shape.attention, options, library)
+        with torch.inference_mode():
+            model.network.use(flashinfer_kernels(options, library))
+        recorded = None
+        if graphs and model.network.graphable:
+            with torch.inference_mode():
+                recorded = DecodeGraphs(
+                    model.network, model.embeds, attention, [1, 2, 4, 8], capture(model.device)
+                )
+        self.paged.model = dataclasses.replace(model, attention=attention, graphs=recorded)
+        self.replayed = 0
+        if recorded is not None:
+            run = recorded.run
+
+            def counting(*arguments: object) -> bool:
+                done = run(*arguments)
+                self.replayed += done
+                return done
+
+            recorded.run = counting  # type: ignore[method-assign]
+
+    def sequence(self, tokens: int) -> tuple[object, object]:
+        return self.plain.sequence(tokens), self.paged.sequence(tokens)
+
+    def forward(self, *steps: tuple[tuple[object, object], list[int], dict[str, object]]) -> None:
+        """Runs steps in both and compares logits."""
+        found = [
+            rig.forward(*(Step(pair[side], tokens, **options) for pair, tokens, options in steps))
+            for side, rig in enumerate((self.plain, self.paged))
+        ]
+        for wanted, logits in zip(*found, strict=True):
+            assert logits.isfinite().all()
+            largest = max([1.0, *wanted.abs().flatten().tolist()])
+            torch.testing.assert_close(logits, wanted, atol=self._tolerance * largest, rtol=0)
+
+    def mask(self, pair: tuple[object, object], hidden: list[int]) -> None:
+        self.plain.mask(pair[0], hidden)
+        self.paged.mask(pair[1], hidden)
+
+
+def mixed_batches(twins: Twins) -> None:
+    rng = np.random.default_rng(0)
+    pairs = [twins.sequence(100) for _ in range(4)]
+    for turn in range(14):
+        chosen = [i for i in range(4) if turn > 5 or rng.random() < 0.7] or [0]
+        steps = []
+        for i in chosen:
+            count = 1 if turn > 5 else int(rng.choice([1, 1, 2, 9, 17]))
+            outputs = int(rng.integers(0, count + 1))
+            keep = rng.random() < 0.8
+            steps.append(
+                (pairs[i], tokens_of(count, seed=turn * 8 + i), {"outputs": outputs, "keep": keep})
+            )
+        twins.forward(*steps)
+
+
+def every_rule(twins: Twins) -> None:
+    rng = np.random.default_rng(1)
+    plain, masked, odd, ruled, single, jumbled = (twins.sequence(100) for _ in range(6))
+    twins.forward(*((p, tokens_of(30, seed=i), {}) for i, p in enumerate((plain, masked, odd))))
+    twins.forward(*((p, tokens_of(21, seed=9 + i), {}) for i, p in enumerate((ruled, single))))
+    twins.mask(masked, [0, 5, 8, 9, 29])
+    for turn in range(3):
+        rows = rng.random((5, 21 + 5 * turn + 5)) < 0.6
+        rows[2] = False  # sees nothing
+        one = rng.random((1, 22 + turn)) < 0.5
+        far = list(range(200 + 40 * turn, 204 + 40 * turn))
+        twins.forward(
+            (plain, tokens_of(1, seed=turn), {}),
+            (masked, tokens_of(1 + turn, seed=20 + turn), {"masked": True, "outputs": 1}),
+            (odd, tokens_of(4, seed=30 + turn), {"positions": far, "outputs": 4}),
+            (ruled, tokens_of(5, seed=40 + turn), {"mask": runs_of(rows), "outputs": 5}),
+            (single, tokens_of(1, seed=50 + turn), {"mask": runs_of(one)}),
+            (jumbled, tokens_of(3, seed=60 + turn), {"positions": [9, 3, 5], "outputs": 3}),
+        )
+    twins.forward((single, tokens_of(1), {"mask": runs_of(np.zeros((1, 25), np.bool_))}))
+    twins.forward((odd, tokens_of(1), {"positions": [500]}), (plain, tokens_of(1), {}))
+
+
+def gaps(twins: Twins) -> None:
+    first, second = twins.sequence(50), twins.sequence(50)
+    twins.forward((first, tokens_of(13), {}), (second, tokens_of(9), {}))
+    for side in (0, 1):  # the second goes on from the first's pages, the last of them with a gap
+        stream, other = second[side], first[side]
+        pages, used = other.page_list()
+        own_pages, own_used = stream.page_list()
+        stream.page_list = lambda p=pages + own_pages, u=used + own_used: (p, u)
+    twins.forward((second, tokens_of(4, seed=3), {"outputs": 4}), (first, tokens_of(1), {}))
+    assert not twins.replayed
+
+
+def every_size(twins: Twins) -> None:
+    pairs = [twins.sequence(60) for _ in range(8)]
+    twins.forward(*((p, tokens_of(3 + i, seed=i), {}) for i, p in enumerate(pairs)))
+    rng = np.random.default_rng(0)
+    for turn in range(20):
+        chosen = rng.permutation(8)[: int(rng.integers(1, 9))]
+        twins.forward(*((pairs[i], tokens_of(1, seed=turn * 8 + i), {}) for i in chosen))
+    assert twins.replayed == 20
+
+
+def no_graph(twins: Twins) -> None:
+    pairs = [twins.sequence(20) for _ in range(9)]
+    twins.forward(*((p, tokens_of(1, seed=i), {}) for i, p in enumerate(pairs)))
+    twins.forward((pairs[0], tokens_of(1), {"observed": 1}))
+    assert not twins.replayed
+    assert np.array_equal(twins.plain.attention.starts, twins.paged.attention.starts)
+    assert np.allclose(
+        twins.plain.attention.values,
+        twins.paged.attention.values,
+        atol=twins.tolerance_of_attention,
+    )

@@ -1,0 +1,19 @@
+"""The scripts in `docs/`, which are no package."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def load_script(name: str) -> ModuleType:
+    """Runs a script as a module, not as the main one."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,117 @@
+"""Small configurations of every family that is served, as transformers has them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    MixtralConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+
+from support.checkpoints import make_checkpoint, small_tokenizer
+
+WINDOW = 13  # odd, and less than two pages
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0}
+
+FAMILIES: dict[str, Callable[..., PreTrainedConfig]] = {
+    "llama": functools.partial(LlamaConfig, head_dim=16),
+    "llama-yarn": functools.partial(LlamaConfig, head_dim=32, rope_parameters=YARN),
+    "mistral": functools.partial(MistralConfig, sliding_window=WINDOW),
+    "mistral-full": functools.partial(MistralConfig, sliding_window=None, head_dim=32),
+    "qwen2": Qwen2Config,
+    "qwen2-window": functools.partial(
+        Qwen2Config, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
+    ),
+    "qwen3": functools.partial(Qwen3Config, head_dim=32),
+    "gemma2": functools.partial(
+        Gemma2Config,
+        head_dim=32,
+        sliding_window=WINDOW,
+        query_pre_attn_scalar=24,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=3.0,
+    ),
+    "gemma3": functools.partial(
+        Gemma3TextConfig,
+        num_hidden_layers=4,
+        head_dim=32,
+        sliding_window=WINDOW,
+        query_pre_attn_scalar=24,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        rope_parameters={
+            "full_attention": LINEAR,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        },
+    ),
+    "mixtral": functools.partial(MixtralConfig, num_local_experts=4, num_experts_per_tok=2),
+    "qwen3-moe": functools.partial(
+        Qwen3MoeConfig,
+        num_hidden_layers=3,
+        head_dim=32,
+        num_experts=6,
+        num_experts_per_tok=3,
+        moe_intermediate_size=48,
+        mlp_only_layers=[1],
+        norm_topk_prob=True,
+    ),
+    "qwen3-moe-window": functools.partial(
+        Qwen3MoeConfig,
+        head_dim=32,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=48,
+        decoder_sparse_step=2,
+        use_sliding_window=True,
+        sliding_window=WINDOW,
+    ),
+}
+
+
+def make_family(
+    folder: Path, name: str, *, dtype: str = "float32", seed: int = 1, shards: int = 1, **more: Any
+) -> Path:
+    """Writes a small random checkpoint of a family into a folder, and returns the folder.
+
+    Args:
+        folder: where; made if it does not exist. One that holds a checkpoint is left as it is.
+        name: in `FAMILIES`.
+        dtype: of the tensors.
+        seed: of the weights. With some a router is nearly undecided, and rounding decides.
+        shards: about how many safetensors files.
+        more: options of the configuration.
+    """
+    tokenizer = small_tokenizer()
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": None,
+        "initializer_range": 0.2,  # larger than usual: greedy texts vary, logits lie apart
+    }
+    partial = FAMILIES[name]
+    told = partial.keywords if isinstance(partial, functools.partial) else {}
+    config = partial(**{**sizes, **told, **more})
+    return make_checkpoint(folder, config, dtype=dtype, seed=seed, shards=shards)

@@ -1,0 +1,236 @@
+"""A model served in this process, driven by batches, beside transformers on the same checkpoint."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from pie_inference import handlers
+from pie_inference.assembly import load_model
+from pie_inference.served_model import ServedModel
+from pie_py.config.server import ModelConfig
+from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
+
+
+def ints(values: Sequence[int] | NDArray[np.generic]) -> NDArray[np.int32]:
+    return np.asarray(values, np.int32)
+
+
+def offsets(counts: Sequence[int]) -> NDArray[np.int32]:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+
+def tokens_of(count: int, seed: int = 0) -> list[int]:
+    """Random tokens of the small vocabularies, none of them special."""
+    return np.random.default_rng(seed).integers(2, 300, count).tolist()
+
+
+def causal(count: int) -> NDArray[np.bool_]:
+    """What inputs in order see of each other."""
+    return np.tril(np.ones((count, count), np.bool_))
+
+
+def runs_of(visible: NDArray[np.bool_]) -> list[int]:
+    """Rows in the contract's run-length form."""
+    flat: list[int] = []
+    for row in visible:
+        lengths, current = [0], False
+        for seen in row:
+            if bool(seen) != current:
+                lengths.append(0)
+                current = not current
+            lengths[-1] += 1
+        flat += [len(lengths), *lengths]
+    return flat
+
+
+class Stream:
+    """One sequence: its pages, and how many slots are filled."""
+
+    def __init__(self, rig: Rig, pages: list[int]) -> None:
+        self.rig = rig
+        self.pages = pages
+        self.used = 0
+
+    def page_list(self) -> tuple[list[int], list[int]]:
+        """Pages that hold something, and the filled slots of each."""
+        size = self.rig.page_size
+        counts = [min(size, self.used - i * size) for i in range(len(self.pages))]
+        held = [(page, count) for page, count in zip(self.pages, counts, strict=True) if count > 0]
+        return [p for p, _ in held], [c for _, c in held]
+
+    def slots(self, first: int, end: int) -> list[int]:
+        """Slots of the tokens `first` to `end`."""
+        size = self.rig.page_size
+        return [self.pages[i // size] * size + i % size for i in range(first, end)]
+
+
+class Step:
+    """What one sequence does in a forward."""
+
+    def __init__(
+        self,
+        sequence: Stream,
+        tokens: Sequence[int],
+        *,
+        positions: Sequence[int] | None = None,
+        outputs: int = 1,
+        keep: bool = True,
+        mask: Sequence[int] = (),
+        masked: bool = False,
+        adapter: int = -1,
+        observed: int = 0,
+        detail: int = 0,
+    ) -> None:
+        self.sequence = sequence
+        self.tokens = list(tokens)
+        first = sequence.used
+        self.positions = list(positions or range(first, first + len(self.tokens)))
+        self.outputs = outputs
+        self.keep = keep
+        self.mask = list(mask)
+        self.masked = masked
+        self.adapter = adapter
+        self.observed = observed
+        self.detail = detail
+
+
+class Rig:
+    """A served model, without a worker process around it."""
+
+    def __init__(
+        self, folder: Path, *, page_size: int = 16, pages: int = 64, **config: Any
+    ) -> None:
+        self.page_size = page_size
+        self.model: ServedModel = load_model(
+            ModelConfig.model_validate(
+                {
+                    "source": str(folder),
+                    "page_size": page_size,
+                    "kv_pages": pages,
+                    "embeds": 2048,
+                    **config,
+                }
+            )
+        )
+        self.attention: Attention | None = None  # of the last forward
+        self._free = list(np.random.default_rng(0).permutation(pages))
+
+    def sequence(self, tokens: int) -> Stream:
+        """A sequence with pages for that many tokens, scattered over the pool."""
+        count = -(-tokens // self.page_size)
+        return Stream(self, [int(self._free.pop()) for _ in range(count)])
+
+    @torch.inference_mode()
+    def forward(self, *steps: Step) -> list[torch.Tensor]:
+        """One forward batch; logits `[outputs, vocab]` of each sequence, float32."""
+        count = sum(len(s.tokens) for s in steps)
+        inputs = np.arange(count)
+        wanted = [s.outputs for s in steps]
+        outputs = 1024 + np.arange(sum(wanted))
+        pages = [s.sequence.page_list() for s in steps]
+        slots = [
+            s.sequence.slots(s.sequence.used, s.sequence.used + len(s.tokens))
+            if s.keep
+            else [-1] * len(s.tokens)
+            for s in steps
+        ]
+        handlers.embed_text(
+            self.model,
+            EmbedText(
+                ints([t for s in steps for t in s.tokens]),
+                ints([p for s in steps for p in s.positions]),
+                ints(inputs),
+            ),
+        )
+        attention = handlers.forward(
+            self.model,
+            Forward(
+                input_starts=offsets([len(s.tokens) for s in steps]),
+                inputs=ints(inputs),
+                page_starts=offsets([len(p) for p, _ in pages]),
+                pages=ints([page for p, _ in pages for page in p]),
+                page_used=ints([used for _, u in pages for used in u]),
+                has_masked=ints([s.masked for s in steps]),
+                output_slots=ints([slot for row in slots for slot in row]),
+                output_starts=offsets(wanted),
+                outputs=ints(outputs),
+                mask_starts=offsets([len(s.mask) for s in steps]),
+                mask=ints([m for s in steps for m in s.mask]),
+                adapters=ints([s.adapter for s in steps]),
+                observed=ints([s.observed for s in steps]),
+                detail=ints([s.detail for s in steps]),
+            ),
+        )
+        self.attention = None if attention is None else attention.get()
+        for s in steps:
+            if s.keep:
+                s.sequence.used += len(s.tokens)
+        hidden = self.model.embeds.read(ints(outputs))
+        logits = self.model.network.logits(hidden).float() if len(outputs) else hidden
+        return list(logits.split(wanted))
+
+    @torch.inference_mode()
+    def mask(self, sequence: Stream, hidden: Sequence[int]) -> None:
+        """Masks the tokens of a sequence, counted from its first."""
+        words = [0] * len(sequence.pages)
+        for i in hidden:
+            words[i // self.page_size] |= 1 << (i % self.page_size)
+        handlers.mask_kv(self.model, MaskKv(ints(sequence.pages), np.array(words, np.uint32)))
+
+    @torch.inference_mode()
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        handlers.copy_kv(self.model, CopyKv(ints(sources), ints(targets)))
+
+    @torch.inference_mode()
+    def next_dist(self, embeds: Sequence[int], k: Sequence[int]) -> Distributions:
+        return handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get()
+
+
+@functools.lru_cache(maxsize=32)
+def reference(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The checkpoint as transformers runs it."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+
+
+@torch.inference_mode()
+def expected_logits(
+    folder: Path,
+    tokens: Sequence[int],
+    *,
+    positions: Sequence[int] | None = None,
+    visible: NDArray[np.bool_] | None = None,
+) -> torch.Tensor:
+    """Logits `[tokens, vocab]` by transformers; `visible` `[tokens, tokens]` replaces causality."""
+    options: dict[str, object] = {}
+    config = reference(folder).config
+    if visible is not None:
+        options["attention_mask"] = full = _additive(visible)
+        window = getattr(config, "sliding_window", None)
+        if window is not None:
+            at = np.arange(len(tokens)) if positions is None else np.array(positions)
+            narrow = _additive(visible & (at[None, :] > at[:, None] - window))
+            # Models whose layers differ want a mask for each kind of layer.
+            kinds = getattr(config, "layer_types", None)
+            options["attention_mask"] = (
+                {"full_attention": full, "sliding_attention": narrow} if kinds else narrow
+            )
+    if positions is not None:
+        options["position_ids"] = torch.tensor([list(positions)])
+    return reference(folder)(torch.tensor([list(tokens)]), **options).logits[0]
+
+
+def _additive(visible: NDArray[np.bool_]) -> torch.Tensor:
+    mask = torch.where(torch.from_numpy(visible), 0.0, torch.finfo(torch.float32).min)
+    return mask[None, None]
+
+
+def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)

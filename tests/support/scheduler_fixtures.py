@@ -1,0 +1,266 @@
+"""A model's service with instances on it, the real ones, without Wasm and without a worker process."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
+from pie_control.errors import ApiError
+from pie_control.host import Host
+from pie_control.instances.instance import Instance
+from pie_control.instances.registry import Lifecycle
+from pie_control.instances.timers import Timers
+from pie_control.instances.turns import Executor
+from pie_control.models.model import ModelService
+from pie_py.config.server import Limits, PrefixCacheConfig, SchedulerConfig, ServerConfig
+from pie_py.wire.plan import ModelDescription, PlanResult
+from support.symbolic_worker import SymbolicWorker
+
+MODEL = ModelDescription(
+    name="symbolic",
+    architecture="symbolic",
+    folder="",
+    page_size=8,
+    kv_pages=48,
+    embeds=96,
+    vocab_size=1000,
+    hidden_size=1,
+    max_position=4096,
+    max_batch_tokens=24,
+    max_batch_commands=5,
+    stop_tokens=[],
+    bos_token=None,
+    dtype="float32",
+    traits=[
+        "allocate",
+        "forward",
+        "adapter",
+        "introspect",
+        "offload",
+        "input-text",
+        "output-text",
+        "tokenize",
+        "sample",
+    ],
+    layers=2,
+    heads=3,
+    adapters=["x", "y"],
+    host_pages=12,
+    samplers=8,
+    count_rows=5,
+)
+
+
+class Server:
+    """Instances, one model, and a worker that runs plans when told to."""
+
+    def __init__(
+        self,
+        policy: str = "adaptive",
+        k: int = 3,
+        prefix_cache: PrefixCacheConfig | None = None,
+        prompt_tokens: int | None = None,
+        **facts: Any,
+    ) -> None:
+        self.facts = replace(MODEL, **facts)
+        config = SchedulerConfig.model_validate(
+            {"policy": policy, "k": k, "prompt_tokens": prompt_tokens}
+        )
+        self.service = ModelService(self.facts, config, prefix_cache=prefix_cache)
+        self.scheduler = self.service.scheduler
+        self.worker = SymbolicWorker(self.facts)
+        self.worker.holders = self.service.pages._references
+        lifecycle = Lifecycle(ServerConfig(), None, None, None)  # type: ignore[arg-type]
+        executor = Executor(lifecycle.end, lambda: None)
+        self.host = Host(executor, Timers(), lifecycle, {self.facts.name: self.service})
+        lifecycle.host = self.host
+        self.lifecycle = lifecycle
+        self.results: list[PlanResult] = []  # not yet delivered
+        self._numbers = itertools.count(1)
+
+    def launch(self, user: str = "ann", **limits: Any) -> Instance:
+        number = next(self._numbers)
+        program: Any = None
+        instance = Instance(
+            number, f"i{number}", program, [], user, Limits(**limits), self.host, None
+        )
+        self.lifecycle._live[instance.id] = instance
+        return instance
+
+    def send(self, later_ns: int = 10**9) -> bool:
+        """Sends the next plan, asked for a while from now, so that every policy lets go."""
+        plan = self.scheduler.next_plan(time.monotonic_ns() + later_ns)
+        if plan is None:
+            return False
+        self.results.append(self.worker.run(plan))
+        return True
+
+    def deliver(self) -> None:
+        self.scheduler.complete(self.results.pop(0))
+
+    def deliver_part(self, count: int) -> None:
+        """The first results of the oldest plan, if it has more."""
+        whole = self.results[0]
+        if count < len(whole.results):
+            self.scheduler.complete(replace(whole, results=whole.results[:count], last=False))
+            rest, first = whole.results[count:], whole.first + count
+            self.results[0] = replace(whole, results=rest, first=first)
+
+    def step(self) -> bool:
+        sent = self.send()
+        while self.results:
+            self.deliver()
+        return sent
+
+    def drain(self) -> None:
+        while self.step():
+            pass
+
+
+def u32(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.uint32)
+
+
+class Guest:
+    """One instance with a queue, and its calls."""
+
+    def __init__(self, server: Server, instance: Instance | None = None, **limits: Any) -> None:
+        self.server = server
+        self.instance = instance or server.launch(**limits)
+        self.queue = runtime.create_queue(self.instance, "symbolic")
+
+    def pages(self, count: int) -> list[int]:
+        return [allocate.alloc_kvpage(self.instance, self.queue, count), count]
+
+    def embeds(self, count: int) -> list[int]:
+        return [allocate.alloc_emb(self.instance, self.queue, count), count]
+
+    def embed(self, tokens: list[int], first: int, embeds: list[int]) -> None:
+        text.embed_txt(self.instance, self.queue, tokens, [first, len(tokens)], embeds)
+
+    def forward(
+        self,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        outputs: list[int] = [],  # noqa: B006
+        mask: list[int] = [],  # noqa: B006
+    ) -> None:
+        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, mask)
+
+    def forward_with(
+        self,
+        name: str,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        outputs: list[int] = [],  # noqa: B006
+    ) -> None:
+        adapter.forward_with_adapter(
+            self.instance, self.queue, name, pages, inputs, output_pages, outputs, []
+        )
+
+    def observe(
+        self,
+        pages: list[int],
+        inputs: list[int],
+        output_pages: list[int] = [],  # noqa: B006
+        observed: int = 1,
+        detail: str = "total",
+        adapter: str = "",
+    ) -> int:
+        return introspect.forward_with_attention(
+            self.instance,
+            self.queue,
+            pages,
+            inputs,
+            output_pages,
+            [],
+            [],
+            observed,
+            detail,
+            adapter,
+        )
+
+    def take_attention(self, future: int) -> tuple[int, list[float]]:
+        rows, numbers = introspect.take_attention(self.instance, future)
+        assert numbers.dtype == np.float32
+        return rows, numbers.tolist()
+
+    def mask(self, pages: list[int], *masks: int) -> None:
+        forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))
+
+    def copy(self, *numbers: int) -> None:
+        allocate.copy_kvpage(self.instance, self.queue, *numbers)
+
+    def used(self, pages: list[int]) -> list[int]:
+        return list(allocate.kvpage_used(self.instance, self.queue, pages))
+
+    def swap_out(self, pages: list[int]) -> None:
+        offload.swap_out(self.instance, self.queue, pages)
+
+    def swap_in(self, pages: list[int]) -> None:
+        offload.swap_in(self.instance, self.queue, pages)
+
+    def discard(self, pages: list[int]) -> None:
+        offload.discard(self.instance, self.queue, pages)
+
+    def copy_embeds(
+        self,
+        sources: list[int],
+        targets: list[int],
+        positions: list[int] = [],  # noqa: B006
+    ) -> None:
+        allocate.copy_emb(self.instance, self.queue, sources, targets, positions)
+
+    def dist(self, embed: int, k: int = 3) -> int:
+        return text.get_next_dist(self.instance, self.queue, embed, k)
+
+    def take(self, future: int) -> list[int]:
+        tokens, probabilities = text.take_dist(self.instance, future)
+        assert tokens.dtype == np.uint32
+        assert probabilities.dtype == np.float32
+        assert len(tokens) == len(probabilities)
+        return tokens.tolist()
+
+    def sampler(self, parameters: str = "{}") -> int:
+        return sample.create_sampler(self.instance, self.queue, parameters)
+
+    def sample(self, embed: int, sampler: int) -> int:
+        return sample.sample(self.instance, self.queue, embed, sampler)
+
+    def embed_sampled(self, sampler: int, position: int, embed: int) -> None:
+        sample.embed_sampled(self.instance, self.queue, sampler, position, embed)
+
+    def take_sample(self, future: int) -> int:
+        token, _, _, _ = sample.take_sample(self.instance, future)
+        return int(token)
+
+    def truncate(self, pages: list[int], *used: int) -> None:
+        allocate.truncate_kvpage(self.instance, self.queue, pages, u32(*used))
+
+    def sync(self) -> int:
+        return runtime.synchronize(self.instance, self.queue)
+
+    def ready(self, future: int) -> bool:
+        return self.instance.futures.get(future).ready
+
+    def filled(self, tokens: int) -> list[int]:
+        """Pages that hold this many tokens, once the server has run."""
+        size = self.server.facts.page_size
+        pages = self.pages(-(-tokens // size))
+        embeds = self.embeds(tokens)
+        self.embed(list(range(tokens)), 0, embeds)
+        self.forward(pages, embeds, pages)
+        allocate.dealloc_emb(self.instance, self.queue, embeds)
+        return pages
+
+
+def refused(code: str) -> Any:
+    return pytest.raises(ApiError, match=f"^{code}: ")
