@@ -27,10 +27,10 @@ from support.model_rig import (
 
 from pie_inference.attention import beginnings
 from pie_inference.attention.base import AttentionOptions
-from pie_inference.attention.beginnings import find_beginnings
 from pie_inference.attention.sequences import Pages, Sequences, describe
+from pie_inference.attention.shared_prefix import find_beginnings
 from pie_inference.attention.torch_backend import TorchAttention
-from pie_inference.kv_cache import KvCache
+from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
 
 PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pie_inference.attention import window as windows
-from pie_inference.attention.window import IDLE, DecodeWindow
-from pie_inference.kv_cache import KvCache
+from pie_inference.attention.decode_cache import IDLE, DecodeWindow
+from pie_inference.memory.kv_cache import KvCache
 
 LAYERS, SLOTS, WIDTH, ROOM = 2, 64, 4, 16
 
