@@ -17,9 +17,9 @@ from benchmarks.gpu.shapes import kv_bytes, parameters, write_shape
 from benchmarks.gpu.steps import Decoding, prompt
 from benchmarks.gpu.timing import seconds_of, settle
 from pie_inference.cuda.decode_graphs import POSITIONS, GraphCapture
-from pie_inference.engine import Engine
-from pie_inference.flight import Flight
 from pie_inference.served_model import ServedModel
+from pie_inference.serving.engine import Engine
+from pie_inference.serving.flight import Flight
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import Batch, Plan, PlanResult, SwapIn, SwapOut
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pie_py.wire.observer import Process
 
 
 @contextmanager
-def stages(process: Process, folder: Path) -> Iterator[None]:
+def stages(process: Process, folder: Path, messages: Any) -> Iterator[None]:
     """Keeps a clock of the process's stages and writes it as `PROCESS.json`."""
     if process == "control":
         from benchmarks.tracing.control import control_clock
@@ -25,7 +26,7 @@ def stages(process: Process, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def kernels(process: Process, folder: Path) -> Iterator[None]:
+def kernels(process: Process, folder: Path, messages: Any) -> Iterator[None]:
     """As `stages` in the worker, with PyTorch's operators as one stage more, which slows the others."""
     if process == "control":
         yield

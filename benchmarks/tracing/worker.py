@@ -8,9 +8,10 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.tracing.clock import StageClock, Tap
-from pie_inference import handlers, worker
-from pie_inference.engine import Engine
+from pie_inference import handlers
 from pie_inference.models.decoder import Decoder
+from pie_inference.serving import worker
+from pie_inference.serving.engine import Engine
 from pie_py.bench.observed import after_plans_decoded, replace
 from pie_py.wire.plan import PlanResult
 

@@ -43,7 +43,7 @@ async def serve(
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
     """
-    with observing(config.observer, "control"):
+    with observing(config.observer, "control", WorkerLink):
         server = _Server(config)
         await server.run(task_status)
 

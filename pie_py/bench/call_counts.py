@@ -19,19 +19,15 @@ PLANS_PER_COUNT = 8
 
 
 @contextmanager
-def count_calls(process: Process, folder: Path) -> Iterator[None]:
+def count_calls(process: Process, folder: Path, messages: Any) -> Iterator[None]:
     """Counts while it lasts, and writes `PROCESS.json`."""
     counter = CallCounter()
     if process == "control":
-        from pie_control.worker.link import WorkerLink
-
-        after_plans_sent(WorkerLink, counter.mark)
+        after_plans_sent(messages, counter.mark)
     else:
-        from pie_inference import worker
-
         # How often the worker looks for a message says nothing about its work.
-        replace(worker, "receive", counter.uncounted)
-        after_plans_decoded(worker, counter.mark)
+        replace(messages, "receive", counter.uncounted)
+        after_plans_decoded(messages, counter.mark)
     counter.start()
     try:
         yield

@@ -10,16 +10,19 @@ import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pie_py.config.observer import ObserverConfig
 
 Process: TypeAlias = Literal["control", "worker"]
-# Observes the process while its context lasts; what it has found goes into the folder.
-Observer: TypeAlias = Callable[[Process, Path], AbstractContextManager[None]]
+# Takes the process, the folder for what it finds, and the class or module through whose public functions the
+# process exchanges messages: `order` in control; `receive`, `decode` and `send` in the worker.
+Observer: TypeAlias = Callable[[Process, Path, Any], AbstractContextManager[None]]
 
 
-def observing(config: ObserverConfig | None, process: Process) -> AbstractContextManager[None]:
+def observing(
+    config: ObserverConfig | None, process: Process, messages: Any
+) -> AbstractContextManager[None]:
     """The observer's context; without a configuration one that does nothing.
 
     Raises:
@@ -31,4 +34,4 @@ def observing(config: ObserverConfig | None, process: Process) -> AbstractContex
     module, _, name = config.observer.partition(":")
     observer: Observer = getattr(importlib.import_module(module), name)
     config.folder.mkdir(parents=True, exist_ok=True)
-    return observer(process, config.folder)
+    return observer(process, config.folder, messages)

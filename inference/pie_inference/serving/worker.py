@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -15,11 +16,11 @@ import torch
 import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
-from pie_inference.flight import Flight
 from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
+from pie_inference.serving.engine import Engine
+from pie_inference.serving.flight import Flight
 from pie_py.config.observer import ObserverConfig
 from pie_py.config.server import ModelConfig
 from pie_py.wire.messages import decode, encode
@@ -99,7 +100,7 @@ def run(endpoint: str, config: WorkerConfig) -> int:
             send(socket, Failed(f"{type(error).__name__}: {error}"))
             return 1
         send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
-        with observing(config.observer, "worker"):
+        with observing(config.observer, "worker", sys.modules[__name__]):
             if engine.flies:
                 _serve_flying(socket, engine, team)
             else:
