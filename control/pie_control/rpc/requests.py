@@ -32,9 +32,10 @@ from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.params import Params
 from pie_control.rpc.session import MAX_UPLOADS, Session, Upload
 from pie_py import __version__
+from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
-from pie_py.wire.rpc import CHUNK_BYTES, LOCAL_USER, PROTOCOL
+from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL
 
 Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = Callable[[Session, Params], Answer | Awaitable[Answer]]

@@ -25,14 +25,13 @@ from pie_control.rpc.sender import Sender
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
 from pie_py import __version__
 from pie_py.config.endpoint import parse_endpoint
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import LOCAL_USER, KeyStore
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
     CHUNK_BYTES,
     FRAME_OVERHEAD,
-    LOCAL_USER,
     PROTOCOL,
     SESSION_BYTES,
     Ack,
