@@ -138,6 +138,7 @@ class Outlet:
 
 
 def _as_item(event: Event) -> tuple[Item, int]:
+    """What a client is sent of an event, and its bytes."""
     if isinstance(event, InstanceEnded):
-        return Ended(event.state.value, event.text), len(event.text)
-    return event, len(event)
+        return Ended(event.state.value, event.text), len(event.text.encode())
+    return event, len(event.encode()) if isinstance(event, str) else len(event)

@@ -9,6 +9,7 @@ import zmq
 from pie_control.rpc.backlog import Backlog
 from pie_control.rpc.session import Session
 from pie_py.wire.rpc import Pong, Probe, ToClient, encode
+from pie_py.wire.zmq_socket import Socket
 
 JOINED_FRAMES = 64  # sent at once
 
@@ -18,23 +19,17 @@ class Sender:
 
     def __init__(
         self,
-        socket: zmq.Socket[bytes],
-        wake: Callable[[], None],
-        sent: Callable[[], None],
+        socket: Socket,
         cut_off: Callable[[Session], None],
     ) -> None:
         """Sends nothing yet.
 
         Args:
             socket: where.
-            wake: called when frames wait for `flush`.
-            sent: called after something was sent: that may have taken the socket's signal of input.
             cut_off: told of a session whose connection is gone, or takes nothing.
         """
         self.backlog = Backlog()
         self._socket = socket
-        self._wake = wake
-        self._sent = sent
         self._cut_off = cut_off
         self._outgoing: dict[Session, None] = {}  # have frames to be sent
 
@@ -56,7 +51,7 @@ class Sender:
         if len(session.outgoing) >= JOINED_FRAMES:
             self.send_joined(session)
         else:
-            self._wake()
+            self._socket.wake()
 
     def flush(self) -> None:
         """Sends all that waits."""
@@ -113,12 +108,8 @@ class Sender:
 
     def _deliver(self, peer: bytes, frames: list[bytes]) -> int | None:
         """Sends frames, or returns what is in the way: EHOSTUNREACH, it is gone; EAGAIN, it is full."""
-        try:
-            # Never as parts of one message: a client that has read some of them when its connection breaks
-            # is aborted by libzmq 4.3 (`!_more` in its fq.cpp).
-            for frame in frames:
-                self._socket.send_multipart([peer, frame], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            return error.errno
-        self._sent()
+        for frame in frames:
+            in_the_way = self._socket.send(peer, frame)
+            if in_the_way is not None:
+                return in_the_way
         return None

@@ -19,7 +19,6 @@ from pie_control.programs.store import ProgramStore
 from pie_control.rpc.auth import Authenticator
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
-from pie_control.rpc.params import Params
 from pie_control.rpc.requests import Requests
 from pie_control.rpc.sender import Sender
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
@@ -28,7 +27,6 @@ from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
-from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
     CHUNK_BYTES,
     FRAME_OVERHEAD,
@@ -53,6 +51,7 @@ from pie_py.wire.rpc import (
     decode,
     encode,
 )
+from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.rpc")
 
@@ -87,9 +86,8 @@ class RpcServer:
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._held: dict[Outlet, None] = {}  # wait until their connections have read more
         self._nursery: trio.Nursery
-        self._socket: zmq.Socket[bytes]
+        self._socket: Socket
         self._sender: Sender
-        self._sleep: trio.CancelScope | None = None
         self._secure = False
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
         self._frame_bytes = largest + FRAME_OVERHEAD
@@ -112,14 +110,15 @@ class RpcServer:
                 " make one with `pie-py keys add USER`, or listen on tcp://127.0.0.1:PORT"
             )
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = context.socket(zmq.ROUTER)
-        self._sender = Sender(self._socket, self._wake, self._after_send, self._cut_off)
+        router = context.socket(zmq.ROUTER)
+        self._socket = Socket(router)
+        self._sender = Sender(self._socket, self._cut_off)
         authenticator = Authenticator(context, keys) if self._secure else None
         try:
-            configure(self._socket, endpoint, self._frame_bytes)
+            configure(router, endpoint, self._frame_bytes)
             if self._secure:
-                encrypt(self._socket, keys.server_pair())
-            bound = bind(self._socket, endpoint)
+                encrypt(router, keys.server_pair())
+            bound = bind(router, endpoint)
             async with trio.open_nursery() as self._nursery:
                 if authenticator is not None:
                     self._nursery.start_soon(authenticator.run)
@@ -137,43 +136,24 @@ class RpcServer:
     # The loop
 
     async def _serve(self) -> None:
-        # ZeroMQ's FD signals edges: an event that came during a send or receive shows in EVENTS only.
-        fd = descriptor(self._socket)
         while True:
             self._take_in()
             self.flush()
-            if self._has_work():
+            if self._ready or self._sender.has_frames:
                 await trio.lowlevel.checkpoint()
-                continue
-            with trio.CancelScope() as self._sleep:
-                await trio.lowlevel.wait_readable(fd)
-            self._sleep = None
-
-    def _has_work(self) -> bool:
-        return bool(self._ready) or self._sender.has_frames or has_input(self._socket)
+            else:
+                await self._socket.wait()
 
     def has_requests(self) -> bool:
-        """Whether clients wait at the door; if so, they are let in soon."""
-        waiting = has_input(self._socket)
-        if waiting:
-            self._wake()  # asking has taken the edge that the sleeper waits for
-        return waiting
-
-    def _wake(self) -> None:
-        if self._sleep is not None:
-            self._sleep.cancel()
-
-    def _after_send(self) -> None:
-        if self._sleep is not None and has_input(self._socket):
-            self._wake()  # the send has taken the edge that the sleeper waits for
+        """Whether messages of clients have arrived that are not handled yet."""
+        return self._socket.has_input()
 
     def _take_in(self) -> None:
         """Handles what has arrived, for a bounded time."""
         end = time.perf_counter_ns() + TURN_NS
         while time.perf_counter_ns() < end:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            frames = self._socket.receive_frames()
+            if frames is None:
                 return
             peer = frames[0].bytes  # the connection's routing id
             for frame in frames[1:]:
@@ -368,14 +348,8 @@ class RpcServer:
             self._sender.post(session, Bye("too many requests at once, or answers not taken"))
             self._forget(session)
             return
-        method = self._requests.methods.get(request.method)
-        if method is None:
-            known_methods = ", ".join(self._requests.methods)
-            text = f"no method {request.method[:50]!r}; there are {known_methods}"
-            self._answer(session, Failure(number, "unsupported", text))
-            return
         try:
-            value = method(session, Params(request.method, request.params))
+            value = self._requests.answer(session, request)
         except Exception as error:
             self._answer(session, _failure(number, error))
             return
@@ -430,7 +404,7 @@ class RpcServer:
     def _is_ready(self, outlet: Outlet) -> None:
         if outlet.reader is not None:
             self._ready[outlet] = None
-            self._wake()
+            self._socket.wake()
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""
