@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import time
@@ -19,8 +18,7 @@ from pie_control.host import Host
 from pie_control.instances.instance import Instance, State
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import check_arguments
-from pie_control.programs.source_check import check_source
-from pie_control.programs.store import Program, ProgramStore, kind_of
+from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc import params
 from pie_control.rpc.describe import (
     describe_instance,
@@ -29,12 +27,13 @@ from pie_control.rpc.describe import (
     describe_program,
     describe_stats,
 )
-from pie_control.rpc.outlet import Outlet
-from pie_control.rpc.session import MAX_UPLOADS, Session, Upload
+from pie_control.rpc.session import Session
+from pie_control.rpc.sessions import Sessions
+from pie_control.rpc.uploads import Uploads
 from pie_py import __version__
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
-from pie_py.wire.rpc import CHUNK_BYTES, LOCAL_USER, PROTOCOL, Request
+from pie_py.wire.rpc import LOCAL_USER, PROTOCOL, Request
 
 Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]
@@ -48,15 +47,14 @@ class Requests:
         config: ServerConfig,
         host: Host,
         programs: ProgramStore,
-        outlet_of: Callable[[Instance], Outlet],
-        take_from: Callable[[Session, Instance], None],
+        sessions: Sessions,
     ) -> None:
-        """Takes how to find an instance's stream, and how to take it from the session that reads it."""
         self._config = config
         self._host = host
         self._programs = programs
-        self._outlet_of = outlet_of
-        self._take_from = take_from
+        self._sessions = sessions
+        self._uploads = Uploads(programs, host.lifecycle.prepare)
+        self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._started = time.monotonic()
         self._methods: dict[str, Method] = {
             "server": (params.Nothing, self._server),
@@ -94,6 +92,10 @@ class Requests:
             raise ApiError("unsupported", f"no method {request.method[:50]!r}; there are {methods}")
         kind, method = known
         return method(session, params.read(request.method, request.params, kind))
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: what it has begun and not finished goes."""
+        self._uploads.forget(session)
 
     # Queries
 
@@ -189,58 +191,13 @@ class Requests:
 
     def _upload(self, session: Session, asked: params.Upload) -> Answer:
         """Begins an upload, or ends it at once if the bytes are here: a null answer asks for them."""
-        digest, name, size = asked.hash, asked.name, asked.size
-        self._programs.check(name, size)
-        known = self._programs.name_again(digest, name, session.user)
-        if known is not None:
-            return describe_program(known)
-        if size == 0:
-            raise ApiError("invalid-argument", "the program is empty")
-        if digest in session.uploads:
-            session.uploads.pop(digest).discard()
-        if len(session.uploads) >= MAX_UPLOADS:
-            raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
-        path = self._programs.temporary_path()
-        session.uploads[digest] = Upload(digest, name, size, path, path.open("wb"))
-        return None
+        program = self._uploads.begin(session, asked)
+        return None if program is None else describe_program(program)
 
     async def _upload_chunk(self, session: Session, asked: params.Chunk) -> Answer:
         """Takes the next bytes of an upload. The last ones end it: null before, the program then."""
-        digest, offset, data = asked.hash, asked.offset, asked.data
-        upload = session.uploads.get(digest)
-        if upload is None:
-            raise ApiError("not-found", "no such upload is under way; begin it anew")
-        if offset != upload.received or len(data) > CHUNK_BYTES or not data:
-            raise ApiError(
-                "invalid-argument",
-                f"byte {upload.received} and up to {CHUNK_BYTES} bytes are to come next,"
-                f" not {len(data)} bytes from {offset}",
-            )
-        upload.received += len(data)
-        if upload.received > upload.size:
-            session.uploads.pop(digest).discard()
-            raise ApiError("invalid-argument", f"more than the {upload.size} bytes announced came")
-        upload.file.write(data)
-        if upload.received < upload.size:
-            return None
-        del session.uploads[digest]
-        upload.file.close()
-        try:
-            return describe_program(await self._keep(upload, session.user))
-        finally:
-            upload.discard()
-
-    async def _keep(self, upload: Upload, user: str) -> Program:
-        """Checks a program that has arrived, and keeps it if it can run here."""
-        kind, found = await trio.to_thread.run_sync(_inspect, upload.path, f"{upload.name}.py")
-        if found != upload.digest:
-            raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
-        if kind == "component":
-            candidate = Program(
-                found, upload.name, kind, upload.size, user, time.time_ns(), str(upload.path)
-            )
-            await self._host.lifecycle.prepare(candidate)
-        return self._programs.adopt(upload.path, found, upload.name, kind, user)
+        program = await self._uploads.add(session, asked)
+        return None if program is None else describe_program(program)
 
     # Instances
 
@@ -267,24 +224,21 @@ class Requests:
         return self._launched(session, instance, asked)
 
     def _launched(self, session: Session, instance: Instance, asked: params.Launch) -> Answer:
-        outlet = self._outlet_of(instance)
+        outlet = self._sessions.stream_of(instance)
         outlet.lives_alone = asked.detached
         if not asked.detached:
-            self._read(session, outlet, asked.window)
+            self._sessions.read(session, outlet, asked.window, None)
         program = instance.program
         return {"instance": instance.id, "program": program.name, "hash": program.hash}
 
     def _attach(self, session: Session, asked: params.Attach) -> Answer:
         instance = self._find(session, asked.instance)
-        outlet = self._outlet_of(instance)
+        outlet = self._sessions.stream_of(instance)
         ended = instance.ended
         if outlet.finished and ended is not None:
             # Its last item has been consumed: what is left to tell is how it ended.
             return {"first": outlet.next_number, "state": ended.state.value, "text": ended.text}
-        previous = outlet.reader
-        if previous is not None and previous is not session:
-            self._take_from(previous, instance)
-        self._read(session, outlet, asked.window, asked.received)
+        self._sessions.read(session, outlet, asked.window, asked.received)
         return {
             "instance": instance.id,
             "first": outlet.next_number,
@@ -292,24 +246,14 @@ class Requests:
             "text": "",
         }
 
-    def _read(
-        self, session: Session, outlet: Outlet, window: int, received: int | None = None
-    ) -> None:
-        session.streams[outlet.instance.id] = outlet
-        outlet.attach(session, window, received)
-        if session.gone_at is not None:
-            outlet.absent()
-
     def _detach(self, session: Session, asked: params.OfInstance) -> Answer:
-        outlet = session.streams.pop(asked.instance, None)
-        if outlet is not None:
-            outlet.detach()
-        return None
+        self._sessions.stop_reading(session, asked.instance)
 
     async def _send(self, session: Session, asked: params.Send) -> Answer:
         """Puts a message into an instance's mailbox, waiting for room; one at a time from a session."""
         instance = self._find(session, asked.instance)
-        if instance.id in session.sending:
+        key = (session, instance.id)
+        if key in self._sending:
             raise ApiError("busy", "the message before waits for room still; send one at a time")
         message: str | bytes = asked.message
         size = len(message.encode()) if isinstance(message, str) else len(message)
@@ -319,12 +263,12 @@ class Requests:
                 "limit-exceeded", f"a message of {size} bytes; {limit} at most: send it in parts"
             )
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
-        session.sending.add(instance.id)
+        self._sending.add(key)
         try:
             while instance.state is State.RUNNING and not mailbox.has_room:
                 await _first(mailbox.room, instance.ended_event.wait)
         finally:
-            session.sending.discard(instance.id)
+            self._sending.discard(key)
         if instance.state is not State.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         mailbox.put(message, size)
@@ -367,15 +311,3 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 
         for wait in waits:
             nursery.start_soon(partial(one, wait))
-
-
-def _inspect(path: Path, filename: str) -> tuple[Any, str]:
-    """Kind and hash of a program in a file; checks it if it is a Python source. Blocking."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-        kind = kind_of(file.read(4))
-        if kind == "python":
-            file.seek(0)
-            check_source(file.read(), filename)
-    return kind, digest
