@@ -332,7 +332,9 @@ def test_our_client_sends_numbers_back(bench: Bench) -> None:
         time.sleep(0.5)  # what comes now, nobody receives; the client itself reads it
         assert flood.receive() == bytes(16 << 10)
         peers = bench.call(bench.rpc.sessions.backlog.connections)
-        assert all(bench.call(bench.rpc.sessions.backlog.behind, peer) < (4 << 20) for peer in peers)
+        assert all(
+            bench.call(bench.rpc.sessions.backlog.behind, peer) < (4 << 20) for peer in peers
+        )
 
 
 @pytest.mark.usefixtures("little")
