@@ -83,6 +83,7 @@ def _cases(cases: dict[str, bool]) -> str:
 
 def _sentence(doc: str) -> str:
     """First sentence of a doc comment."""
+    doc = doc.replace("\n", " ")
     end = doc.find(". ")
     return (doc if end < 0 else doc[: end + 1]).replace("|", "\\|")
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pie_py.build.generate import host_signatures
+from pie_py.build.generate import host_signatures, python_raw
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
+    "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
+    "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
 }
 
 

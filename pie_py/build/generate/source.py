@@ -41,19 +41,17 @@ def ok_type(result: Type | None) -> tuple[Type | None, bool]:
 
 
 def format_python(text: str) -> str:
-    """Formats Python code as `ruff format` does.
+    """Formats Python code as `ruff check --fix` and `ruff format` do, with the repository's settings.
 
     Raises:
         GenerateError: if the code cannot be parsed.
     """
-    for arguments in (["check", "--select=I", "--fix", "--quiet"], ["format"]):
-        # The path decides about the settings: those of the repository's pyproject.toml.
-        here = str(Path(__file__).with_name("generated.py"))
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", here, "-"]
+    # Ruff finds its settings from the file's name; no file of this name has to exist.
+    name = str(Path(__file__).with_name("generated.py"))
+    for arguments in (["check", "--fix", "--quiet"], ["format"]):
+        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", name, "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise GenerateError(
-                f"ruff does not take what was generated: {done.stderr or done.stdout}"
-            )
+            raise GenerateError(f"ruff refuses the generated code: {done.stderr}\n{done.stdout}")
         text = done.stdout
     return text
