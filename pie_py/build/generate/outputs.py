@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pie_py.build.generate import host_signatures, python_raw
+from pie_py.build.generate import host_signatures, python_raw, rust_conformance, rust_host
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -14,6 +14,8 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
+    "sdk/rust/inferlet/src/host.rs": rust_host.render,
+    "tests/conformance/rust/src/functions.rs": rust_conformance.render,
 }
 
 

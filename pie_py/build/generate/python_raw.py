@@ -6,13 +6,15 @@ import re
 
 from pie_py.build.generate.source import (
     GenerateError,
-    contract,
     format_python,
+    imported,
     notice,
     ok_type,
+    pascal,
     snake,
 )
-from pie_py.build.wit import Function, Interface, Type
+from pie_py.build.generate.spelling import spell
+from pie_py.build.wit import Function, Type
 
 _RAW = '''
 """The contract as it is: one function each, on plain numbers and lists.
@@ -94,23 +96,17 @@ _ARGUMENTS = {
 }
 
 
-def _imported() -> dict[str, Interface]:
-    """The interfaces of every program, in the order of the contract's world."""
-    package = contract()
-    return {name: package.interfaces[name] for name in package.worlds["inferlet"].imports}
-
-
 def render_raw() -> str:
     """Text of `inferlet/raw/__init__.py`."""
-    interfaces = _imported()
+    interfaces = imported()
     names, body = [], ""
     for interface, members in interfaces.items():
         body += f"\n\n# Interface `{interface}`\n" + _comment(members.doc)
         for enum, cases in members.enums.items():
             literal = ", ".join(repr(case) for case in cases)
             body += f"\n{_comment(members.enum_docs[enum])}"
-            body += f"{_pascal(enum)}: TypeAlias = Literal[{literal}]\n"
-            names.append(_pascal(enum))
+            body += f"{pascal(enum)}: TypeAlias = Literal[{literal}]\n"
+            names.append(pascal(enum))
         for name, function in members.functions.items():
             body += "\n" + _function(interface, name, function, set(members.enums))
             names.append(snake(name))
@@ -127,7 +123,7 @@ def render_raw() -> str:
 
 def render_bindings() -> str:
     """Text of `inferlet/_bindings.py`."""
-    names = [snake(each) for each in _imported()]
+    names = [snake(each) for each in imported()]
     text = _BINDINGS.format(
         names=", ".join(names),
         absent="\n".join(f"    {name} = _Absent()" for name in names),
@@ -169,7 +165,7 @@ def _annotation(of: Type, enums: set[str]) -> str:
     if _INTEGER.fullmatch(of.name):
         return "int"
     if of.name in enums:
-        return _pascal(of.name)
+        return pascal(of.name)
     if of.name in ("list", "tuple"):
         inner = ", ".join(_annotation(each, enums) for each in of.arguments if each is not None)
         return f"{of.name}[{inner}]"
@@ -185,7 +181,7 @@ def _argument(value: str, of: Type, enums: set[str], module: str) -> str:
         bounds = f"0, 2**{bits}" if integer[1] == "u" else f"-2**{bits - 1}, 2**{bits - 1}"
         return f"as_integer({value}, {bounds})"
     if of.name in enums:
-        return f"{module}.{_pascal(of.name)}[{value}.upper()]"
+        return f"{module}.{pascal(of.name)}[{value}.upper()]"
     if of.name == "list" and _element(of).name == "tuple":
         parts = [each for each in _element(of).arguments if each is not None]
         names = ("first", "second", "third", "fourth")[: len(parts)]
@@ -201,7 +197,7 @@ def _element(of: Type) -> Type:
 
 
 def _docstring(doc: str) -> str:
-    lines = [line and f"    {line}" for line in _python_names(doc).split("\n")]
+    lines = [line and f"    {line}" for line in spell(doc).split("\n")]
     lines[0] = f'    """{lines[0].strip()}'
     closed = f'{lines[-1]}"""'
     if len(lines) == 1 and len(closed) <= 100:
@@ -212,21 +208,4 @@ def _docstring(doc: str) -> str:
 def _comment(doc: str) -> str:
     if not doc:
         return ""
-    return "".join(f"# {line}".rstrip() + "\n" for line in _python_names(doc).split("\n"))
-
-
-def _python_names(doc: str) -> str:
-    """A comment of the contract, with the names that functions and parameters have in Python."""
-    known = set()
-    for interface in _imported().values():
-        for name, function in interface.functions.items():
-            known |= {name, *(key for key, _ in function.params)}
-
-    def spell(found: re.Match[str]) -> str:
-        return f"`{snake(found[1])}`" if found[1] in known else found.group()
-
-    return re.sub(r"`(?:[a-z-]+\.)?([a-z][a-z0-9-]*)`", spell, doc)
-
-
-def _pascal(name: str) -> str:
-    return "".join(part.title() for part in name.split("-"))
+    return "".join(f"# {line}".rstrip() + "\n" for line in spell(doc).split("\n"))

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pie_py.build.wit import Package, Type, parse
+from pie_py.build.wit import Interface, Package, Type, parse
 from pie_py.resources import shared_folder
 
 COMMAND = "python -m pie_py.build.generate"
@@ -23,6 +23,11 @@ def contract() -> Package:
     return parse((shared_folder("wit") / "inferlet.wit").read_text(encoding="utf-8"))
 
 
+def imported() -> dict[str, Interface]:
+    """The interfaces that every program may import, in the order of the contract's world."""
+    return {name: contract().interfaces[name] for name in contract().worlds["inferlet"].imports}
+
+
 def notice(comment: str, source: str = "sdk/wit/inferlet.wit") -> str:
     """The first line of a generated file, for a language whose comments begin with `comment`."""
     return f"{comment} Generated from {source} by `{COMMAND}`; do not edit.\n"
@@ -31,6 +36,11 @@ def notice(comment: str, source: str = "sdk/wit/inferlet.wit") -> str:
 def snake(name: str) -> str:
     """A name of the contract as Python and Rust write it: `take-text` is `take_text`."""
     return name.replace("-", "_")
+
+
+def pascal(name: str) -> str:
+    """A name of the contract as Python and Rust write types: `log-level` is `LogLevel`."""
+    return "".join(part.title() for part in name.split("-"))
 
 
 def ok_type(result: Type | None) -> tuple[Type | None, bool]:
