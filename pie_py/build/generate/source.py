@@ -11,6 +11,7 @@ from pie_py.build.wit import Interface, Package, Type, parse
 from pie_py.resources import shared_folder
 
 COMMAND = "python -m pie_py.build.generate"
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 class GenerateError(RuntimeError):
@@ -28,9 +29,9 @@ def imported() -> dict[str, Interface]:
     return {name: contract().interfaces[name] for name in contract().worlds["inferlet"].imports}
 
 
-def notice(comment: str, source: str = "sdk/wit/inferlet.wit") -> str:
-    """The first line of a generated file, for a language whose comments begin with `comment`."""
-    return f"{comment} Generated from {source} by `{COMMAND}`; do not edit.\n"
+def notice(comment: str, source: str = "sdk/wit/inferlet.wit", end: str = "") -> str:
+    """The first line of a generated file, as a comment that begins with `comment`."""
+    return f"{comment} Generated from {source} by `{COMMAND}`; do not edit.{end}\n"
 
 
 def snake(name: str) -> str:

@@ -18,7 +18,7 @@ def spell(doc: str, separator: str | None = None) -> str:
 
     def name(found: re.Match[str]) -> str:
         interface, quoted = found.groups()
-        if quoted not in _names():
+        if quoted not in names():
             return found.group()
         owner = f"{snake(interface)}{separator}" if interface and separator else ""
         return f"`{owner}{snake(quoted)}`"
@@ -27,7 +27,7 @@ def spell(doc: str, separator: str | None = None) -> str:
 
 
 @cache
-def _names() -> frozenset[str]:
+def names() -> frozenset[str]:
     """All functions and parameters of the contract."""
     names: set[str] = set()
     for interface in imported().values():
