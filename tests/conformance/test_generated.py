@@ -22,13 +22,13 @@ COUNT = """\
 @pytest.fixture
 def declare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
     """Adds a function to the contract that the generators read."""
-    text = (REPOSITORY / "sdk" / "wit" / "inferlet.wit").read_text(encoding="utf-8")
+    text = source.CONTRACT.read_text(encoding="utf-8")
     caches = (source.contract, spelling.names)
 
     def declare(function: str) -> None:
-        changed = text.replace(BEFORE, f"{function}{BEFORE}")
-        (tmp_path / "inferlet.wit").write_text(changed, encoding="utf-8")
-        monkeypatch.setattr(source, "shared_folder", lambda name: tmp_path)
+        changed = tmp_path / "inferlet.wit"
+        changed.write_text(text.replace(BEFORE, f"{function}{BEFORE}"), encoding="utf-8")
+        monkeypatch.setattr(source, "CONTRACT", changed)
         for cache in caches:
             cache.cache_clear()
 

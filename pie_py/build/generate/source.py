@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from pie_py.build.wit import Interface, Package, Type, parse
-from pie_py.resources import shared_folder
 
 COMMAND = "python -m pie_py.build.generate"
 REPOSITORY = Path(__file__).resolve().parents[3]
+CONTRACT = REPOSITORY / "sdk" / "wit" / "inferlet.wit"
 
 
 class GenerateError(RuntimeError):
@@ -21,7 +21,7 @@ class GenerateError(RuntimeError):
 @cache
 def contract() -> Package:
     """The contract, as `sdk/wit/inferlet.wit` has it."""
-    return parse((shared_folder("wit") / "inferlet.wit").read_text(encoding="utf-8"))
+    return parse(CONTRACT.read_text(encoding="utf-8"))
 
 
 def imported() -> dict[str, Interface]:
