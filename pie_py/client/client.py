@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -16,7 +17,8 @@ import anyio.to_thread
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
-from pie_py.client.instance import WINDOW, Instance
+from pie_py.client.instance import Instance
+from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire.rpc import CHUNK_BYTES
@@ -70,6 +72,7 @@ class Client:
         self._key = key
         self._patience = patience
         self._connection: Connection | None = None
+        self._reading: WeakValueDictionary[str, Instance] = WeakValueDictionary()  # by id
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Client:
@@ -243,7 +246,7 @@ class Client:
         else:
             data = await anyio.Path(program).read_bytes()
             name = name or Path(program).stem
-        limit = connection.facts["program_bytes"]
+        limit = connection.session.facts["program_bytes"]
         if len(data) > limit:
             raise RpcError(
                 "limit-exceeded",
@@ -271,20 +274,21 @@ class Client:
             RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`.
         """
         connection = self._connected
+        session = connection.session
 
         def read(launched: dict[str, Any]) -> Instance:
-            instance = Instance(connection, launched["instance"], launched["program"])
+            stream = Stream(session, launched["instance"])
             if detached:
-                instance.on_closed(
-                    ClientError(f"{instance.id} was launched detached: attach to read from it")
-                )
+                text = f"{stream.instance} was launched detached: attach to read from it"
+                stream.close(ClientError(text))
             else:
-                connection.open_stream(instance.id, instance)
-            return instance
+                session.open_stream(stream)
+            return self._reader(Instance(connection, launched["program"], stream))
 
         def abandoned(instance: Instance) -> None:
-            connection.close_stream(instance.id)
-            connection.ask("kill", instance=instance.id)
+            session.close_stream(instance.id)
+            if session.error is None:
+                session.request("kill", {"instance": instance.id})
 
         instance: Instance = await connection.request(
             "launch",
@@ -298,25 +302,26 @@ class Client:
         return instance
 
     async def attach(self, instance_id: str) -> Instance:
-        """Reads from an instance, taking it over from whoever reads now.
+        """Reads from an instance, in place of the client that reads from it now.
 
-        What nobody has read yet comes first. It goes on for an instance that has ended: its last
-        messages and its result stay for a while.
+        Messages that were not acknowledged come first. An instance that has ended can be attached to
+        for a while: its last messages and its result are kept.
 
         Raises:
             RpcError: `not-found`.
         """
         connection = self._connected
-        current = connection.stream(instance_id)
-        if isinstance(current, Instance):
+        session = connection.session
+        current = self._reading.get(instance_id)
+        if current is not None and session.stream(instance_id) is not None:
             return current
 
         def read(answer: dict[str, Any]) -> Instance:
-            instance = Instance(connection, instance_id, "", answer["first"])
-            connection.open_stream(instance.id, instance)
+            stream = Stream(session, instance_id, answer["first"])
+            session.open_stream(stream)
             if answer["state"] != "running":
-                instance.finish_with(answer["state"], answer["text"])
-            return instance
+                stream.finish(answer["state"], answer["text"])
+            return self._reader(Instance(connection, "", stream))
 
         instance: Instance = await connection.request(
             "attach", read=read, instance=instance_id, window=WINDOW
@@ -352,7 +357,7 @@ class Client:
     @property
     def user(self) -> str:
         """Who the server takes this client for."""
-        return self._connected.user
+        return self._connected.session.user
 
     # Inside
 
@@ -363,6 +368,10 @@ class Client:
                 "the client is not connected: use it in `async with Client() as client:`"
             )
         return self._connection
+
+    def _reader(self, instance: Instance) -> Instance:
+        self._reading[instance.id] = instance
+        return instance
 
     def _address(self) -> tuple[Endpoint, ClientKey | None]:
         try:

@@ -31,6 +31,13 @@ class Ended(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 Item: TypeAlias = str | bytes | Ended
 
 
+def size_of(item: str | bytes) -> int:
+    """Bytes of an item, as windows count them."""
+    if isinstance(item, str) and not item.isascii():
+        return len(item.encode())
+    return len(item)
+
+
 class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """An array of the kind's name and the fields in their order."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pie_control.instances.instance import Ended as InstanceEnded
 from pie_control.instances.instance import Event, Instance
-from pie_py.wire.rpc import Ended, Item, Items
+from pie_py.wire.rpc import Ended, Item, Items, size_of
 
 if TYPE_CHECKING:
     from pie_control.rpc.session import Session
@@ -138,5 +138,5 @@ class Outlet:
 def _as_item(event: Event) -> tuple[Item, int]:
     """What a client is sent of an event, and its bytes."""
     if isinstance(event, InstanceEnded):
-        return Ended(event.state.value, event.text), len(event.text.encode())
-    return event, len(event.encode()) if isinstance(event, str) else len(event)
+        return Ended(event.state.value, event.text), size_of(event.text)
+    return event, size_of(event)

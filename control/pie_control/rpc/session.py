@@ -76,6 +76,7 @@ class Session:
     presence: Presence = Presence.CUT
     away_since: float | None = None  # when it was last present; None while it is
     pending: dict[int, Pending] = field(default_factory=dict)  # by number, in order
+    confirmed: bool = False  # the client has read its first welcome: it has spoken since
     highest: int = 0  # request number
     answer_bytes: int = 0
     streams: dict[str, Outlet] = field(default_factory=dict)  # by instance

@@ -161,6 +161,8 @@ class Sessions:
             return ()
         session.heard = self._clock()
         self._change(session, Change.MESSAGE)
+        if not isinstance(message, Probed):  # which a client sends that has read no welcome, too
+            session.confirmed = True
         match message:
             case Request():
                 return self._request(session, message)
@@ -198,17 +200,18 @@ class Sessions:
         if refusal is not None:
             self._deliver_one(peer, refusal)
             return
-        resumed = session is not None
+        # A client that has not spoken since its first welcome, and comes by another connection, may not have
+        # read that welcome. It must not take the session for the one that it had before.
+        resumed = session is not None and (session.confirmed or session.peer == peer)
         if session is None:
             session = self._sessions[key] = Session(hello.session, user, self._clock())
             log.debug("session opened", user=user, client=hello.client[:100])
-        # The client says hello again because its connection broke: what waits for that one is lost, and
-        # the client asks again for all that it lacks.
-        if session.peer is not None:
-            del self._peers[session.peer]
-            session.outgoing.clear()
+        # The client says hello by another connection because the first one broke: what waits for that one
+        # is lost, and the client asks again for all that it lacks.
+        if session.peer is not None and session.peer != peer:
+            self._cut_off(session)
         previous = self._peers.get(peer)
-        if previous is not None:
+        if previous is not None and previous is not session:
             self._cut_off(previous)
         session.peer = peer
         session.heard = self._clock()
