@@ -234,9 +234,11 @@ class Session:
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
 
     def _welcomed(self, welcome: Welcome) -> None:
+        # Not `resumed` alone: the welcome that said false may have been lost with its connection.
+        resumed = welcome.resumed and welcome.facts.get("session") == self.facts.get("session")
         self.facts = welcome.facts
         self.user = welcome.user
-        if self._known and not welcome.resumed:
+        if self._known and not resumed:
             # The requests may have been done or not, so they are not sent again.
             self.calls.fail(
                 ConnectionLost(
@@ -248,7 +250,7 @@ class Session:
         for frame in self.calls.frames():
             self._send(frame)
         for stream in list(self._streams.values()):
-            stream.resume(same_session=welcome.resumed)
+            stream.resume(same_session=resumed)
         if not self._known:
             self._known = True
             self.on_known()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -77,7 +78,9 @@ class Session:
     presence: Presence = Presence.CUT
     away_since: float | None = None  # when it was last present; None while it is
     pending: dict[int, Pending] = field(default_factory=dict)  # by number, in order
-    confirmed: bool = False  # the client has read its first welcome: it has spoken since
+    # Told in each welcome. A client whose session was forgotten may never read the welcome that says so,
+    # if that connection breaks; by another mark it knows the next one's session for a new one, too.
+    mark: int = field(default_factory=lambda: secrets.randbits(63))
     highest: int = 0  # request number
     answer_bytes: int = 0
     streams: dict[str, Outlet] = field(default_factory=dict)  # by instance

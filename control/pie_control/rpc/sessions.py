@@ -161,8 +161,6 @@ class Sessions:
             return ()
         session.heard = self._clock()
         self._change(session, Change.MESSAGE)
-        if not isinstance(message, Probed):  # which a client sends that has read no welcome, too
-            session.confirmed = True
         match message:
             case Request():
                 return self._request(session, message)
@@ -200,9 +198,7 @@ class Sessions:
         if refusal is not None:
             self._deliver_one(peer, refusal)
             return
-        # A client that has not spoken since its first welcome, and comes by another connection, may not have
-        # read that welcome. It must not take the session for the one that it had before.
-        resumed = session is not None and (session.confirmed or session.peer == peer)
+        resumed = session is not None
         if session is None:
             session = self._sessions[key] = Session(hello.session, user, self._clock())
             log.debug("session opened", user=user, client=hello.client[:100])
@@ -216,7 +212,7 @@ class Sessions:
         session.peer = peer
         session.heard = self._clock()
         self._peers[peer] = session
-        self._post(session, Welcome(resumed, user, self._facts))
+        self._post(session, Welcome(resumed, user, {**self._facts, "session": session.mark}))
         # A client may name its connections itself. The probe that is out may have gone to an older
         # connection of this name, so it is sent again.
         self._probe(peer, self.backlog.asked(peer))
