@@ -35,7 +35,7 @@ def server_endpoint(text: str) -> Endpoint:
     endpoint = parse_endpoint(text)
     if endpoint.path is None and text.endswith(":*"):
         raise BadEndpoint(
-            f"{text} has no port to connect to; give the one that the server has told when it was ready"
+            f"{text} has no port to connect to; give the one that the server told when it was ready"
         )
     return endpoint
 
@@ -48,8 +48,8 @@ class Client:
             async for message in instance:
                 print(message, end="")
 
-    A dropped connection is made anew by itself: requests are done once, and messages come once, in
-    order. Only when the server is away longer than `patience`, or has been restarted, do calls fail.
+    A dropped connection is made again by itself: requests are done once, and messages come once and
+    in order. Only when the server is away longer than `patience`, or restarts, do calls fail.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Client:
         Args:
             name: how inferlets are to call it.
             folder: on the server's machine, absolute.
-            model: which it is for; the default one unless told.
+            model: which it is for; the default one if not given.
 
         Raises:
             RpcError: `permission-denied`, `invalid-argument`, `already-exists`, `unknown-model`,
@@ -145,7 +145,7 @@ class Client:
         await self._connected.request("unload-adapter", model=model, name=name)
 
     async def mcp_servers(self) -> list[dict[str, Any]]:
-        """MCP servers that this user's inferlets may use: `name`, `own` (registered by this user), `at`."""
+        """MCP servers that this user's inferlets may use: `name`, `own` (this user's), `at`."""
         servers: list[dict[str, Any]] = await self._connected.request("mcp-servers")
         return servers
 
@@ -158,17 +158,17 @@ class Client:
         command: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Registers an MCP server for this user's inferlets, and nobody else's.
+        """Registers an MCP server for this user's inferlets alone.
 
-        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere. Nothing
-        is sent to it before an inferlet uses it.
+        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere.
+        Nothing is sent to it before an inferlet uses it.
 
         Args:
             name: how inferlets call it.
             url: of streamable HTTP; a host that the operator lets inferlets send requests to.
             headers: sent with every request, for keys.
-            command: instead of a URL, a program and its arguments, run on the server's machine; most
-                operators don't allow that.
+            command: instead of a URL, a program and its arguments, run on the server's machine;
+                most operators don't allow that.
             env: variables of the command.
 
         Raises:
@@ -217,7 +217,7 @@ class Client:
         return stats
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
-        """`lines` that an instance logged, from number `after` on; `next` for a later call; `ended`."""
+        """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
         found: dict[str, Any] = await self._connected.request(
             "logs", instance=instance_id, after=after
         )
@@ -235,8 +235,8 @@ class Client:
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
-            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if it
-                is too large, `invalid-argument` for a bad name.
+            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
+                it is too large, `invalid-argument` for a bad name.
         """
         connection = self._connected
         if isinstance(program, bytes):
@@ -304,8 +304,8 @@ class Client:
     async def attach(self, instance_id: str) -> Instance:
         """Reads from an instance, in place of the client that reads from it now.
 
-        Messages that were not acknowledged come first. An instance that has ended can be attached to
-        for a while: its last messages and its result are kept.
+        Messages that were not acknowledged come first. An instance that has ended can be attached
+        to for a while: its last messages and its result are kept.
 
         Raises:
             RpcError: `not-found`.
@@ -351,7 +351,7 @@ class Client:
         functions: Sequence[Function | Callable[..., Any]] = (),
         **options: Any,
     ) -> dict[str, Any]:
-        """Has a model answer a request with functions that run here; see `pie_py.client.functions`."""
+        """Has a model answer with functions that run here; see `pie_py.client.functions`."""
         return await answer(self, request, functions, **options)
 
     @property

@@ -56,8 +56,8 @@ class Connection:
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise ServerUnreachable(
-                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT with a"
-                " host's name or address, or ipc://PATH"
+                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT with"
+                " a host's name or address, or ipc://PATH"
             ) from None
         self._socket = Socket(self._dealer)
         self.session = Session(
@@ -95,10 +95,11 @@ class Connection:
         on_late: Callable[[Any], None] | None = None,
         **params: Any,
     ) -> Any:
-        """Asks the server and waits for its answer, over reconnections too; it is done at most once.
+        """Asks the server and waits for its answer, over reconnections too; done at most once.
 
-        `read` turns the answer into the value that is returned, before any later message is handled.
-        Cancelled, the request may or may not have been done; `on_late` then gets what `read` made.
+        `read` turns the answer into the value that is returned, before any later message is
+        handled. Cancelled, the request may or may not have been done; `on_late` then gets what
+        `read` made.
 
         Raises:
             RpcError: if the server refuses.

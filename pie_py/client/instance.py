@@ -16,8 +16,8 @@ class Instance:
     """One instance: send to it, iterate over what it sends, await its result.
 
     Messages come in order, none twice and none missing, over reconnections too. They are kept until
-    they are read; an instance whose client does not read is held up once a window of them is full. While
-    `result` waits, messages are taken in without that limit.
+    they are read; an instance whose client does not read is held up once a window of them is full.
+    While `result` waits, messages are taken in without that limit.
     """
 
     def __init__(self, connection: Connection, program: str, stream: Stream) -> None:
@@ -45,8 +45,8 @@ class Instance:
         """The next message, text or bytes; None when the instance has ended and sent no more.
 
         Raises:
-            ClientError: if no more can come though the instance may live: the connection was lost for
-                good, or another client reads now.
+            ClientError: if no more can come though the instance may live: the connection was lost
+                for good, or another client reads now.
         """
         stream = self._stream
         while not len(stream):
@@ -86,7 +86,7 @@ class Instance:
     # Acting
 
     async def send(self, message: str | bytes) -> None:
-        """Sends text or bytes; waits while the instance's mailbox is full. Cancelled, it may have sent.
+        """Sends text or bytes; waits while the mailbox is full. Cancelled, it may have sent.
 
         Raises:
             RpcError: `limit-exceeded` (too large), `cancelled` (the instance has ended),
@@ -110,13 +110,13 @@ class Instance:
         await self._connection.request("kill", instance=self.id)
 
     async def detach(self) -> None:
-        """Stops reading. The instance goes on if it was launched detached, else for a minute or so."""
+        """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._stream.detach()
         await self._connection.request("detach", instance=self.id)
         self._stream.close(detached())
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
-        """The lines it logged, from number `after` on, and under `next` the `after` of a later call."""
+        """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
         lines: dict[str, Any] = await self._connection.request(
             "logs", instance=self.id, after=after
         )

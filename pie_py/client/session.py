@@ -1,9 +1,10 @@
 """A client's session: a state machine without sockets, tasks or a clock of its own.
 
-Messages go in by `receive`; what the socket's monitor sees goes in by `connected` and `disconnected`.
-Frames come out by `take_outgoing`. The owner calls `tick` often enough for heartbeats and time-outs.
-Requests and streams outlive connections: after each welcome all requests without an answer are sent
-again, and each stream says where it goes on, so that nothing is lost, done twice or out of order.
+Messages go in by `receive`; what the socket's monitor sees goes in by `connected` and
+`disconnected`. Frames come out by `take_outgoing`. The owner calls `tick` often enough for
+heartbeats and time-outs. Requests and streams outlive connections: after each welcome all requests
+without an answer are sent again, and each stream says where it goes on, so that nothing is lost,
+done twice or out of order.
 """
 
 from __future__ import annotations
@@ -221,8 +222,7 @@ class Session:
             case Probe(number):
                 self._transmit(Probed(number))
             case Who():
-                # Nothing more may go out before the welcome, which tells whether the session is known: the
-                # server would take it for the beginning of a new one.
+                # The server would take what comes before its welcome for a new session's.
                 self.disconnected()
                 self.connected()
             case Closed(instance, code, text):

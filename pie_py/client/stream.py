@@ -18,8 +18,9 @@ WINDOW = 256  # messages that may be sent and not acknowledged
 class Stream:
     """Messages in order, none twice and none missing, over reconnections too.
 
-    Back-pressure: the server sends no more than a window of messages that are not acknowledged, and a
-    message is acknowledged when the program takes it (`take`); while `eager` is true, when it arrives.
+    Back-pressure: the server sends no more than a window of messages that are not acknowledged, and
+    a message is acknowledged when the program takes it (`take`); while `eager` is true, when it
+    arrives.
     """
 
     def __init__(self, session: Session, instance: str, first: int = 0) -> None:
@@ -31,8 +32,8 @@ class Stream:
         self._session = session
         self._messages: deque[str | bytes] = deque()
         self._eager = 0
-        # Numbers and sums of bytes of what has arrived, of what the program has taken, and of what the
-        # server was told to forget.
+        # Numbers and sums of bytes of what has arrived, of what the program has taken, and of what
+        # the server was told to forget.
         self._received, self._received_bytes = first, 0
         self._consumed, self._consumed_bytes = first, 0
         self._acked, self._acked_bytes = first, 0
@@ -55,7 +56,7 @@ class Stream:
         self._acknowledge_eagerly()
 
     def detach(self) -> None:
-        """Stops reading: who attaches next gets what was not taken here."""
+        """Stops reading: the client that attaches next gets what was not taken here."""
         if self._consumed > self._acked:
             self._acked = self._consumed
             self._session.tell(Ack(self.instance, self._acked))

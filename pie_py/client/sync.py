@@ -48,8 +48,8 @@ class Instance:
         """The next message, text or bytes; None when the instance has ended and sent no more.
 
         Raises:
-            ClientError: if no more can come though the instance may live: the connection was lost for
-                good, or another client reads now.
+            ClientError: if no more can come though the instance may live: the connection was lost
+                for good, or another client reads now.
             TimeoutError: if nothing has come in so many seconds; a later call gets what comes then.
         """
         return self._portal.call(_within, timeout, self._instance.receive)
@@ -71,7 +71,7 @@ class Instance:
         return self._instance.ended
 
     def send(self, message: str | bytes) -> None:
-        """Sends text or bytes; waits while the instance's mailbox is full. Cancelled, it may have sent.
+        """Sends text or bytes; waits while the mailbox is full. Cancelled, it may have sent.
 
         Raises:
             RpcError: `limit-exceeded` (too large), `cancelled` (the instance has ended),
@@ -84,11 +84,11 @@ class Instance:
         self._portal.call(self._instance.cancel)
 
     def detach(self) -> None:
-        """Stops reading. The instance goes on if it was launched detached, else for a minute or so."""
+        """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._portal.call(self._instance.detach)
 
     def logs(self, after: int = 0) -> dict[str, Any]:
-        """The lines it logged, from number `after` on, and under `next` the `after` of a later call."""
+        """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
         return self._portal.call(self._instance.logs, after)
 
 
@@ -158,7 +158,7 @@ class Client:
         Args:
             name: how inferlets are to call it.
             folder: on the server's machine, absolute.
-            model: which it is for; the default one unless told.
+            model: which it is for; the default one if not given.
 
         Raises:
             RpcError: `permission-denied`, `invalid-argument`, `already-exists`, `unknown-model`,
@@ -175,7 +175,7 @@ class Client:
         self._call(asynchronous.Client.unload_adapter, name, model)
 
     def mcp_servers(self) -> list[dict[str, Any]]:
-        """MCP servers that this user's inferlets may use: `name`, `own` (registered by this user), `at`."""
+        """MCP servers that this user's inferlets may use: `name`, `own` (this user's), `at`."""
         return self._call(asynchronous.Client.mcp_servers)
 
     def register_mcp(
@@ -187,17 +187,17 @@ class Client:
         command: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Registers an MCP server for this user's inferlets, and nobody else's.
+        """Registers an MCP server for this user's inferlets alone.
 
-        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere. Nothing
-        is sent to it before an inferlet uses it.
+        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere.
+        Nothing is sent to it before an inferlet uses it.
 
         Args:
             name: how inferlets call it.
             url: of streamable HTTP; a host that the operator lets inferlets send requests to.
             headers: sent with every request, for keys.
-            command: instead of a URL, a program and its arguments, run on the server's machine; most
-                operators don't allow that.
+            command: instead of a URL, a program and its arguments, run on the server's machine;
+                most operators don't allow that.
             env: variables of the command.
 
         Raises:
@@ -229,7 +229,7 @@ class Client:
         return self._call(asynchronous.Client.stats)
 
     def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
-        """`lines` that an instance logged, from number `after` on; `next` for a later call; `ended`."""
+        """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
         return self._call(asynchronous.Client.logs, instance_id, after)
 
     def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
@@ -242,8 +242,8 @@ class Client:
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
-            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if it
-                is too large, `invalid-argument` for a bad name.
+            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
+                it is too large, `invalid-argument` for a bad name.
         """
         return self._call(asynchronous.Client.upload, program, name)
 
@@ -261,8 +261,8 @@ class Client:
     def attach(self, instance_id: str) -> Instance:
         """Reads from an instance, in place of the client that reads from it now.
 
-        Messages that were not acknowledged come first. An instance that has ended can be attached to
-        for a while: its last messages and its result are kept.
+        Messages that were not acknowledged come first. An instance that has ended can be attached
+        to for a while: its last messages and its result are kept.
 
         Raises:
             RpcError: `not-found`.
@@ -285,7 +285,7 @@ class Client:
     def answer(
         self, request: str, functions: Sequence[Function | Callable[..., Any]] = (), **options: Any
     ) -> dict[str, Any]:
-        """Has a model answer a request with functions that run here; see `pie_py.client.functions`."""
+        """Has a model answer with functions that run here; see `pie_py.client.functions`."""
         return self._call(asynchronous.Client.answer, request, functions, **options)
 
     @property

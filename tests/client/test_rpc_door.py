@@ -241,14 +241,16 @@ def test_our_client_sends_numbers_back(bench: Bench) -> None:
         assert all(flood.receive() == bytes(16 << 10) for _ in range(1500))
         assert flood.receive() == bytes(16 << 10)
         counts, end = bench.rpc.sessions.backlog, time.monotonic() + 20
-        # The client itself reads what the program does not, so the server knows that it is not behind.
+        # The client itself reads what the program does not, so the server knows that it is not
+        # behind.
         while max(bench.call(counts.behind, peer) for peer in counts.connections()) >= (4 << 20):
             assert time.monotonic() < end
             time.sleep(0.01)
 
 
 def test_a_connection_that_breaks_while_its_input_is_held_back(bench: Bench) -> None:
-    # More than the receive queue holds arrives while the server is busy, then the connection breaks.
+    # More than the receive queue holds arrives while the server is busy, then the connection
+    # breaks.
     proxy = Proxy(bench)
     for _ in range(3):
         with Raw(proxy.endpoint) as raw:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.mcp")
 
-# Of nesting in arguments. Servers with the official SDK read 200, with those around the arguments, and
-# say nothing to what is deeper.
+# Of nesting in arguments. Servers with the official SDK read 200, with those around the arguments,
+# and say nothing to what is deeper.
 MOST_LEVELS = 100
 
 

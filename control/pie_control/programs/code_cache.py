@@ -21,9 +21,10 @@ MAX_CHARACTERS = 32 << 20  # kept, of all programs
 class CodeCache:
     """An LRU cache of code, by the program's content and file name, while the server runs.
 
-    Only the Python runtime inside an instance may add code, never the program: an instance adds code
-    once, after it has looked it up and found none, and the runtime does both before the program runs.
-    All instances of a server run in the same runtime, so the code is never of another version.
+    Only the Python runtime inside an instance may add code, never the program: an instance adds
+    code once, after it has looked it up and found none, and the runtime does both before the
+    program runs. All instances of a server run in the same runtime, so the code is never of another
+    version.
     """
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:

@@ -1,4 +1,4 @@
-"""The stream of an instance's messages to its client: numbered, kept until acknowledged, in a window."""
+"""The stream of an instance's messages to its client: a window of numbered items."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FRAME_BYTES = 256 << 10  # of several items joined in one message
 class Outlet:
     """The stream of one instance, read by one session at a time.
 
-    Back-pressure: items leave the instance's mailbox only while the window has room, so a reader that does
-    not read fills the mailbox, and the mailbox tells the instance `would-block`.
+    Back-pressure: items leave the instance's mailbox only while the window has room, so a reader
+    that does not read fills the mailbox, and the mailbox tells the instance `would-block`.
     """
 
     def __init__(self, instance: Instance, wake: Callable[[Outlet], None]) -> None:
@@ -52,7 +52,7 @@ class Outlet:
         )
 
     def attach(self, session: Session, window: int, received: int | None = None) -> None:
-        """Makes a session the reader. It is sent what it has not `received`, or all not acknowledged."""
+        """Makes a session the reader, from the item `received` on or all not acknowledged."""
         self.reader = session
         self._window = max(1, min(window, MAX_WINDOW))
         if received is not None:
@@ -91,7 +91,7 @@ class Outlet:
         self.absent(now)
 
     def acknowledge(self, consumed: int) -> None:
-        """Forgets the items below a number; a number that was never sent counts as the highest sent."""
+        """Forgets the items below a number, but none that was never sent."""
         while self._unacked and self._acked < consumed and self._acked < self._next:
             _, size = self._unacked.popleft()
             self._unacked_bytes -= size

@@ -191,12 +191,12 @@ class Requests:
         return self._programs.has(asked.hash)
 
     def _upload(self, session: Session, asked: params.Upload) -> Answer:
-        """Begins an upload, or ends it at once if the bytes are here: a null answer asks for them."""
+        """Begins an upload; answers with the program if its bytes are here, else with null."""
         program = self._uploads.begin(session, asked)
         return None if program is None else describe_program(program)
 
     async def _upload_chunk(self, session: Session, asked: params.Chunk) -> Answer:
-        """Takes the next bytes of an upload. The last ones end it: null before, the program then."""
+        """Takes the next bytes of an upload; answers with the program after the last ones."""
         program = await self._uploads.add(session, asked)
         return None if program is None else describe_program(program)
 
@@ -251,7 +251,7 @@ class Requests:
         self._sessions.stop_reading(session, asked.instance)
 
     async def _send(self, session: Session, asked: params.Send) -> Answer:
-        """Puts a message into an instance's mailbox, waiting for room; one at a time from a session."""
+        """Puts a message into a mailbox, waiting for room; one at a time from a session."""
         instance = self._find(session, asked.instance)
         key = (session, instance.id)
         if key in self._sending:

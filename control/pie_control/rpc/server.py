@@ -64,7 +64,7 @@ class RpcServer:
         self._secure = False
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled; reports the endpoint, with the port that was bound, once it listens.
+        """Serves until cancelled; reports the endpoint, with its port, once it listens.
 
         Raises:
             EndpointInUse: if something else listens there.

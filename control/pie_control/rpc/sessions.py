@@ -93,8 +93,8 @@ class Delivery:
 
     peer: bytes
     frames: list[bytes]
-    # A session's frames are never dropped: a connection that takes them not is given up, and the client
-    # resumes by another. Probes and refusals may be dropped.
+    # A session's frames are never dropped: a connection that does not take them is given up, and the
+    # client resumes by another. Probes and refusals may be dropped.
     must_arrive: bool = True
 
 
@@ -181,7 +181,7 @@ class Sessions:
         return ()
 
     def receive_garbage(self, peer: bytes, error: NotAMessage) -> None:
-        """Answers a frame that is no message: fails the request that it was to be, if that shows."""
+        """Answers a frame that is no message; if it was to be a request, that fails."""
         session = self._peers.get(peer)
         if error.request is None:
             self._deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
@@ -202,8 +202,8 @@ class Sessions:
         if session is None:
             session = self._sessions[key] = Session(hello.session, user, self._clock())
             log.debug("session opened", user=user, client=hello.client[:100])
-        # The client says hello by another connection because the first one broke: what waits for that one
-        # is lost, and the client asks again for all that it lacks.
+        # The client says hello by another connection because the first one broke: what waits for
+        # that one is lost, and the client asks again for all that it lacks.
         if session.peer is not None and session.peer != peer:
             self._cut_off(session)
         previous = self._peers.get(peer)
@@ -247,7 +247,8 @@ class Sessions:
             return events
         if request.number <= session.highest:
             # Its answer was confirmed, and then nothing waits for this one; or the client is wrong.
-            text = f"request {request.number} comes after {session.highest}; numbers begin with 1 and grow"
+            text = f"request {request.number} comes after {session.highest};"
+            text += " numbers begin with 1 and grow"
             self._post(session, Failure(request.number, "invalid-argument", text))
             return events
         session.highest = request.number
@@ -261,7 +262,7 @@ class Sessions:
         return events
 
     def _begin_again(self, session: Session, opened: str | None) -> None:
-        """Starts a stream that the client could not resume: it did not know of it when it came back."""
+        """Starts a stream that the client did not know of, and so could not resume."""
         outlet = None if opened is None else session.streams.get(opened)
         if outlet is not None:
             outlet.resume(0, 0)
@@ -281,13 +282,13 @@ class Sessions:
         return instance.outlet
 
     def read(self, session: Session, outlet: Outlet, window: int, received: int | None) -> None:
-        """Makes a session the reader of a stream; the reader before is told that it is none any more.
+        """Makes a session the reader of a stream, in place of the one that reads it now.
 
         Args:
             session: the reader.
             outlet: the stream.
             window: items that may be sent and not acknowledged.
-            received: number of the first item that it lacks; None for all that are not acknowledged.
+            received: number of the first item that it lacks; None: all not acknowledged.
         """
         instance = outlet.instance.id
         previous = outlet.reader
@@ -400,9 +401,9 @@ class Sessions:
         return bool(self._ready or self._outgoing or self._deliveries)
 
     def gather(self) -> None:
-        """Takes one message from every stream that has one, and all that waits; `take_deliveries` has it.
+        """Makes deliveries of one message of every stream that has one, and of all that waits.
 
-        A stream that has more is ready for the next turn, so that a long one does not hold others up.
+        A stream that has more waits for the next turn, so that a long one holds up no other.
         """
         ready, self._ready = self._ready, {}
         for outlet in ready:

@@ -42,9 +42,9 @@ class WorkerFailed(Exception):
 class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
-    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for the
-    answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was ready
-    has died.
+    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for
+    the answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was
+    ready has died.
     """
 
     def __init__(self, config: ServerConfig) -> None:
