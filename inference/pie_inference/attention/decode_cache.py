@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 
-class DecodeWindow:
+class DecodeCache:
     """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row a sequence.
 
     A sequence has the row in which the token before its input was stored, so it keeps it in whatever

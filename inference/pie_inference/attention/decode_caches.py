@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.attention.decode_cache import DecodeWindow
+from pie_inference.attention.decode_cache import DecodeCache
 from pie_inference.memory.kv_cache import KvCache
 
 SMALLEST_ROOM = 64  # keys; each further room has twice as many
@@ -22,23 +22,23 @@ Bool = NDArray[np.bool_]
 class Span:
     """Consecutive rows of a window."""
 
-    window: DecodeWindow
+    window: DecodeCache
     rows: slice
     members: Int64  # [rows] sequence in each row; some other of the span where `real` is not set
     real: Bool  # [rows] whether the row is one of this forward's
 
 
-class DecodeWindows:
+class DecodeCaches:
     """A window for each size of sequences: what is read at once has at most twice the keys it needs."""
 
     def __init__(self, cache: KvCache) -> None:
         self._cache = cache
-        self._by_room: dict[int, DecodeWindow] = {}
+        self._by_room: dict[int, DecodeCache] = {}
         self.copied = 0  # places that each layer of the last forward copied, its inputs aside
 
     def open(
         self, members: Int64, lengths: Int64, slots: Callable[[Int64], Int64]
-    ) -> dict[DecodeWindow, list[Span]]:
+    ) -> dict[DecodeCache, list[Span]]:
         """Begins a forward.
 
         Args:
@@ -49,7 +49,7 @@ class DecodeWindows:
         Returns:
             The rows of each window in use, ascending. Sequences that there is no room for are in none.
         """
-        found: dict[DecodeWindow, list[Span]] = {}
+        found: dict[DecodeCache, list[Span]] = {}
         self.copied = 0
         first, last = _room(int(lengths.min())), _room(int(lengths.max()))
         for room in (first << i for i in range(last.bit_length() - first.bit_length() + 1)):
@@ -60,7 +60,7 @@ class DecodeWindows:
             if not some.size:
                 continue
             if room not in self._by_room:
-                self._by_room[room] = DecodeWindow(self._cache, room)
+                self._by_room[room] = DecodeCache(self._cache, room)
             window = self._by_room[room]
             rows = window.open(slots(some), keys)
             self.copied += window.copied
@@ -74,7 +74,7 @@ def _room(keys: int) -> int:
     return max(SMALLEST_ROOM, 1 << (keys - 1).bit_length())
 
 
-def _spans(window: DecodeWindow, members: Int64, rows: Int64, keys: int) -> list[Span]:
+def _spans(window: DecodeCache, members: Int64, rows: Int64, keys: int) -> list[Span]:
     if rows.size > 1:
         order = rows.argsort()
         members, rows = members[order], rows[order]

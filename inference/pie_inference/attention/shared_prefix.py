@@ -28,7 +28,7 @@ Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class SharedPrefix:
     """The first entries of the page tables of some sequences, the same in all of them."""
 
     members: Int64  # sequences, ascending
@@ -36,7 +36,7 @@ class Beginning:
     keys: int
 
 
-def find_beginnings(s: Sequences, able: Bool) -> list[Beginning]:
+def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
     """The beginnings that it pays to attend to together; no sequence is in two of them.
 
     Takes time with the pages of the sequences whose first page is another's, too.
@@ -57,7 +57,7 @@ def find_beginnings(s: Sequences, able: Bool) -> list[Beginning]:
     members, entries, keys = _neighbours(s, members, counts[members])
     queries = np.diff(s.input_starts)[members]
     return [
-        Beginning(np.sort(members[a:b]), int(entries[a : b - 1].min()), int(keys[a : b - 1].min()))
+        SharedPrefix(np.sort(members[a:b]), int(entries[a : b - 1].min()), int(keys[a : b - 1].min()))
         for a, b in _best_runs(keys, queries)
     ]
 
@@ -132,7 +132,7 @@ class Parts(NamedTuple):
     sums: torch.Tensor  # [queries, heads] float32, logarithms of the weights' sums
 
 
-def attend_to_beginning(
+def attend_to_prefix(
     queries: torch.Tensor, keys_values: torch.Tensor, scale: float | None
 ) -> Parts:
     """What queries `[n, heads, head_dim]` find in `[keys, 2, kv_heads, head_dim]`, all of it seen."""

@@ -15,18 +15,18 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
-from pie_inference.attention.decode_cache import DecodeWindow
-from pie_inference.attention.decode_caches import DecodeWindows, Span
+from pie_inference.attention.decode_cache import DecodeCache
+from pie_inference.attention.decode_caches import DecodeCaches, Span
 from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
 from pie_inference.attention.paging import ranges
 from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
 from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.shared_prefix import (
-    Beginning,
+    SharedPrefix,
     Parts,
-    attend_to_beginning,
-    find_beginnings,
+    attend_to_prefix,
+    find_shared_prefixes,
     flash,
     joined,
 )
@@ -72,7 +72,7 @@ class TorchAttention(AttentionBackend):
         self.cache = cache
         self.heads = heads
         self.layers = layers
-        self.windows = DecodeWindows(cache)
+        self.decode_caches = DecodeCaches(cache)
         self._spans = {options.window for options in layers if options.window is not None}
         on_cpu = cache.data.device.type == "cpu"
         self._tiles = on_cpu and bool(torch.cpu.get_capabilities().get("amx_tile"))
@@ -140,18 +140,18 @@ class TorchAttention(AttentionBackend):
         found = _as_slice(array)
         return self._tensor(array) if found is None else found
 
-    def _beginnings(self, s: Sequences) -> list[Beginning]:
+    def _beginnings(self, s: Sequences) -> list[SharedPrefix]:
         """What sequences share, if every layer lets their inputs see all of it."""
         if self._apart:
             return []
         able = ~s.pages.masked & (np.diff(s.input_starts) > 0)
         able[list(s.visible)] = False
-        found = find_beginnings(s, able)
+        found = find_shared_prefixes(s, able)
         if not self._spans:
             return found
         return [b for b in found if self._reach(s, b) < min(self._spans)]
 
-    def _reach(self, s: Sequences, beginning: Beginning) -> int:
+    def _reach(self, s: Sequences, beginning: SharedPrefix) -> int:
         """How far, in positions, an input is from a key of a shared beginning, at the most."""
         last = max(
             int(s.positions[slice(*s.input_starts[i : i + 2].tolist())].max())
@@ -160,19 +160,19 @@ class TorchAttention(AttentionBackend):
         slots = s.first_slots(int(beginning.members[0]), beginning.entries)
         return last - int(self.cache.positions[slots].min())
 
-    def _joint(self, s: Sequences, beginning: Beginning, places: Int64) -> _Joint:
+    def _joint(self, s: Sequences, beginning: SharedPrefix, places: Int64) -> _Joint:
         members = beginning.members
         inputs = ranges(s.input_starts[members], np.diff(s.input_starts)[members])
         slots = s.first_slots(int(members[0]), beginning.entries)
         return _Joint(beginning.keys, self._rows(slots), self._rows(np.sort(places[inputs])))
 
-    def _open_windows(self, sequences: Sequences, keys: KeySlots) -> dict[DecodeWindow, list[Span]]:
+    def _open_windows(self, sequences: Sequences, keys: KeySlots) -> dict[DecodeCache, list[Span]]:
         """Rows for the sequences that decode one token."""
         members = np.flatnonzero(np.diff(sequences.input_starts) == 1)
         lengths = keys.counts[members]
         if not members.size or (members.size == 1 and _as_slice(keys.of(members)[0]) is not None):
             return {}  # nothing is faster than to read the pool itself
-        return self.windows.open(members, lengths, keys.of)
+        return self.decode_caches.open(members, lengths, keys.of)
 
     def _held_group(
         self, sequences: Sequences, keys: KeySlots, span: Span, places: Int64
@@ -290,7 +290,7 @@ class _TorchPrepared(PreparedAttention):
         slots: torch.Tensor,
         groups: list[_Group],
         joint: list[_Joint],
-        stores: list[tuple[DecodeWindow, Rows]],
+        stores: list[tuple[DecodeCache, Rows]],
     ) -> None:
         self.order = order
         self._backend = backend
@@ -311,7 +311,7 @@ class _TorchPrepared(PreparedAttention):
         found = rest.found
         for joint in self._joint:
             keys_values = self._backend.gather_joint(layer, joint)
-            part = attend_to_beginning(queries[joint.rows], keys_values, options.scale)
+            part = attend_to_prefix(queries[joint.rows], keys_values, options.scale)
             found[joint.rows] = joined(Parts(found[joint.rows], rest.sums[joint.rows]), part)
         return found
 

@@ -33,7 +33,7 @@ Capture = Callable[[Callable[[], None]], Callable[[], None]]
 INPUTS, POSITIONS, SLOTS, OUTPUTS = range(4)  # rows of a step's buffer
 
 
-def ladder(most: int) -> list[int]:
+def batch_buckets(most: int) -> list[int]:
     """Batch sizes to record, the largest first: close together where a row too many costs most."""
     steps = [1, 2, 4, *range(8, 65, 8), *range(80, 257, 16), *range(288, most + 1, 32)]
     return sorted({size for size in steps if size < most} | {most}, reverse=True)

@@ -8,7 +8,7 @@ import numpy as np
 import structlog
 import torch
 
-from pie_inference.device.future import Later, now
+from pie_inference.device.future import DeviceFuture, completed
 from pie_inference.handlers.clear import clear, written_by
 from pie_inference.handlers.forward import forward
 from pie_inference.served_model import ServedModel
@@ -21,7 +21,7 @@ TOO_LARGE = (
     " smaller masks, or observe less attention"
 )
 
-Answer = tuple[Later[Attention] | None, dict[int, str]]
+Answer = tuple[DeviceFuture[Attention] | None, dict[int, str]]
 
 
 def forward_within_memory(model: ServedModel, batch: Forward) -> Answer:
@@ -42,7 +42,7 @@ def forward_within_memory(model: ServedModel, batch: Forward) -> Answer:
     log.warning("no memory for a forward", sequences=count, inputs=batch.inputs.size)
     if count == 1:
         clear(model, written_by(model, batch))
-        return (now(_nothing(1)) if batch.observed.any() else None), {0: TOO_LARGE}
+        return (completed(_nothing(1)) if batch.observed.any() else None), {0: TOO_LARGE}
     half = count // 2
     first, refused = forward_within_memory(model, part(batch, 0, half))
     second, more = forward_within_memory(model, part(batch, half, count))
@@ -83,19 +83,19 @@ def part(batch: Forward, first: int, end: int) -> Forward:
 
 
 def _joined(
-    first: Later[Attention] | None, count: int, second: Later[Attention] | None, more: int
-) -> Later[Attention] | None:
+    first: DeviceFuture[Attention] | None, count: int, second: DeviceFuture[Attention] | None, more: int
+) -> DeviceFuture[Attention] | None:
     """What both parts of a batch, of so many sequences, have observed."""
     if first is None and second is None:
         return None
-    waited = [later or now(_nothing(size)) for later, size in ((first, count), (second, more))]
+    waited = [later or completed(_nothing(size)) for later, size in ((first, count), (second, more))]
 
     def join(arrays: object) -> Attention:
         a, b = (later.get() for later in waited)
         starts = np.concatenate([a.starts, a.starts[-1] + b.starts[1:]]).astype(np.int32)
         return Attention(starts, np.concatenate([a.values, b.values]))
 
-    return Later((), join)
+    return DeviceFuture((), join)
 
 
 def _nothing(count: int) -> Attention:

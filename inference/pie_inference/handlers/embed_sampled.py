@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pie_inference.device.future import Later, now
+from pie_inference.device.future import DeviceFuture, completed
 from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import EmbedSampled
@@ -12,7 +12,7 @@ from pie_py.wire.plan import EmbedSampled
 UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
 
 
-def embed_sampled(model: ServedModel, batch: EmbedSampled) -> Later[dict[int, str]]:
+def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[dict[int, str]]:
     """Writes embeddings of the samplers' last tokens; tells the rows whose sampler has none.
 
     Those get zeros.
@@ -25,10 +25,10 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> Later[dict[int, st
     # Who would have to wait for a GPU does not ask.
     if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
         model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
-        return now({})
+        return completed({})
     hidden = model.network.embed(tokens.clamp(min=0))
     hidden.masked_fill_((tokens < 0)[:, None], 0.0)
     model.embeds.write(batch.embeds, hidden, batch.positions)
-    return Later(
+    return DeviceFuture(
         [tokens], lambda arrays: dict.fromkeys(np.flatnonzero(arrays[0] < 0).tolist(), UNKNOWN)
     )

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import DETAILS, Attention, Forward
 
 
-def forward(model: ServedModel, batch: Forward) -> Later[Attention] | None:
+def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | None:
     """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
 
     An output embed gets the position of its input.

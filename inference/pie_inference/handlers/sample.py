@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.cuda.fused_sampling import FusedSampling
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_inference.device.upload import upload
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.checks import require_below, require_lengths
@@ -22,7 +22,7 @@ MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
 RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity, or by both"
 
 
-def sample(model: ServedModel, batch: Sample) -> Later[tuple[Samples, dict[int, str]]]:
+def sample(model: ServedModel, batch: Sample) -> DeviceFuture[tuple[Samples, dict[int, str]]]:
     """Samples a token from each embed, and tells the rows in which none was left to choose.
 
     Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
@@ -39,7 +39,7 @@ def sample(model: ServedModel, batch: Sample) -> Later[tuple[Samples, dict[int, 
         pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
         raise
     tensors = [tensor for part in found for tensor in part]
-    return Later(tensors, lambda arrays: _answer(batch, parts, arrays))
+    return DeviceFuture(tensors, lambda arrays: _answer(batch, parts, arrays))
 
 
 def _answer(

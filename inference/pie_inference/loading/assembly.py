@@ -26,7 +26,7 @@ from pie_inference.checkpoints.loader import (
     stop_tokens,
 )
 from pie_inference.cuda.compile import Wanted, compile_kernels
-from pie_inference.cuda.decode_graphs import ladder
+from pie_inference.cuda.decode_graphs import batch_buckets
 from pie_inference.cuda.fused_sampling import fused_sampling_for
 from pie_inference.cuda.kernels import flashinfer_kernels
 from pie_inference.device.current import current
@@ -228,7 +228,7 @@ def _with_pools(loaded: _Loaded, memory: Memory, host_memory: Memory) -> ServedM
     )
     sizes = PoolSizes(pages, embeds)
     most = max(1, min(config.graph_batch, config.max_batch_commands))
-    served = _assembled(loaded, sizes, hosts, ladder(most))
+    served = _assembled(loaded, sizes, hosts, batch_buckets(most))
     log.info(
         "model loaded",
         **{k: getattr(served.description, k) for k in ("name", "dtype", "kv_pages")},

@@ -14,7 +14,7 @@ from rich.progress import track
 
 from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.calibration.trial import run_trial
-from pie_inference.cuda.decode_graphs import DecodeGraphs, GraphCapture, ladder
+from pie_inference.cuda.decode_graphs import DecodeGraphs, GraphCapture, batch_buckets
 from pie_inference.device.current import current
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.base import Model
@@ -71,7 +71,7 @@ def working_memory(device: torch.device, assemble: Callable[[], tuple[ServedMode
             run_trial(model, lengths)
     torch.cuda.synchronize(device)
     taken = free - torch.cuda.mem_get_info(device)[0] - pools
-    further = 0 if model.graphs is None else len(ladder(model.graphs.sizes[-1])) * GRAPH_BYTES
+    further = 0 if model.graphs is None else len(batch_buckets(model.graphs.sizes[-1])) * GRAPH_BYTES
     del model
     _clean(device)
     log.info("memory that computing takes", megabytes=taken >> 20)

@@ -15,7 +15,7 @@ from pie_inference.calibration.costs import measure
 from pie_inference.calibration.threads import Threads
 from pie_inference.calibration.trial import run_trial
 from pie_inference.device.current import current
-from pie_inference.device.future import Later, now
+from pie_inference.device.future import DeviceFuture, completed
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
@@ -193,7 +193,7 @@ def _run(model: ServedModel, batch: Batch) -> BatchResult:
     return result
 
 
-def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
+def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
     """Hands a batch to the device."""
     try:
         return _handle(model, batch)
@@ -206,7 +206,7 @@ def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
         log.exception("a batch failed", kind=batch.kind)
         result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
     _clear_after(model, batch)
-    return now(result)
+    return completed(result)
 
 
 def _clear_after(model: ServedModel, batch: Batch) -> None:
@@ -217,19 +217,19 @@ def _clear_after(model: ServedModel, batch: Batch) -> None:
         log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
 
 
-def _handle(model: ServedModel, batch: Batch) -> Later[BatchResult]:
+def _handle(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
     match batch:
         case EmbedText():
             handlers.embed_text(model, batch)
         case EmbedImage():
-            return now(BatchResult(refused=handlers.embed_image(model, batch)))
+            return completed(BatchResult(refused=handlers.embed_image(model, batch)))
         case CopyEmbed():
             handlers.copy_embed(model, batch)
         case Forward():
             attention, without = handlers.forward_within_memory(model, batch)
             if attention is not None:
                 return attention.then(lambda seen: BatchResult(attention=seen, refused=without))
-            return now(BatchResult(refused=without or None))
+            return completed(BatchResult(refused=without or None))
         case CopyKv():
             handlers.copy_kv(model, batch)
         case MaskKv():
@@ -253,7 +253,7 @@ def _handle(model: ServedModel, batch: Batch) -> Later[BatchResult]:
             handlers.swap_out(model, batch)
         case SwapIn():
             handlers.swap_in(model, batch)
-    return now(BatchResult())
+    return completed(BatchResult())
 
 
 def _warm_up(model: ServedModel) -> None:

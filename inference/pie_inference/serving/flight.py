@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pie_inference.device.fence import passed
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_py.wire.plan import BatchResult, PlanResult
 
 # Batches that others wait for: what is ready before one of them is told before it ends.
@@ -28,12 +28,12 @@ class Flight:
         self._model = model
         self._device = device
         self._kinds: list[str] = []
-        self._pending: list[Later[BatchResult]] = []
+        self._pending: list[DeviceFuture[BatchResult]] = []
         self._marks = [self._mark()]  # on the device: the beginning, and each batch's end
         self._before = None if before is None else before._marks[-1]
         self._told = 0
 
-    def add(self, kind: str, result: Later[BatchResult]) -> None:
+    def add(self, kind: str, result: DeviceFuture[BatchResult]) -> None:
         """Takes what will become of the batch that has just been handed over."""
         self._kinds.append(kind)
         self._pending.append(result)
