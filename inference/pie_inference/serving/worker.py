@@ -33,7 +33,7 @@ from pie_py.wire.plan import (
     Stop,
     UnloadAdapter,
 )
-from pie_py.wire.readiness import has_input
+from pie_py.wire.zmq_socket import has_input
 
 log = structlog.get_logger("pie.worker")
 
