@@ -191,7 +191,9 @@ class Rig:
 
     @torch.inference_mode()
     def next_dist(self, embeds: Sequence[int], k: Sequence[int]) -> Distributions:
-        return handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get()
+        found = handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get().distributions
+        assert found is not None
+        return found
 
 
 @functools.lru_cache(maxsize=32)

@@ -57,7 +57,9 @@ def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
     members, entries, keys = _neighbours(s, members, counts[members])
     queries = np.diff(s.input_starts)[members]
     return [
-        SharedPrefix(np.sort(members[a:b]), int(entries[a : b - 1].min()), int(keys[a : b - 1].min()))
+        SharedPrefix(
+            np.sort(members[a:b]), int(entries[a : b - 1].min()), int(keys[a : b - 1].min())
+        )
         for a, b in _best_runs(keys, queries)
     ]
 

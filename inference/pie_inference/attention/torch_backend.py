@@ -23,8 +23,8 @@ from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
 from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.shared_prefix import (
-    SharedPrefix,
     Parts,
+    SharedPrefix,
     attend_to_prefix,
     find_shared_prefixes,
     flash,

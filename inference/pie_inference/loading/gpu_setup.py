@@ -71,7 +71,9 @@ def working_memory(device: torch.device, assemble: Callable[[], tuple[ServedMode
             run_trial(model, lengths)
     torch.cuda.synchronize(device)
     taken = free - torch.cuda.mem_get_info(device)[0] - pools
-    further = 0 if model.graphs is None else len(batch_buckets(model.graphs.sizes[-1])) * GRAPH_BYTES
+    further = (
+        0 if model.graphs is None else len(batch_buckets(model.graphs.sizes[-1])) * GRAPH_BYTES
+    )
     del model
     _clean(device)
     log.info("memory that computing takes", megabytes=taken >> 20)
