@@ -18,7 +18,6 @@ PROTOCOL = 2  # grows with every incompatible change
 SESSION_BYTES = 16
 CHUNK_BYTES = 1 << 20  # of a program, in one message
 FRAME_OVERHEAD = 64 << 10  # room for what surrounds the largest message in a frame
-LOCAL_USER = "local"  # the user of every connection without a key
 
 
 class Ended(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

@@ -31,9 +31,10 @@ from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.rpc.uploads import Uploads
 from pie_py import __version__
+from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
-from pie_py.wire.rpc import LOCAL_USER, PROTOCOL, Request
+from pie_py.wire.rpc import PROTOCOL, Request
 
 Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]

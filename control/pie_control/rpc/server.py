@@ -22,13 +22,12 @@ from pie_control.rpc.session import MAX_PENDING, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
 from pie_py import __version__
 from pie_py.config.endpoint import parse_endpoint
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import LOCAL_USER, KeyStore
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import (
     CHUNK_BYTES,
     FRAME_OVERHEAD,
-    LOCAL_USER,
     Failure,
     NotAMessage,
     Request,

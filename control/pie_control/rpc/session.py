@@ -8,7 +8,8 @@ from enum import Enum, auto
 
 from pie_control.errors import ApiError
 from pie_control.rpc.outlet import Outlet
-from pie_py.wire.rpc import LOCAL_USER, Failure, Response
+from pie_py.config.keys import LOCAL_USER
+from pie_py.wire.rpc import Failure, Response
 
 MAX_PENDING = 4096  # requests without an answer, or whose answer the client has not confirmed
 MAX_ANSWER_BYTES = 64 << 20  # of answers that the client has not confirmed

@@ -141,7 +141,7 @@ class WorkerLink:
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
                             "tensor_parallel_size": self._config.tensor_parallel_size,
-                            "trace": self._trace(),
+                            "observer": self._observer(),
                         }
                     ),
                 ],
@@ -160,9 +160,9 @@ class WorkerLink:
             socket.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _trace(self) -> dict[str, Any] | None:
-        trace = self._config.trace
-        return None if trace is None else trace.model_dump(mode="json")
+    def _observer(self) -> dict[str, Any] | None:
+        observer = self._config.observer
+        return None if observer is None else observer.model_dump(mode="json")
 
     async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
         with trio.move_on_after(START_SECONDS):
