@@ -17,7 +17,7 @@ from support.families import FAMILIES, make_family
 from support.model_rig import tokens_of
 
 from pie_inference.attention.flashinfer import least_workspace
-from pie_inference.cuda.decode_graphs import batch_buckets
+from pie_inference.loading.sizing import batch_buckets
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.cuda.fused_sampling import FusedSampling
 from pie_inference.device.future import DeviceFuture
 from pie_inference.device.upload import upload
 from pie_inference.errors import BadBatch
@@ -17,6 +16,9 @@ from pie_inference.sampling.choose import choose
 from pie_inference.sampling.order import top_tokens
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import BatchResult, Int32, Sample, Samples
+
+if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
+    from pie_inference.cuda.fused_sampling import FusedSampling
 
 MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
 RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity, or by both"
