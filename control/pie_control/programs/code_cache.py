@@ -6,13 +6,10 @@ CPython takes 4 ms to compile a hundred lines inside Wasm, and 0.1 ms to read wh
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pie_control.errors import ApiError
-
-if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
+from pie_control.programs.store import Program
 
 MAX_CHARACTERS = 32 << 20  # kept, of all programs
 
@@ -29,12 +26,12 @@ class CodeCache:
         self._max_characters = max_characters
         self._characters = 0
         self._kept: OrderedDict[tuple[str, str], str] = OrderedDict()  # by hash and file name
-        self._asked: WeakSet[Instance] = WeakSet()  # instances that have asked, all that live
-        self._expected: WeakSet[Instance] = WeakSet()  # those of them that were given none
+        self._asked: WeakSet[object] = WeakSet()  # instances that have asked, all that live
+        self._expected: WeakSet[object] = WeakSet()  # those of them that were given none
 
-    def find(self, instance: Instance) -> str:
+    def find(self, instance: object, program: Program) -> str:
         """The code of an instance's program; empty if there is none, and `keep` is expected."""
-        key = (instance.program.hash, instance.program.name)
+        key = (program.hash, program.name)
         code = self._kept.get(key, "")
         if code:
             self._kept.move_to_end(key)
@@ -43,7 +40,7 @@ class CodeCache:
         self._asked.add(instance)
         return code
 
-    def keep(self, instance: Instance, code: str) -> None:
+    def keep(self, instance: object, program: Program, code: str) -> None:
         """Keeps the code of an instance's program; none if it is empty.
 
         Raises:
@@ -54,7 +51,7 @@ class CodeCache:
         self._expected.discard(instance)
         if not code or len(code) > self._max_characters:
             return
-        key = (instance.program.hash, instance.program.name)
+        key = (program.hash, program.name)
         self._characters += len(code) - len(self._kept.pop(key, ""))
         self._kept[key] = code
         while self._characters > self._max_characters:
