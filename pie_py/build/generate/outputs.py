@@ -1,0 +1,36 @@
+"""All generated files of the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pie_py.build.generate import host_signatures
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+# Path of each generated file, and the function that returns its text. The order does not matter.
+OUTPUTS: dict[str, Callable[[], str]] = {
+    "control/pie_control/api/signatures.py": host_signatures.render,
+}
+
+
+def stale() -> dict[str, str]:
+    """The text that each file should have, of those files that differ from it, by path."""
+    wanted = {path: render() for path, render in OUTPUTS.items()}
+    return {path: text for path, text in wanted.items() if _read(path) != text}
+
+
+def write() -> list[str]:
+    """Writes the files that are not up to date, and returns their paths."""
+    changed = stale()
+    for path, text in changed.items():
+        file = REPOSITORY / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return list(changed)
+
+
+def _read(path: str) -> str | None:
+    file = REPOSITORY / path
+    return file.read_text(encoding="utf-8") if file.exists() else None
