@@ -16,7 +16,7 @@ from pie_control.errors import ApiError
 from pie_control.interception.history import Durations
 from pie_control.interception.policy import Policy
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.resources.eviction import Absence, movable
+from pie_control.interception.absence import Absence, movable
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
@@ -28,6 +29,20 @@ from pie_py.wire.plan import ModelDescription
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenQueue:
+    """A queue with what its commands concern: the model, and the instance's addresses there."""
+
+    queue: CommandQueue
+    model: ModelService
+    space: Space
+    scheduler: Scheduler
+
+    def defer(self, release: Callable[[], None]) -> None:
+        """Calls back once every command that the instance has queued so far has been sent."""
+        self.scheduler.defer(self.queue.account, release)
 
 
 class ModelService:
@@ -80,6 +95,7 @@ class ModelService:
             self.pages,
             prefix_cache,
             self.scheduler.after_results,
+            self.scheduler.mark,
             may_wait=config.policy != "k-only",
         )
         self._queues = 0
@@ -116,11 +132,11 @@ class ModelService:
             self.spaces[instance] = space
         return space
 
-    def create_queue(self, instance: Instance) -> CommandQueue:
+    def open_queue(self, instance: Instance) -> OpenQueue:
         """Opens a queue of this model for an instance."""
         self._queues += 1
-        account = self.scheduler.open_queue(instance)
-        return CommandQueue(self.scheduler, account, self, self.space(instance))
+        queue = self.scheduler.open_queue(instance)
+        return OpenQueue(queue, self, self.space(instance), self.scheduler)
 
     def forget_queue(self) -> None:
         """Counts a queue that its instance has closed."""
@@ -179,8 +195,8 @@ class ModelService:
         if self.evictor is not None:
             self.evictor.forget(instance)
         self.adapters.drop_instance(instance)
-        self._queues -= sum(queue.service is self for queue in instance.queues.values())
-        for handle in [h for h, queue in instance.queues.items() if queue.service is self]:
+        self._queues -= sum(queue.model is self for queue in instance.queues.values())
+        for handle in [h for h, queue in instance.queues.items() if queue.model is self]:
             del instance.queues[handle]
         space = self.spaces.pop(instance, None)
         if space is not None:
