@@ -51,6 +51,29 @@ FOLDERS: dict[str, dict[str, str]] = {
         " rpc tracing",
         "__main__": "server",
     },
+    "pie_inference": {
+        "errors": "",
+        "tracing": "",
+        "device": "",
+        "checkpoints": "errors",
+        "layers": "errors device",
+        "memory": "device",
+        "attention": "errors device memory",
+        "vision": "errors checkpoints layers",
+        "parallel": "errors layers",
+        "models": "errors device checkpoints layers attention vision parallel",
+        "adapters": "errors layers",
+        "sampling": "device memory",
+        "cuda": "errors device layers memory attention models sampling",
+        "served_model": "device memory attention parallel models adapters sampling cuda",
+        "handlers": "errors device attention vision sampling cuda served_model",
+        "calibration": "served_model handlers",
+        "loading": "errors device checkpoints memory attention parallel models adapters sampling"
+        " cuda served_model calibration",
+        "serving": "errors tracing device parallel served_model handlers calibration loading",
+        "gpu_bench": "errors attention models cuda served_model serving",
+        "__main__": "serving",
+    },
 }
 
 # Arrows that still run back up. Each is to go; none may be added.
@@ -75,7 +98,7 @@ TO_BE_REMOVED: dict[str, set[tuple[str, str]]] = {
 }
 
 # Files in the largest ring of imports of a package. Two files may name each other; more may not.
-LARGEST_RING = {"pie_py": 2, "pie_control": 35, "pie_inference": 2, "inferlet": 5}
+LARGEST_RING = {"pie_py": 2, "pie_control": 35, "pie_inference": 0, "inferlet": 5}
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,42 @@ async def serve(
         await server.run(task_status)
 
 
-class _Server:
-    """The parts of one server and their wiring."""
+class Server:
+    """The parts of one server and their wiring. Made within trio's run, whose clock all parts share."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, link: WorkerLink | None = None) -> None:
+        """Makes the parts; `run` starts them. `link` replaces the worker process in tests."""
         self._config = config
+        clock = trio.lowlevel.current_clock().current_time
+        self.link = link or WorkerLink(config)
+        self.durations = Durations()
+        self.registry = Registry(
+            config.max_instances, config.limits, clock, time.time_ns, self.durations.add
+        )
+        self.timers = Timers(clock)
+        self.executor = Executor(self.registry.end, self._after_turn)
+        self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
+        self.messaging = Bus(config.messaging)
+        self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
+        self.http = HttpClient(config.http)
+        self.mcp = McpServers(config.mcp, config.http)
+        self.grammars = GrammarService(config.grammar)
+        self.answers = ThreadAnswers(self.executor)
+        self.programs = ProgramStore(
+            config.data_folder / "programs", config.max_program_bytes, time.time_ns
+        )
+        self.launcher = self._make_launcher(clock)
+        self.adapters = AdapterLoader(self.models, self.link.order)
+        self.dispatcher = Dispatcher(self.models, self.executor, self.timers, self.link, clock)
+        self._rpc = RpcServer(config, self._rpc_parts())
+        self._join_instances()
+        self.link.on_hello = self._worker_ready
+        self.link.on_result = self.dispatcher.on_result
+        self.link.on_adapter = self.adapters.on_done
+        self.link.on_lost = self._worker_lost
+
+    def _make_launcher(self, clock: Callable[[], float]) -> tuple[Launcher, Linker]:
+        config = self._config
         engine = Engine(
             EngineConfig(
                 max_instances=config.max_instances + config.spare_instances,
@@ -61,91 +92,23 @@ class _Server:
                 cache_folder=config.cache_folder / "compiled",
             )
         )
-        programs = ProgramStore(config.data_folder / "programs", config.max_program_bytes)
-        lifecycle = Lifecycle(config, engine, Linker(engine, FUNCTIONS), programs)
-        self._link = WorkerLink(config)
-        self._host = Host(
-            executor=Executor(on_end=lifecycle.end, after_turn=self._after_turn),
-            timers=Timers(),
-            lifecycle=lifecycle,
-            grammars=GrammarService(config.grammar),
-            http=HttpClient(config.http),
-            mcp=McpServers(config.mcp, config.http),
-            messaging=Bus(config.messaging),
+        linker = Linker(engine)
+        limits = GuestLimits(
+            memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
         )
-        self._host.store = StoreService(config.data_folder / "store.sqlite3", config.store)
-        self._host.adapters = AdapterLoader(self._host, self._link.order)
-        lifecycle.host = self._host
-        self._dispatcher = Dispatcher(self._host, self._link)
-        self._link.on_hello = self._worker_ready
-        self._link.on_result = self._dispatcher.on_result
-        self._link.on_adapter = self._host.adapters.on_done
-        self._link.on_lost = self._worker_lost
-        self._rpc = RpcServer(config, self._host, programs)
+        is_busy = lambda: self.registry.live_count > 0  # noqa: E731
+        spares = Spares(linker, limits, config.spare_instances, is_busy)
+        components = Components(engine, config.cache_folder, spares.offer)
+        guests = Guests(linker, limits, components, spares)
+        return Launcher(self.registry, self.executor, self.timers, self.programs, guests, clock), linker
 
-    async def run(self, task_status: trio.TaskStatus[str]) -> None:
-        host = self._host
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(host.timers.run)
-            nursery.start_soon(host.executor.run)
-            await nursery.start(host.http.run)
-            await nursery.start(host.mcp.run)
-            await nursery.start(host.store.run)
-            await nursery.start(host.lifecycle.run)
-            # The door opens first, so that a port in use is known before a checkpoint is loaded;
-            # launches wait for the model.
-            endpoint = await nursery.start(self._rpc.run)
-            await nursery.start(self._link.run)
-            # What is loaded by now stays: the collector need not look at it at every turn.
-            gc.collect()
-            gc.freeze()
-            # What guests' calls allocate is freed by its counts; cycles are few, so look for them seldom.
-            gc.set_threshold(10_000, 20, 20)
-            task_status.started(endpoint)
-            try:
-                await trio.sleep_forever()
-            finally:
-                host.lifecycle.end_all("the server stops")
-
-    def _after_turn(self, result: bool) -> None:
-        # Between two steps the worker comes first: it is idle. What new instances say goes out before the
-        # worker takes the cores for their prompts.
-        if not result:
-            self._rpc.flush()
-            if self._rpc.has_requests() and self._dispatcher.may_gather():
-                self._host.executor.give_another()
-                return
-        for service in self._host.services.values():
-            if service.evictor is not None:
-                service.evictor.after_turn()
-        self._dispatcher.pump()
-        for service in self._host.services.values():
-            if service.evictor is not None and service.evictor.waits:
-                service.evictor.settle()  # commands have been sent, so pages may have become free
-
-    def _worker_ready(self, hello: Hello) -> None:
-        host = self._host
-        for description in hello.models:
-            host.services[description.name] = ModelService(
-                description,
-                self._config.scheduler,
-                self._config.interception,
-                host.durations,
-                prefix_cache=self._config.prefix_cache,
-            )
-            if description.name not in host.codecs:
-                host.codecs[description.name] = TextCodec(Path(description.folder))
-        host.adapters.on_ready()
-        host.lifecycle.models_ready.set()
-        log.info("worker ready", pid=hello.pid, device=hello.device, models=list(host.services))
-
-    def _worker_lost(self, reason: str) -> None:
-        """Its pools are gone: whoever held something of them ends; new ones wait for the next worker."""
-        host = self._host
-        host.lifecycle.models_ready = trio.Event()
-        services = dict(host.services)
-        for name, service in services.items():
-            service.scheduler.fail_all(reason)
-            host.lifecycle.end_users_of(name, reason)
-        host.services.clear()
-        host.adapters.on_lost()
+    def _join_instances(self) -> None:
+        """Each part that keeps something of instances learns of their start and end."""
+        registry = self.registry
+        registry.on_start.append(self.messaging.join)
+        registry.on_end += [
+            self.executor.discard,
+            self.http.drop_instance,
+            self.messaging.leave,
+            self.models.drop_instance,
+        ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from pie_control.api import FUNCTIONS
+from pie_control.api.signatures import SIGNATURES
 from pie_control.wasm import HostFunction, symbols
 from pie_py.config.server import TraceConfig
 from pie_py.wire.plan import Plan, PlanResult
@@ -47,7 +47,7 @@ def tracing(config: TraceConfig | None) -> AbstractContextManager[None]:
 
 
 def _clock() -> StageClock:
-    host = [f"{HOST} {function.name}" for function in FUNCTIONS]
+    host = [f"{HOST} {name}" for functions in SIGNATURES.values() for name in functions]
     clock = StageClock([IDLE, *host, *(tap.stage for tap in TAPS)], REST)
     _tap(clock)
     trio.lowlevel.add_instrument(_Idle(clock))

@@ -20,7 +20,7 @@ IDLE = "idle"  # waits for a plan
 KERNELS = "kernels"  # PyTorch's operators, with what PyTorch does before them in C++
 REST = "loop"
 
-_WORKER = "pie_inference.worker"
+_WORKER = "pie_inference.serving.worker"
 _HANDLERS = "pie_inference.handlers"
 RECEIVE = Tap(IDLE, _WORKER, "_receive")
 DECODE = Tap("decode", _WORKER, "decode")
@@ -29,8 +29,8 @@ TAPS = (
     RECEIVE,
     DECODE,
     SEND,
-    Tap("batches: Python", "pie_inference.engine.Engine", "run"),
-    Tap("batches: Python", "pie_inference.engine.Engine", "start"),  # on a GPU
+    Tap("batches: Python", "pie_inference.serving.engine.Engine", "run"),
+    Tap("batches: Python", "pie_inference.serving.engine.Engine", "start"),  # on a GPU
     Tap("embed", _HANDLERS, "embed_text"),
     Tap("embed", _HANDLERS, "embed_sampled"),
     Tap("forward: tables", _HANDLERS, "forward_within_memory"),

@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
 
-from pie_control.api.runtime import traits_of
 from pie_control.errors import ApiError
-from pie_control.host import Host
 from pie_control.instances.instance import Instance, State
+from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
-from pie_control.instances.registry import check_arguments
+from pie_control.instances.registry import Registry
+from pie_control.mcp.registry import McpRegistry
+from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.source_check import check_source
 from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc.describe import (
@@ -42,24 +44,41 @@ Method: TypeAlias = Callable[[Session, Params], Answer | Awaitable[Answer]]
 DEFAULT_WINDOW = 256
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What requests act on."""
+
+    registry: Registry
+    launcher: Launcher
+    programs: ProgramStore
+    models: ServedModels
+    adapters: AdapterLoader
+    mcp: McpRegistry
+    clock: Callable[[], float]  # trio's, in seconds
+
+
 class Requests:
     """Answers requests. A method that may have to wait is a coroutine function."""
 
     def __init__(
         self,
         config: ServerConfig,
-        host: Host,
-        programs: ProgramStore,
+        parts: Parts,
         outlet_of: Callable[[Instance], Outlet],
         take_from: Callable[[Session, Instance], None],
     ) -> None:
         """Takes how to find an instance's stream, and how to take it from the session that reads it."""
         self._config = config
-        self._host = host
-        self._programs = programs
+        self._registry = parts.registry
+        self._launcher = parts.launcher
+        self._programs = parts.programs
+        self._models_served = parts.models
+        self._adapter_loader = parts.adapters
+        self._mcp = parts.mcp
+        self._clock = parts.clock
         self._outlet_of = outlet_of
         self._take_from = take_from
-        self._started = time.monotonic()
+        self._started = self._clock()
         self.methods: dict[str, Method] = {
             "server": self._server,
             "models": self._models,
@@ -87,27 +106,26 @@ class Requests:
     # Queries
 
     def _server(self, session: Session, params: Params) -> Answer:
-        lifecycle = self._host.lifecycle
         return {
             "version": __version__,
             "contract": contract_version(),
             "protocol": PROTOCOL,
             "pid": os.getpid(),
-            "uptime": time.monotonic() - self._started,
+            "uptime": self._clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
             "policy": self._config.scheduler.policy,
             "policies": ["adaptive", "eager", "k-only", "t-only"],
-            "models": list(self._host.services),
-            "instances": lifecycle.live_count,
+            "models": list(self._models_served.services),
+            "instances": self._registry.live_count,
             "max_instances": self._config.max_instances,
-            "launched": lifecycle.launched,
+            "launched": self._registry.launched,
             "limits": self._config.limits.model_dump(mode="json"),
         }
 
     def _models(self, session: Session, params: Params) -> Answer:
         local = session.user == LOCAL_USER
-        services = self._host.services.values()
+        services = self._models_served.services.values()
         return [
             {
                 **describe_model(service.description, local=local),
@@ -123,20 +141,20 @@ class Requests:
     def _instances(self, session: Session, params: Params) -> Answer:
         everyone = params.flag("all")
         return [
-            describe_instance(instance)
-            for instance in self._host.lifecycle.instances(session.scope)
+            describe_instance(instance, self._models_served.pages_of(instance))
+            for instance in self._registry.instances(session.scope)
             if everyone or instance.state is State.RUNNING
         ]
 
     def _stats(self, session: Session, params: Params) -> Answer:
-        return describe_stats(self._host)
+        return describe_stats(self._models_served)
 
     # Adapters
 
     def _adapters(self, session: Session, params: Params) -> Answer:
         return [
             {"model": model, "name": name}
-            for model, service in self._host.services.items()
+            for model, service in self._models_served.services.items()
             for name in service.adapters.names
         ]
 
@@ -147,16 +165,16 @@ class Requests:
             raise ApiError(
                 "invalid-argument", f"folder {folder!r} of the server's machine is not absolute"
             )
-        await self._host.adapters.load(model, name, folder)
+        await self._adapter_loader.load(model, name, folder)
 
     def _unload_adapter(self, session: Session, params: Params) -> Answer:
         session.check_admin(self._config.admins)
-        self._host.adapters.unload(params.text("model"), params.text("name"))
+        self._adapter_loader.unload(params.text("model"), params.text("name"))
 
     # MCP servers
 
     def _mcp_servers(self, session: Session, params: Params) -> Answer:
-        return self._host.mcp.registry.describe(session.user)
+        return self._mcp.describe(session.user)
 
     def _register_mcp(self, session: Session, params: Params) -> Answer:
         fields: dict[str, Any] = {
@@ -165,10 +183,10 @@ class Requests:
             "args": tuple(params.texts("args")),
             "env": params.table("env"),
         }
-        self._host.mcp.registry.register(session.user, params.text("name"), **fields)
+        self._mcp.register(session.user, params.text("name"), **fields)
 
     def _unregister_mcp(self, session: Session, params: Params) -> Answer:
-        self._host.mcp.registry.unregister(session.user, params.text("name"))
+        self._mcp.unregister(session.user, params.text("name"))
 
     # Programs
 
@@ -225,9 +243,9 @@ class Requests:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind == "component":
             candidate = Program(
-                found, upload.name, kind, upload.size, user, time.time_ns(), str(upload.path)
+                found, upload.name, kind, upload.size, user, self._programs.date_ns(), str(upload.path)
             )
-            await self._host.lifecycle.prepare(candidate)
+            await self._launcher.prepare(candidate)
         return self._programs.adopt(upload.path, found, upload.name, kind, user)
 
     # Instances
@@ -237,20 +255,18 @@ class Requests:
         args, detached = params.texts("args"), params.flag("detached")
         window = params.number("window", DEFAULT_WINDOW)
         check_arguments(args)
-        lifecycle = self._host.lifecycle
-        if not lifecycle.can_start(program):
+        if not self._launcher.can_start(program):
             return self._launch_later(session, program, args, detached, window)
-        instance = lifecycle.start(program, args, session.user, detached=detached)
+        instance = self._launcher.start(program, args, session.user, detached=detached)
         return self._launched(session, instance, detached, window)
 
     async def _launch_later(
         self, session: Session, program: Program, args: list[str], detached: bool, window: int
     ) -> Answer:
-        lifecycle = self._host.lifecycle
-        instance = await lifecycle.launch(program, args, session.user, detached=detached)
+        instance = await self._launcher.launch(program, args, session.user, detached=detached)
         # Nothing interrupts a compilation: who asked may have given up, or be gone for good, meanwhile.
         if not detached and trio.current_effective_deadline() == -math.inf:
-            lifecycle.kill(instance, "its client has left")
+            self._registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, detached, window)
 
@@ -331,22 +347,22 @@ class Requests:
     def _kill(self, session: Session, params: Params) -> Answer:
         instance = self._find(session, params)
         alive = instance.state is State.RUNNING
-        self._host.lifecycle.kill(instance, f"by {session.user}")
+        self._registry.kill(instance, f"by {session.user}")
         return alive
 
     def _logs(self, session: Session, params: Params) -> Answer:
         """Lines from number `after` on; `next` is the `after` of a later request."""
         instance = self._find(session, params)
-        first = instance.logged - len(instance.log)  # number of the oldest line kept
+        first = instance.log.total - len(instance.log)  # number of the oldest line kept
         skip = max(0, params.number("after", 0) - first)
         return {
             "lines": describe_log(list(instance.log)[skip:]),
-            "next": instance.logged,
+            "next": instance.log.total,
             "ended": instance.ended is not None,
         }
 
     def _find(self, session: Session, params: Params) -> Instance:
-        return self._host.lifecycle.find(params.text("instance"), session.scope)
+        return self._registry.find(params.text("instance"), session.scope)
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

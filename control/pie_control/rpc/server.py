@@ -12,15 +12,13 @@ import trio
 import zmq
 
 from pie_control.errors import ApiError, ProgramRejected
-from pie_control.host import Host
 from pie_control.instances.instance import Instance
-from pie_control.instances.registry import MAX_ARGUMENT_BYTES
-from pie_control.programs.store import ProgramStore
+from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
 from pie_control.rpc.auth import Authenticator
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES, Outlet
 from pie_control.rpc.params import Params
-from pie_control.rpc.requests import Requests
+from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.sender import Sender
 from pie_control.rpc.session import MAX_ANSWER_BYTES, MAX_PENDING, Pending, Session
 from pie_py import __version__
@@ -75,15 +73,16 @@ class RpcServer:
     def __init__(
         self,
         config: ServerConfig,
-        host: Host,
-        programs: ProgramStore,
+        parts: Parts,
         timing: Timing = Timing(),
     ) -> None:
         self._config = config
         self._timing = timing
-        self._requests = Requests(config, host, programs, self._outlet_of, self._take_from)
+        self._requests = Requests(config, parts, self._outlet_of, self._take_from)
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
+        self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
+        parts.registry.on_forget.append(lambda instance: self._outlets.pop(instance, None))
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._held: dict[Outlet, None] = {}  # wait until their connections have read more
         self._nursery: trio.Nursery
@@ -413,9 +412,10 @@ class RpcServer:
     # Streams
 
     def _outlet_of(self, instance: Instance) -> Outlet:
-        if instance.outlet is None:
-            instance.outlet = Outlet(instance, self._is_ready)
-        return instance.outlet
+        outlet = self._outlets.get(instance)
+        if outlet is None:
+            outlet = self._outlets[instance] = Outlet(instance, self._is_ready)
+        return outlet
 
     def _take_from(self, session: Session, instance: Instance) -> None:
         session.streams.pop(instance.id, None)

@@ -53,6 +53,7 @@ class CommandQueue:
         "failure",
         "failure_reported",
         "failures",
+        "id",
         "last",
         "owner",
         "pending",
@@ -64,6 +65,7 @@ class CommandQueue:
         self.account = account
         self.owner = account.owner
         # Its place in a batch: those of higher priority, then those of older queues, are before it.
+        self.id = number  # of no other queue of the model
         self.rank = (0, number)
         self.pending: deque[Command | Sync] = deque()  # the first one is a command
         self.last: Sent | None = None  # the batch that holds its newest command sent

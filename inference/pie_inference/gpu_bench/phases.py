@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from pie_inference.cuda.decode_graphs import POSITIONS, GraphCapture
-from pie_inference.engine import Engine
-from pie_inference.flight import Flight
 from pie_inference.gpu_bench.machine import ceilings
 from pie_inference.gpu_bench.shapes import kv_bytes, parameters, write_shape
 from pie_inference.gpu_bench.steps import Decoding, prompt
 from pie_inference.gpu_bench.timing import seconds_of, settle
 from pie_inference.served_model import ServedModel
+from pie_inference.serving.engine import Engine
+from pie_inference.serving.flight import Flight
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import Batch, Plan, PlanResult, SwapIn, SwapOut
 

@@ -9,7 +9,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.kv_cache import KvCache
+from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.base import ModelShape
 from pie_py.config.server import ModelConfig
 

@@ -23,8 +23,8 @@ import time
 import structlog
 import torch
 
+from pie_inference.calibration.trial import run_step
 from pie_inference.served_model import ServedModel
-from pie_inference.trial import run_step
 
 log = structlog.get_logger("pie.worker")
 

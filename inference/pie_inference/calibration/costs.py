@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pie_inference.calibration.trial import run_trial
 from pie_inference.served_model import ServedModel
-from pie_inference.trial import run_trial
 
 SECONDS = 0.3  # after this long only what is under way is finished
 SWAP_BYTES = 32 << 20  # moved at once, at most

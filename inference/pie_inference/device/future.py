@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.cuda.fence import passed
+from pie_inference.device.fence import passed
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.progress import track
 
 from pie_inference.attention.flashinfer import FlashInferAttention
-from pie_inference.cuda.current import current
+from pie_inference.calibration.trial import run_trial
 from pie_inference.cuda.decode_graphs import DecodeGraphs, GraphCapture, ladder
-from pie_inference.embeds import EmbedPool
+from pie_inference.device.current import current
+from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.base import Model
 from pie_inference.served_model import ServedModel
-from pie_inference.trial import run_trial
 
 log = structlog.get_logger("pie.worker")
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pie_inference.attention import window as windows
-from pie_inference.attention.window import IDLE, DecodeWindow
-from pie_inference.kv_cache import KvCache
+from pie_inference.attention import decode_cache
+from pie_inference.attention.decode_cache import IDLE, DecodeWindow
+from pie_inference.memory.kv_cache import KvCache
 
 LAYERS, SLOTS, WIDTH, ROOM = 2, 64, 4, 16
 
@@ -47,8 +47,8 @@ def test_it_agrees_with_the_pool(numbers: random.Random, most_rows: int) -> None
     """In any order, of any part of the sequences, while they come, go, part, and move."""
     cache = make_cache()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "MAX_BYTES", most_rows * ROOM * LAYERS * WIDTH * 4)
-        patch.setattr(windows, "IDLE", 2)
+        patch.setattr(decode_cache, "MAX_BYTES", most_rows * ROOM * LAYERS * WIDTH * 4)
+        patch.setattr(decode_cache, "IDLE", 2)
         live(cache, DecodeWindow(cache, ROOM), numbers)
 
 

@@ -25,12 +25,12 @@ from support.model_rig import (
     tokens_of,
 )
 
-from pie_inference.attention import beginnings
+from pie_inference.attention import shared_prefix
 from pie_inference.attention.base import AttentionOptions
-from pie_inference.attention.beginnings import find_beginnings
 from pie_inference.attention.sequences import Pages, Sequences, describe
+from pie_inference.attention.shared_prefix import find_beginnings
 from pie_inference.attention.torch_backend import TorchAttention
-from pie_inference.kv_cache import KvCache
+from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
 
 PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8
@@ -39,8 +39,8 @@ PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8
 @pytest.fixture(autouse=True)
 def _sharing_always_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(beginnings, "FEWEST_SPARED", 0)
-        patch.setattr(beginnings, "SPARED_A_QUERY", 0)
+        patch.setattr(shared_prefix, "FEWEST_SPARED", 0)
+        patch.setattr(shared_prefix, "SPARED_A_QUERY", 0)
         yield
 
 
@@ -80,8 +80,8 @@ def test_those_that_begin_alike_are_found(
     s = sequences_of(own, inputs)
     able = np.arange(len(own)) % 5 != 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beginnings, "FEWEST_SPARED", fixed)
-        patch.setattr(beginnings, "SPARED_A_QUERY", each)
+        patch.setattr(shared_prefix, "FEWEST_SPARED", fixed)
+        patch.setattr(shared_prefix, "SPARED_A_QUERY", each)
         found = find_beginnings(s, able)
         spared = []
         for beginning in found:
@@ -103,7 +103,7 @@ def test_those_that_begin_alike_are_found(
                 (_spared(some, depth) - fixed for depth in range(1, 6)), default=0
             )
         # Less may be found in fewer cells, but nothing that is wrong.
-        patch.setattr(beginnings, "MAX_CELLS", cells)
+        patch.setattr(shared_prefix, "MAX_CELLS", cells)
         for beginning in find_beginnings(s, able):
             members = beginning.members.tolist()
             shared = own[members[0]][: beginning.entries]

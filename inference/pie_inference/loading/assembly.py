@@ -15,20 +15,9 @@ import torch
 
 from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
-from pie_inference.attention.choice import flashinfer_for, stored_dtype
 from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.attention.torch_backend import TorchAttention
-from pie_inference.cuda.compile import Wanted, compile_kernels
-from pie_inference.cuda.current import current
-from pie_inference.cuda.decode_graphs import ladder
-from pie_inference.cuda.fused_sampling import fused_sampling_for
-from pie_inference.cuda.kernels import flashinfer_kernels
-from pie_inference.cuda.setup import record, working_memory
-from pie_inference.embeds import EmbedPool
-from pie_inference.errors import LoadError
-from pie_inference.host_pool import HostPool
-from pie_inference.kv_cache import KvCache
-from pie_inference.loader import (
+from pie_inference.checkpoints.loader import (
     checkpoint_folder,
     choose_dtype,
     load_tensors,
@@ -36,15 +25,15 @@ from pie_inference.loader import (
     read_config,
     stop_tokens,
 )
-from pie_inference.models.base import Model
-from pie_inference.models.decoder import Decoder
-from pie_inference.models.registry import Architecture, architecture_of
-from pie_inference.models.spec import DecoderSpec
-from pie_inference.parallel.ranks import ALONE, Ranks
-from pie_inference.parallel.shard import part_of, sharded
-from pie_inference.sampling.pool import SamplerPool
-from pie_inference.served_model import ServedModel
-from pie_inference.sizing import (
+from pie_inference.cuda.compile import Wanted, compile_kernels
+from pie_inference.cuda.decode_graphs import ladder
+from pie_inference.cuda.fused_sampling import fused_sampling_for
+from pie_inference.cuda.kernels import flashinfer_kernels
+from pie_inference.device.current import current
+from pie_inference.errors import LoadError
+from pie_inference.loading.attention_choice import flashinfer_for, stored_dtype
+from pie_inference.loading.gpu_setup import record, working_memory
+from pie_inference.loading.sizing import (
     Memory,
     PoolSizes,
     cpu_memory,
@@ -52,6 +41,17 @@ from pie_inference.sizing import (
     host_pages,
     pool_sizes,
 )
+from pie_inference.memory.embeds import EmbedPool
+from pie_inference.memory.host_pool import HostPool
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.models.base import Model
+from pie_inference.models.decoder import Decoder
+from pie_inference.models.registry import Architecture, architecture_of
+from pie_inference.models.sharding import part_of, sharded
+from pie_inference.models.spec import DecoderSpec
+from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.sampling.pool import SamplerPool
+from pie_inference.served_model import ServedModel
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import ModelDescription
 

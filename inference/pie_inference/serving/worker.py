@@ -15,11 +15,11 @@ import torch
 import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from pie_inference.engine import Engine
 from pie_inference.errors import LoadError
-from pie_inference.flight import Flight
 from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
+from pie_inference.serving.engine import Engine
+from pie_inference.serving.flight import Flight
 from pie_inference.tracing import tracing
 from pie_py.config.server import ModelConfig, TraceConfig
 from pie_py.wire.messages import decode, encode

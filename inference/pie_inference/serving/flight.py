@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pie_inference.cuda.fence import passed
-from pie_inference.later import Later
+from pie_inference.device.fence import passed
+from pie_inference.device.future import Later
 from pie_py.wire.plan import BatchResult, PlanResult
 
 # Batches that others wait for: what is ready before one of them is told before it ends.

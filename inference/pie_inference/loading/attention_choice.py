@@ -8,15 +8,27 @@ from types import ModuleType
 import structlog
 import torch
 
-from pie_inference.attention.flashinfer import unsuited
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
 from pie_py.config.server import ModelConfig
 
 log = structlog.get_logger("pie.worker")
 
+HEAD_DIMS = (64, 128, 256)  # that FlashInfer's kernels are for
 FP8 = torch.float8_e4m3fn
 FP8_CAPABILITY = (8, 9)  # of chips with 8-bit floats
+
+
+def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
+    """Why FlashInfer cannot serve a model, or None if it can."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        return f"its kernels compute in bfloat16 and float16, not {name}; set dtype to bfloat16"
+    if shape.head_dim not in HEAD_DIMS:
+        return (
+            f"its kernels are for heads of {', '.join(map(str, HEAD_DIMS))}, not {shape.head_dim}"
+        )
+    return None
 
 
 def flashinfer_for(

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.memory import zeros
-from pie_inference.upload import upload_index
+from pie_inference.device.upload import upload_index
+from pie_inference.memory.zeros import zeros
 
 Int64 = NDArray[np.int64]
 

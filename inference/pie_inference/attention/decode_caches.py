@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.attention.window import DecodeWindow
-from pie_inference.kv_cache import KvCache
+from pie_inference.attention.decode_cache import DecodeWindow
+from pie_inference.memory.kv_cache import KvCache
 
 SMALLEST_ROOM = 64  # keys; each further room has twice as many
 GAP_COST = 512  # keys of rows between that are read in vain, rather than begin another range

@@ -9,17 +9,18 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference import handlers, threads
-from pie_inference.assembly import load_models
-from pie_inference.costs import measure
-from pie_inference.cuda.current import current
+from pie_inference import handlers
+from pie_inference.calibration import threads
+from pie_inference.calibration.costs import measure
+from pie_inference.calibration.threads import Threads
+from pie_inference.calibration.trial import run_trial
+from pie_inference.device.current import current
+from pie_inference.device.future import Later, now
 from pie_inference.errors import BadBatch, LoadError
-from pie_inference.flight import LONG_KINDS, Flight, has_values
-from pie_inference.later import Later, now
+from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
-from pie_inference.threads import Threads
-from pie_inference.trial import run_trial
+from pie_inference.serving.flight import LONG_KINDS, Flight, has_values
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import (
     AdapterDone,

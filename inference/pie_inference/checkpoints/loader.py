@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
-from pie_inference import embedded
+from pie_inference.checkpoints import embedded
 from pie_inference.errors import LoadError
 
 log = structlog.get_logger("pie.worker.load")

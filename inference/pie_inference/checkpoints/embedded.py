@@ -1,6 +1,6 @@
 """The embedded models: small trained checkpoints that come with the package.
 
-They lie in `embedded/<name>/` beside this file, in Hugging Face's layout; `examples/pie_tiny` trains
+They lie in `pie_inference/embedded/<name>/`, in Hugging Face's layout; `examples/pie_tiny` trains
 them. Each has a README.md, its model card.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "embedded"
+FOLDER = Path(__file__).parents[1] / "embedded"
 
 
 def names() -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.kv_cache import KvCache
-from pie_inference.memory import zeros
-from pie_inference.upload import upload
+from pie_inference.device.upload import upload
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.zeros import zeros
 
 MAX_BYTES = 512 << 20  # of one window, all layers
 AHEAD = 64  # keys: so many columns beyond the longest sequence are made ready at once
