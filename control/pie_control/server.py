@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
+import time
 
-import structlog
 import trio
 
-from pie_control.api import FUNCTIONS
-from pie_control.grammar import GrammarService
-from pie_control.host import Host
-from pie_control.http import HttpClient
-from pie_control.instances.registry import Lifecycle
-from pie_control.instances.timers import Timers
-from pie_control.instances.turns import Executor
-from pie_control.mcp import McpServers
-from pie_control.messaging.bus import Bus
-from pie_control.models.adapter_loading import AdapterLoader
-from pie_control.models.model import ModelService
-from pie_control.models.tokenizer import TextCodec
+from pie_control.api.runtime import GuestClocks
+from pie_control.programs.components import Components
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
+from pie_control.programs.warm import Spares
 from pie_control.rpc.server import RpcServer
-from pie_control.store.service import StoreService
 from pie_control.tracing import tracing
-from pie_control.wasm import Engine, EngineConfig, Linker
+from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
+from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
-from pie_control.worker.pacing import Dispatcher
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello
-
-log = structlog.get_logger("pie.server")
 
 
 async def serve(
@@ -48,67 +35,67 @@ async def serve(
         await server.run(task_status)
 
 
-class Server:
-    """The parts of one server and their wiring. Made within trio's run, whose clock all parts share."""
+class _Server:
+    """The engine, the worker and the clients of one server, around its parts."""
 
-    def __init__(self, config: ServerConfig, link: WorkerLink | None = None) -> None:
-        """Makes the parts; `run` starts them. `link` replaces the worker process in tests."""
-        self._config = config
+    def __init__(self, config: ServerConfig) -> None:
+        # All parts measure by trio's clock. Its method is taken here once: `trio.current_time` would
+        # look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
-        self.link = link or WorkerLink(config)
-        self.durations = Durations()
-        self.registry = Registry(
-            config.max_instances, config.limits, clock, time.time_ns, self.durations.add
-        )
-        self.timers = Timers(clock)
-        self.executor = Executor(self.registry.end, self._after_turn)
-        self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
-        self.messaging = Bus(config.messaging)
-        self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
-        self.http = HttpClient(config.http)
-        self.mcp = McpServers(config.mcp, config.http)
-        self.grammars = GrammarService(config.grammar)
-        self.answers = ThreadAnswers(self.executor)
-        self.programs = ProgramStore(
-            config.data_folder / "programs", config.max_program_bytes, time.time_ns
-        )
-        self.launcher = self._make_launcher(clock)
-        self.adapters = AdapterLoader(self.models, self.link.order)
-        self.dispatcher = Dispatcher(self.models, self.executor, self.timers, self.link, clock)
-        self._rpc = RpcServer(config, self._rpc_parts())
-        self._join_instances()
-        self.link.on_hello = self._worker_ready
-        self.link.on_result = self.dispatcher.on_result
-        self.link.on_adapter = self.adapters.on_done
-        self.link.on_lost = self._worker_lost
-
-    def _make_launcher(self, clock: Callable[[], float]) -> tuple[Launcher, Linker]:
-        config = self._config
-        engine = Engine(
-            EngineConfig(
-                max_instances=config.max_instances + config.spare_instances,
-                memory_bytes=config.limits.memory,
-                table_elements=config.limits.table_elements,
-                cache_folder=config.cache_folder / "compiled",
-            )
-        )
-        linker = Linker(engine)
+        linker = Linker(make_engine(config))
         limits = GuestLimits(
             memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
         )
-        is_busy = lambda: self.registry.live_count > 0  # noqa: E731
-        spares = Spares(linker, limits, config.spare_instances, is_busy)
-        components = Components(engine, config.cache_folder, spares.offer)
-        guests = Guests(linker, limits, components, spares)
-        return Launcher(self.registry, self.executor, self.timers, self.programs, guests, clock), linker
+        warm = Spares(linker, limits, config.spare_instances, self._is_busy)
+        components = Components(linker.engine, config.cache_folder, warm.offer)
+        programs = ProgramStore(
+            config.data_folder / "programs", config.max_program_bytes, time.time_ns
+        )
+        self._link = WorkerLink(config)
+        self._wiring = Wiring(
+            config,
+            Guests(linker, limits, components, warm),
+            programs,
+            self._link,
+            clock,
+            GuestClocks(time.time_ns, time.monotonic_ns),
+        )
+        linker.define(self._wiring.host_functions())
+        self._rpc = self._wiring.door = RpcServer(config, self._wiring.rpc_parts())
+        self._link.on_hello = self._wiring.worker_ready
+        self._link.on_result = self._wiring.dispatcher.on_result
+        self._link.on_adapter = self._wiring.adapters.on_done
+        self._link.on_lost = self._wiring.worker_lost
 
-    def _join_instances(self) -> None:
-        """Each part that keeps something of instances learns of their start and end."""
-        registry = self.registry
-        registry.on_start.append(self.messaging.join)
-        registry.on_end += [
-            self.executor.discard,
-            self.http.drop_instance,
-            self.messaging.leave,
-            self.models.drop_instance,
-        ]
+    def _is_busy(self) -> bool:
+        return self._wiring.registry.live_count > 0
+
+    async def run(self, task_status: trio.TaskStatus[str]) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._wiring.run)
+            # The door opens first, so that a port in use is known before a checkpoint is loaded;
+            # launches wait for the model.
+            endpoint = await nursery.start(self._rpc.run)
+            await nursery.start(self._link.run)
+            # What is loaded by now stays: the collector need not look at it at every turn.
+            gc.collect()
+            gc.freeze()
+            # What guests' calls allocate is freed by its counts; cycles are few, so look for them seldom.
+            gc.set_threshold(10_000, 20, 20)
+            task_status.started(endpoint)
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._wiring.registry.end_all("the server stops")
+
+
+def make_engine(config: ServerConfig) -> Engine:
+    """The engine that compiles and runs the guests of a server."""
+    return Engine(
+        EngineConfig(
+            max_instances=config.max_instances + config.spare_instances,
+            memory_bytes=config.limits.memory,
+            table_elements=config.limits.table_elements,
+            cache_folder=config.cache_folder / "compiled",
+        )
+    )

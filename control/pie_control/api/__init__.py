@@ -37,7 +37,7 @@ from pie_control.wasm import HostFunction
 
 
 @dataclass(frozen=True)
-class Parts:
+class ApiParts:
     """What the functions of the contract are made with."""
 
     registry: Registry
@@ -55,7 +55,7 @@ class Parts:
     clocks: GuestClocks
 
 
-def functions(parts: Parts) -> tuple[HostFunction, ...]:
+def functions(parts: ApiParts) -> tuple[HostFunction, ...]:
     """All functions of the contract. Once for a server: it has the grammars' handles forgotten."""
     models = parts.models
     grammar = GrammarCalls(models, parts.grammars, parts.turns)

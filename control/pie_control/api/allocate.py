@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.binder import implement
+from pie_control.api.page_moves import filled_slots
 from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.api.page_moves import filled_slots
 from pie_control.scheduler.command import CopyEmbedCommand, CopyKvCommand
 from pie_py.wire.plan import Int32, Uint32
 

@@ -14,6 +14,7 @@ from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_control.scheduler.batch import MAX_CELLS
 from pie_control.scheduler.command import (
@@ -22,7 +23,6 @@ from pie_control.scheduler.command import (
     MaskKvCommand,
     Observation,
 )
-from pie_control.models.model import OpenQueue
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to say so.
@@ -147,9 +147,7 @@ def enqueue_forward(
     return observation
 
 
-def check_step(
-    target: OpenQueue, input_pages: list[int], output_page: int
-) -> tuple[Int32, Room]:
+def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> tuple[Int32, Room]:
     """Checks the forward of one input, but for its embed and the queue's room.
 
     Args:

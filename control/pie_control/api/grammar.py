@@ -49,7 +49,29 @@ class GrammarCalls:
 
     def functions(self) -> tuple[HostFunction, ...]:
         """The functions of the interface."""
-        return implement(     "grammar",     self.compile_grammar,     self.take_grammar,     self.release_grammar,     self.create_matcher,     self.destroy_matcher,     self.advance,     self.rollback,     self.count_allowed,     self.is_accepting,     self.is_finished,     self.grammar_mask,     self.grammar_forced,     self.sample_constrained,     suspends=(self.advance, self.rollback, self.count_allowed, self.grammar_mask, self.grammar_forced), )
+        return implement(
+            "grammar",
+            self.compile_grammar,
+            self.take_grammar,
+            self.release_grammar,
+            self.create_matcher,
+            self.destroy_matcher,
+            self.advance,
+            self.rollback,
+            self.count_allowed,
+            self.is_accepting,
+            self.is_finished,
+            self.grammar_mask,
+            self.grammar_forced,
+            self.sample_constrained,
+            suspends=(
+                self.advance,
+                self.rollback,
+                self.count_allowed,
+                self.grammar_mask,
+                self.grammar_forced,
+            ),
+        )
 
     def compile_grammar(self, instance: Instance, model: str, kind: str, text: str) -> int:
         """Compiles a grammar in a thread and opens a future of it."""
@@ -147,7 +169,8 @@ class GrammarCalls:
         long = not self._table(instance).matcher(matcher).foresees
         return self._do(instance, matcher, lambda found: found.forced(), long=long)
 
-    def sample_constrained(self, instance: Instance, queue: int, embed: int, sampler: int, matcher: int
+    def sample_constrained(
+        self, instance: Instance, queue: int, embed: int, sampler: int, matcher: int
     ) -> int:
         """Queues a choice among the tokens that the grammar allows; the matcher follows it."""
         target = queue_of(instance, queue, "sample")
@@ -156,7 +179,8 @@ class GrammarCalls:
         model = target.model.description.name
         if found.model != model:
             raise ApiError(
-                "invalid-argument", f"the matcher is of model {found.model!r}, the queue of {model!r}"
+                "invalid-argument",
+                f"the matcher is of model {found.model!r}, the queue of {model!r}",
             )
         if found.ended:
             raise ApiError(
@@ -169,7 +193,9 @@ class GrammarCalls:
             found.sampling = False
             raise
 
-    def _do(self, instance: Instance,
+    def _do(
+        self,
+        instance: Instance,
         handle: int,
         work: Callable[[Matcher], Any],
         after: Callable[[Matcher], None] | None = None,
@@ -221,5 +247,3 @@ def _check_count(tokens: list[int]) -> None:
         raise ApiError(
             "invalid-argument", f"{len(tokens)} tokens in one call; {MAX_TOKENS} at most"
         )
-
-

@@ -26,7 +26,16 @@ class OffloadCalls:
 
     def functions(self) -> tuple[HostFunction, ...]:
         """The functions of the interface."""
-        return implement(     "offload", swap_out, swap_in, discard, self.kv_costs, advise, self.note_wait, suspends=(swap_in,) )
+        return implement(
+            "offload",
+            swap_out,
+            swap_in,
+            discard,
+            self.kv_costs,
+            advise,
+            self.note_wait,
+            suspends=(swap_in,),
+        )
 
     def kv_costs(self, instance: Instance, model: str) -> str:
         """What moving, recomputing and holding pages costs, as JSON."""
@@ -34,7 +43,9 @@ class OffloadCalls:
         service.check_trait("offload")
         costs = service.description.kv_costs
         if costs is None:
-            raise ApiError("unsupported", f"the worker of model {model!r} has not measured its costs")
+            raise ApiError(
+                "unsupported", f"the worker of model {model!r} has not measured its costs"
+            )
         return json.dumps(costs)
 
     def note_wait(self, instance: Instance, tool: str, nanoseconds: int) -> None:
@@ -73,5 +84,3 @@ def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
     tokens = int(space.page_pool.used[resident].sum())
     adviser = target.model.adviser
     return adviser.advise(instance, len(resident), tokens, Wait.parse(wait)).model_dump_json()
-
-

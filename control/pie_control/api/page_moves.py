@@ -47,7 +47,9 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     moved[at[filled]] = host_page(targets)
     space.pages.replace(spans, moved)
     for part in _parts(len(sources)):
-        target.scheduler.enqueue(target.queue, SwapOutCommand(sources[part], targets[part], host.pool.first_name))
+        target.scheduler.enqueue(
+            target.queue, SwapOutCommand(sources[part], targets[part], host.pool.first_name)
+        )
     space.release_later(pages, target.defer)
 
 
@@ -82,7 +84,9 @@ def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool])
     moved[at] = pages
     space.pages.replace(spans, moved)
     for part in _parts(len(sources)):
-        target.scheduler.enqueue(target.queue, SwapInCommand(sources[part], targets[part], host.first_name))
+        target.scheduler.enqueue(
+            target.queue, SwapInCommand(sources[part], targets[part], host.first_name)
+        )
     space.release_later(away, target.defer)
 
 

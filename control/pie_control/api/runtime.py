@@ -55,7 +55,33 @@ class RuntimeCalls:
 
     def functions(self) -> tuple[HostFunction, ...]:
         """The functions of the interface."""
-        return implement("runtime", get_arg, instance_id, user, version, self.available_models, self.available_traits, self.model_info, self.create_queue, destroy_queue, synchronize, set_queue_priority, self.wait, take, take_text, take_texts, take_blob, cancel, self.now, self.monotonic_now, self.sleep, random_bytes, log, self.launch, suspends=(self.wait,))
+        return implement(
+            "runtime",
+            get_arg,
+            instance_id,
+            user,
+            version,
+            self.available_models,
+            self.available_traits,
+            self.model_info,
+            self.create_queue,
+            destroy_queue,
+            synchronize,
+            set_queue_priority,
+            self.wait,
+            take,
+            take_text,
+            take_texts,
+            take_blob,
+            cancel,
+            self.now,
+            self.monotonic_now,
+            self.sleep,
+            random_bytes,
+            log,
+            self.launch,
+            suspends=(self.wait,),
+        )
 
     def available_models(self, instance: Instance) -> list[str]:
         """Names of the models being served."""
@@ -86,7 +112,8 @@ class RuntimeCalls:
         most = instance.limits.futures
         if len(futures) > most:  # each future that becomes ready is looked for among them
             raise ApiError(
-                "limit-exceeded", f"a wait for {len(futures)} futures; {most} at most, each named once"
+                "limit-exceeded",
+                f"a wait for {len(futures)} futures; {most} at most, each named once",
             )
         ready = instance.futures.ready_of(futures)
         if ready:
@@ -123,7 +150,7 @@ class RuntimeCalls:
                 "limit-exceeded",
                 f"this instance is a child of generation {instance.depth}, the last that is allowed",
             )
-        found = self._launcher.programs.find(program, instance.user)
+        found = self._launcher.find(program, instance.user)
         future = instance.futures.create_outside(FutureKind.TEXT, f"child {found.name}")
 
         def done(ended: Ended | ApiError) -> None:

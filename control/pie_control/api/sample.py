@@ -15,6 +15,7 @@ from pie_control.api.sampler_parameters import parse_parameters
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 from pie_control.prefix.trail import Chosen
 from pie_control.resources.samplers import NO_COUNTS, Sampler
 from pie_control.scheduler.command import (
@@ -25,7 +26,6 @@ from pie_control.scheduler.command import (
     SetSamplerCommand,
 )
 from pie_control.scheduler.mask import Mask
-from pie_control.models.model import OpenQueue
 from pie_control.wasm import (
     SUSPENDED,
 )
@@ -41,14 +41,16 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     sampler.top = min(sampler.top, target.model.description.vocab_size)
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     biases = [-math.inf if bias is None else bias for bias in wanted.logit_bias.values()]
-    target.scheduler.enqueue(target.queue, SetSamplerCommand(
+    target.scheduler.enqueue(
+        target.queue,
+        SetSamplerCommand(
             sampler,
             wanted.numbers,
             wanted.top_k,
             seed,
             [int(token) for token in wanted.logit_bias],
             biases,
-        )
+        ),
     )
     return handle
 
@@ -131,7 +133,9 @@ def _choose(
     if target.space.trails is not None:
         sampler.chosen = chosen = Chosen(on_token)
         on_token = chosen.told
-    target.scheduler.enqueue(target.queue, SampleCommand(row, sampler, sampler.steps, mask, future, on_token))
+    target.scheduler.enqueue(
+        target.queue, SampleCommand(row, sampler, sampler.steps, mask, future, on_token)
+    )
     sampler.steps += 1
 
 

@@ -48,7 +48,9 @@ def embed_txt(
         return
     for start in range(0, count, most):
         part = slice(start, start + most)
-        target.scheduler.enqueue(target.queue, EmbedTextCommand(tokens[part], places[part], rows[part]))
+        target.scheduler.enqueue(
+            target.queue, EmbedTextCommand(tokens[part], places[part], rows[part])
+        )
     if target.space.trails is not None:
         target.space.trails.embedded(None)  # no forward takes so many
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_control.api.binder import implement
-from pie_control.guest_json import check_values
 from pie_control.errors import ApiError
+from pie_control.guest_json import check_values
 from pie_control.instances.instance import Instance
 from pie_control.instances.thread_answers import ThreadAnswers
 from pie_control.models.served import ServedModels
@@ -31,14 +31,23 @@ class TokenizeCalls:
 
     def functions(self) -> tuple[HostFunction, ...]:
         """The functions of the interface."""
-        return implement(     "tokenize",     self.tokenize,     self.detokenize,     self.get_vocabs,     self.special_tokens,     self.apply_chat_template,     suspends=(self.tokenize, self.detokenize, self.get_vocabs, self.apply_chat_template), )
+        return implement(
+            "tokenize",
+            self.tokenize,
+            self.detokenize,
+            self.get_vocabs,
+            self.special_tokens,
+            self.apply_chat_template,
+            suspends=(self.tokenize, self.detokenize, self.get_vocabs, self.apply_chat_template),
+        )
 
     def tokenize(self, instance: Instance, model: str, text: str) -> Any:
         """Token ids of a text."""
         codec = self._codec(instance, model)
         if len(text) > MAX_CHARACTERS:
             raise ApiError(
-                "limit-exceeded", f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call"
+                "limit-exceeded",
+                f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call",
             )
         if len(text) <= INLINE_CHARACTERS:
             return codec.encode(text)
@@ -65,14 +74,17 @@ class TokenizeCalls:
         """Special tokens, as their texts and ids."""
         return self._codec(instance, model).special_tokens
 
-    def apply_chat_template(self, instance: Instance, model: str, messages: str, add_generation_prompt: bool
+    def apply_chat_template(
+        self, instance: Instance, model: str, messages: str, add_generation_prompt: bool
     ) -> Any:
         """Renders messages with the model's chat template."""
         codec = self._codec(instance, model)
         if len(messages) <= INLINE_CHARACTERS:
             return codec.apply_chat_template(messages, add_generation_prompt)
         check_values(messages, "chat messages", "invalid-argument")
-        return self._in_thread(instance, lambda: codec.apply_chat_template(messages, add_generation_prompt))
+        return self._in_thread(
+            instance, lambda: codec.apply_chat_template(messages, add_generation_prompt)
+        )
 
     def _codec(self, instance: Instance, model: str) -> TextCodec:
         """The tokenizer of a model that has the trait, also while its worker is away.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import structlog
 import trio
@@ -21,15 +22,29 @@ from pie_control.instances.registry import Registry
 from pie_control.instances.timers import Timer, Timers
 from pie_control.instances.turns import Executor
 from pie_control.programs.code_cache import CodeCache
-from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.programs.warm import Spares
-from pie_control.wasm import Guest, GuestLimits, Linker
+from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.launcher")
 
 MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 MODEL_WAIT_SECONDS = 120.0
+
+
+class GuestMaker(Protocol):
+    """Who makes the guests of programs."""
+
+    async def prepare(self, program: Program) -> None:
+        """Loads what a program runs in; raises `ProgramRejected`."""
+
+    def is_prepared(self, program: Program) -> bool:
+        """Whether `start` may be called for a program."""
+
+    def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
+        """A guest whose first turn is to come, and whether it waits for its source."""
+
+    async def run(self) -> None:
+        """Keeps warm guests ready."""
 
 
 class Launcher:
@@ -40,23 +55,18 @@ class Launcher:
         registry: Registry,
         executor: Executor,
         timers: Timers,
-        linker: Linker,
-        guest_limits: GuestLimits,
         programs: ProgramStore,
-        components: Components,
-        spares: Spares,
+        guests: GuestMaker,
         clock: Callable[[], float],
     ) -> None:
         self.models_ready = trio.Event()  # set as long as there are models
-        self.programs = programs
         self.codes = CodeCache()
+        self.prepare = guests.prepare
         self._registry = registry
         self._executor = executor
         self._timers = timers
-        self._linker = linker
-        self._guest_limits = guest_limits
-        self._components = components
-        self._spares = spares
+        self._programs = programs
+        self._guests = guests
         self._clock = clock
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
@@ -64,9 +74,9 @@ class Launcher:
         registry.on_end.append(self._on_end)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Makes warm instances, and serves parents that wait for children, until cancelled."""
+        """Keeps warm guests ready, and serves parents that wait for children, until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._spares.run)
+            self._nursery.start_soon(self._guests.run)
             task_status.started()
             await trio.sleep_forever()
 
@@ -74,13 +84,9 @@ class Launcher:
         """No model is there any more: launches wait for the next worker."""
         self.models_ready = trio.Event()
 
-    async def prepare(self, program: Program) -> None:
-        """Loads what a program runs in, compiling it off the event loop the first time.
-
-        Raises:
-            ProgramRejected: if it cannot run here.
-        """
-        await self._components.load(program)
+    def find(self, name: str, user: str) -> Program:
+        """A program by the user's name for it, or by its hash; as `ProgramStore.find`."""
+        return self._programs.find(name, user)
 
     async def launch(
         self,
@@ -98,7 +104,7 @@ class Launcher:
             ProgramRejected: if the program cannot run here.
         """
         while not self.can_start(program):
-            await self.prepare(program)
+            await self._guests.prepare(program)
             with trio.move_on_after(MODEL_WAIT_SECONDS) as waited:
                 await self.models_ready.wait()
             if waited.cancelled_caught:
@@ -109,7 +115,7 @@ class Launcher:
 
     def can_start(self, program: Program) -> bool:
         """Whether `start` may be called: the code is loaded and a model is there."""
-        return self.models_ready.is_set() and self._components.find(program) is not None
+        return self.models_ready.is_set() and self._guests.is_prepared(program)
 
     def start(
         self,
@@ -127,27 +133,22 @@ class Launcher:
         Raises:
             ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
-        component = self._components.find(program)
-        assert component is not None
         check_arguments(args)
         instance = self._registry.create(program, args, user, parent=parent)
-        spare = self._spares.take(component, instance)
-        instance.guest = spare or Guest(self._linker, component, instance, self._guest_limits)
-        if spare is None:
-            instance.guest.start(args)
+        instance.guest, is_warm = self._guests.start(program, instance, args)
         self._registry.add(instance)
         if not detached and parent is None:
             instance.client.left_at = self._clock()
         self._limit_wall_time(instance)
         self._executor.add(instance)
-        if spare is not None:
+        if is_warm:
             self._executor.answer_late(instance, partial(self.source, instance))
         return instance
 
     def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
         """What the Python runtime is to run: file name, text, code if it was kept, and arguments."""
         code = self.codes.find(instance, instance.program)
-        return *self.programs.source(instance.program), code, instance.args
+        return *self._programs.source(instance.program), code, instance.args
 
     def _limit_wall_time(self, instance: Instance) -> None:
         seconds = instance.limits.wall_seconds
@@ -183,7 +184,9 @@ class Launcher:
                 what is returned.
         """
         assert self._nursery is not None, "the launcher runs"
-        child = _Child(self._registry, partial(self.launch, program, args, parent.user, parent=parent))
+        child = _Child(
+            self._registry, partial(self.launch, program, args, parent.user, parent=parent)
+        )
         self._starting[parent] += 1
 
         def started() -> None:

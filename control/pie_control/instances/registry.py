@@ -186,9 +186,7 @@ class Registry:
 
     def _keep_ended(self, instance: Instance) -> None:
         """Keeps the record of an ended instance, within bounds: the oldest make room."""
-        result = 0 if instance.ended is None else len(instance.ended.text)
-        fixed = result + argument_bytes(instance.args) + instance.log.size_bytes
-        record = self._ended[instance.id] = _Record(instance, fixed)
+        record = self._ended[instance.id] = _Record(instance, record_bytes(instance))
         while len(self._ended) > ENDED_KEPT:
             self._forget(next(iter(self._ended.values())))
         self._ended_bytes += record.size_bytes
@@ -263,3 +261,9 @@ class Registry:
                 )
             else:
                 instance.outbox.drop_all_but_last()
+
+
+def record_bytes(instance: Instance) -> int:
+    """Memory that the record of an ended instance takes, about, without messages not fetched."""
+    result = 0 if instance.ended is None else len(instance.ended.text)
+    return result + argument_bytes(instance.args) + instance.log.size_bytes

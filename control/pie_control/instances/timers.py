@@ -34,6 +34,10 @@ class Timers:
         self._order = itertools.count()
         self._changed = trio.Event()
 
+    def __len__(self) -> int:
+        """Timers kept, some of which may have been withdrawn."""
+        return len(self._heap)
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Calls back once, after at least this many seconds."""
         timer = Timer(callback)

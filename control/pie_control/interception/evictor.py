@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pie_control.errors import ApiError
+from pie_control.interception.absence import Absence, movable
 from pie_control.interception.history import Durations
 from pie_control.interception.policy import Policy
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.interception.absence import Absence, movable
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
@@ -247,9 +247,7 @@ class Evictor:
             self._turns.answer(instance, ApiError("out-of-resources", text))
             self._release(instance)
         else:
-            self._ends.kill(
-                instance, f"out-of-resources: {text}, and its own had been swapped out"
-            )
+            self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
 
     def _will_come(self, instance: Instance, count: int) -> bool:
         """Whether pages will come to one who waits: others make way, pause or end by themselves.
@@ -311,7 +309,9 @@ class Evictor:
             if other not in self._held:
                 self._held[other] = None
                 other.turn.blockers.add(self)
-                if other.turn.awaited is None:  # its turn goes on or its place in the next one is lost
+                if (
+                    other.turn.awaited is None
+                ):  # its turn goes on or its place in the next one is lost
                     self._woken.add(other)
                 self._counts["held"] += 1
 

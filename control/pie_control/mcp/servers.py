@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import trio
 
-from pie_control.guest_json import check_values
 from pie_control.errors import ApiError
+from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.mcp.registry import McpRegistry
 from pie_control.mcp.secrets import redacted

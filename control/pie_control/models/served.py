@@ -63,20 +63,25 @@ class ServedModels:
 
     def start(self, descriptions: list[ModelDescription]) -> None:
         """A worker is ready and serves these models, with empty pools."""
-        config = self._config
         for description in descriptions:
-            self.services[description.name] = ModelService(
-                description,
-                config.scheduler,
-                config.interception,
-                config.prefix_cache,
-                turns=self._turns,
-                ends=self._ends,
-                durations=self._durations,
-                clock=self._clock,
-            )
+            self.add(description)
             if description.name not in self.codecs:
                 self.codecs[description.name] = TextCodec(Path(description.folder))
+
+    def add(self, description: ModelDescription) -> ModelService:
+        """Serves one model, without its tokenizer."""
+        config = self._config
+        service = self.services[description.name] = ModelService(
+            description,
+            config.scheduler,
+            config.interception,
+            config.prefix_cache,
+            turns=self._turns,
+            ends=self._ends,
+            durations=self._durations,
+            clock=self._clock,
+        )
+        return service
 
     def lose(self, reason: str) -> None:
         """The worker is gone with its pools: instances that hold something of a model fail."""

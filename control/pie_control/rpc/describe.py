@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from pie_control.instances.instance import Instance, LogLine
+from pie_control.instances.instance import Instance
+from pie_control.instances.log import LogLine
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import Program
 from pie_py.wire.plan import ModelDescription

@@ -243,7 +243,13 @@ class Requests:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind == "component":
             candidate = Program(
-                found, upload.name, kind, upload.size, user, self._programs.date_ns(), str(upload.path)
+                found,
+                upload.name,
+                kind,
+                upload.size,
+                user,
+                self._programs.date_ns(),
+                str(upload.path),
             )
             await self._launcher.prepare(candidate)
         return self._programs.adopt(upload.path, found, upload.name, kind, user)

@@ -82,7 +82,7 @@ class RpcServer:
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
-        parts.registry.on_forget.append(lambda instance: self._outlets.pop(instance, None))
+        parts.registry.on_forget.append(self._drop_outlet)
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._held: dict[Outlet, None] = {}  # wait until their connections have read more
         self._nursery: trio.Nursery
@@ -410,6 +410,9 @@ class RpcServer:
             self._sender.transmit(session, frame)
 
     # Streams
+
+    def _drop_outlet(self, instance: Instance) -> None:
+        self._outlets.pop(instance, None)
 
     def _outlet_of(self, instance: Instance) -> Outlet:
         outlet = self._outlets.get(instance)

@@ -67,7 +67,7 @@ class Scheduler:
         clock: Callable[[], float],
         prompt_tokens: int | None = None,
     ) -> None:
-        """Takes the model, when to send, a clock in seconds, and the inputs of prompts beside others' steps."""
+        """Takes the model, when to send, the clock in seconds, and inputs of prompts beside steps."""
         self._model = model.name
         if not policy.whole_plans:
             prompt_tokens = None

@@ -71,9 +71,9 @@ turn = Turn()
 
 
 class Linker:
-    """What guests may import: the functions given to `define`, before the first guest."""
+    """What guests may import: the functions defined before the first guest is made."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, functions: Sequence[HostFunction] = ()) -> None:
         self.engine = engine
         self._linker = wasm.Linker(engine.engine)
         self.address = ctypes.cast(self._linker.ptr(), c_void_p).value or 0
@@ -81,6 +81,7 @@ class Linker:
         self._callbacks: list[Any] = []  # what the C side calls must stay alive
         self._admitted: weakref.WeakSet[Component] = weakref.WeakSet()
         self.offer: dict[str, dict[str, str]] = {}  # signatures by interface and function
+        self.define(functions)
 
     def define(self, functions: Sequence[HostFunction]) -> None:
         """Offers functions to guests. Those of one interface must all be given at once."""

@@ -8,7 +8,7 @@ from functools import partial
 from pie_control.instances.timers import Timer, Timers
 from pie_control.instances.turns import Executor
 from pie_control.models.served import ServedModels
-from pie_control.worker.link import WorkerLink
+from pie_control.worker.link import Worker
 from pie_py.wire.plan import PlanResult
 
 # At the worker: the one that it runs, and the one that it finds when it has run that.
@@ -37,7 +37,7 @@ class Dispatcher:
         models: ServedModels,
         executor: Executor,
         timers: Timers,
-        link: WorkerLink,
+        link: Worker,
         clock: Callable[[], float],
     ) -> None:
         self._models = models
