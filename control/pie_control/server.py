@@ -13,11 +13,11 @@ from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
 from pie_control.programs.warm import Spares
 from pie_control.rpc.server import RpcServer
-from pie_control.tracing import tracing
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
 from pie_py.config.server import ServerConfig
+from pie_py.wire.observer import observing
 
 
 async def serve(
@@ -30,7 +30,7 @@ async def serve(
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
     """
-    with tracing(config.trace):
+    with observing(config.observer, "control", WorkerLink):
         server = _Server(config)
         await server.run(task_status)
 

@@ -40,20 +40,3 @@ class Ends(Protocol):
 
     def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
         """Ends victims one after the other until `enough()`, and returns what that says then."""
-
-
-class Blocker(Protocol):
-    """Who may keep an instance from its turn, such as an evictor that has its pages."""
-
-    def wants_to_run(self, instance: Instance) -> None:
-        """Called instead of the turn of an instance that is blocked; may unblock it."""
-
-
-class Promise(Protocol):
-    """Something that others wait for and that an instance is expected to do in its next slices."""
-
-    def interrupt(self) -> None:
-        """A slice of the instance has ended before it has kept the promise."""
-
-    def drop(self) -> int:
-        """Others need not wait any longer; returns the slices that have ended meanwhile."""

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_control.instances.roles import Blocker, Promise
+
+
+class Blocker(Protocol):
+    """Who may keep an instance from its turn, such as an evictor that has its pages."""
+
+    def wants_to_run(self, instance: Instance) -> None:
+        """Called instead of the turn of an instance that is blocked; may unblock it."""
+
+
+class Promise(Protocol):
+    """Something that others wait for and that an instance is expected to do in its next slices."""
+
+    def interrupt(self) -> None:
+        """A slice of the instance has ended before it has kept the promise."""
+
+    def drop(self) -> int:
+        """Others need not wait any longer; returns the slices that have ended meanwhile."""
 
 
 class TurnState:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from pie_py.build.wit import Package, Type, parse
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 COMMAND = "python -m pie_py.build.generate"
 
@@ -20,7 +20,7 @@ class GenerateError(RuntimeError):
 @cache
 def contract() -> Package:
     """The contract, as `sdk/wit/inferlet.wit` has it."""
-    return parse((shared_folder("wit") / "inferlet.wit").read_text(encoding="utf-8"))
+    return parse((shipped_folder("wit") / "inferlet.wit").read_text(encoding="utf-8"))
 
 
 def notice(comment: str, source: str = "sdk/wit/inferlet.wit") -> str:
