@@ -134,7 +134,7 @@ class Machine(Server):
 def pause(guest: Guest) -> Program:
     """Waits for something outside."""
     machine: Any = guest.server
-    future = guest.instance.open_outside(FutureKind.DONE, "tool")
+    future = guest.instance.futures.create_outside(FutureKind.DONE, "tool")
     machine.outside.append(future)
     yield from call(runtime.wait, guest.instance, [future.handle])
     runtime.take(guest.instance, future.handle)
@@ -606,7 +606,7 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
         return instance
 
     def wait(guest: Guest) -> Generator[Any, Any, Any]:
-        future = guest.instance.open_outside(FutureKind.DONE, "test")
+        future = guest.instance.futures.create_outside(FutureKind.DONE, "test")
         machine.outside.append(future)
         answer = yield from call(runtime.wait, guest.instance, [future.handle])
         return answer

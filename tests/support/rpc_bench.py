@@ -57,7 +57,7 @@ async def slow_count(instance: Instance) -> str:
 async def echo(instance: Instance) -> str:
     """Sends every text back until `stop`."""
     while (text := await instance.texts.next()) != "stop":
-        instance.add_log("info", text[:20])
+        instance.log.add("info", text[:20])
         await say(instance, text)
     return "stopped"
 
