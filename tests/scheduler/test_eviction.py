@@ -518,7 +518,7 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
             yield from text.grow([1, 2, 3, 4])
         done = guest.sync()
         yield from call(runtime.wait, guest.instance, [done])
-        if guest.instance.id == "i2":
+        if guest.instance.number == 2:
             allocate.export_kvpage(guest.instance, guest.queue, text.spans()[:2], "x", False)
         for _ in range(2):
             yield from text.grow([5, 6, 7, 8])
