@@ -290,7 +290,9 @@ def test_what_has_been_sent_when_its_instance_ends_is_kept() -> None:
     text = Text(first)
     text.match(TOKENS)
     text.run(TOKENS)
-    while first.instance.queued_commands and any(q.pending for q in first.instance.queues.values()):
+    while first.instance.queued_commands and any(
+        q.queue.pending for q in first.instance.queues.values()
+    ):
         server.send()
     server.registry.kill(first.instance, "test")
     while server.results:
