@@ -314,7 +314,7 @@ def test_who_asked_has_left_while_its_program_was_compiled(
         else:
             assert instance.ended is not None
             assert instance.ended.text == "killed: its client has left"
-            assert not instance.attached
+            assert not instance.client.attached
 
 
 # Keys. 0.0.0.0 counts as reached from other machines, and this one reaches it as 127.0.0.1.

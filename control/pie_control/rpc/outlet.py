@@ -76,14 +76,14 @@ class Outlet:
 
     def present(self) -> None:
         """The reader is there."""
-        self.instance.attached = 1
-        self.instance.detached_at = None
+        self.instance.client.attached = True
+        self.instance.client.left_at = None
 
     def absent(self, now: float) -> None:
         """The reader has vanished, for now or for good."""
-        self.instance.attached = 0
+        self.instance.client.attached = False
         if not self.lives_alone and self.instance.parent is None:  # a child ends with its parent
-            self.instance.detached_at = now
+            self.instance.client.left_at = now
 
     def detach(self, now: float) -> None:
         """The reader leaves for good."""

@@ -123,6 +123,7 @@ class Sessions:
         self._on_work = on_work
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
+        self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._held: dict[Outlet, None] = {}  # wait until their connections have read more
         self._outgoing: dict[Session, None] = {}  # have frames to be sent
@@ -277,9 +278,14 @@ class Sessions:
 
     def stream_of(self, instance: Instance) -> Outlet:
         """The stream of what an instance says."""
-        if instance.outlet is None:
-            instance.outlet = Outlet(instance, self._is_ready)
-        return instance.outlet
+        outlet = self._outlets.get(instance)
+        if outlet is None:
+            outlet = self._outlets[instance] = Outlet(instance, self._is_ready)
+        return outlet
+
+    def forget_instance(self, instance: Instance) -> None:
+        """The record of an instance that has ended goes, and its stream with it."""
+        self._outlets.pop(instance, None)
 
     def read(self, session: Session, outlet: Outlet, window: int, received: int | None) -> None:
         """Makes a session the reader of a stream, in place of the one that reads it now.

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -37,6 +37,22 @@ MAX_BACKOFF_SECONDS = 30.0
 
 class WorkerFailed(Exception):
     """The worker cannot start; the text is its own reason."""
+
+
+class Worker(Protocol):
+    """The worker, as those see it who send to it."""
+
+    in_flight: int  # plans sent that are not done
+
+    @property
+    def idle(self) -> bool:
+        """Whether the worker is ready and has no plan."""
+
+    def send(self, plan: Plan) -> None:
+        """Sends a plan."""
+
+    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+        """Sends a message, behind those before it."""
 
 
 class WorkerLink:
