@@ -136,4 +136,4 @@ class Conversation(RuleBasedStateMachine):
 
 
 Conversation.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
-TestConversation = Conversation.TestCase
+TestConversation = pytest.mark.slow(Conversation.TestCase)
