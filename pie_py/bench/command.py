@@ -148,35 +148,6 @@ def capacity_command(model: ModelConfig, as_json: bool, turns: Turns) -> None:
     report.show(as_json)
 
 
-@command.command("policies")
-@options.model("tiny")
-@options.as_json
-@click.option("--source", "language", type=click.Choice(options.LANGUAGES), default="rust")
-@click.option("--instances", type=click.IntRange(1), default=128, show_default=True)
-@click.option("--k", "ks", callback=options.numbers, metavar="K,K,...", default="32,64,128")
-@click.option("--t-ms", "ts", callback=options.numbers, metavar="MS,MS,...", default="1,2,5,10")
-@options.rounds(3)
-@options.prompt
-@options.tokens(32)
-def policies_command(
-    model: ModelConfig,
-    as_json: bool,
-    language: str,
-    instances: int,
-    ks: tuple[int, ...],
-    ts: tuple[int, ...],
-    rounds: int,
-    prompt: int,
-    tokens: int,
-) -> None:
-    """Throughput of the adaptive policy against eager, k-only and t-only."""
-    from pie_py.bench.policies import policies
-
-    with options.progress(rounds * (2 + len(ks) + len(ts))) as progress:
-        report = policies(model, instances, language, ks, ts, rounds, prompt, tokens, progress)
-    report.show(as_json)
-
-
 @command.command("hot-path")
 @options.model()
 @options.as_json

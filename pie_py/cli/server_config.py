@@ -33,11 +33,6 @@ def model_options(function: Function) -> Function:
     for option in (
         click.option("--threads", type=int, help="Threads of the inference worker."),
         click.option("--max-instances", type=int, help="Most instances alive at once."),
-        click.option(
-            "--policy",
-            type=click.Choice(["adaptive", "eager", "k-only", "t-only"]),
-            help="When the scheduler sends batches.",
-        ),
         click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless told."),
         click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
         click.option(
@@ -116,7 +111,6 @@ def server_config(
     endpoint: str | None,
     file: Path | None,
     models: tuple[str, ...],
-    policy: str | None,
     threads: int | None,
     max_instances: int | None,
     tensor_parallel_size: int | None = None,
@@ -159,7 +153,6 @@ def server_config(
             ("worker_threads", threads),
             ("max_instances", max_instances),
             ("tensor_parallel_size", tensor_parallel_size),
-            ("scheduler", None if policy is None else {"policy": policy}),
             ("http", _http_fields(http_hosts, http_networks)),
             ("mcp", {"servers": dict(map(_mcp_server, mcp_servers))} if mcp_servers else None),
         )

@@ -137,16 +137,6 @@ def test_capacity(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_policies(checkpoint: Path) -> None:
-    report = bench(
-        *("policies", "--instances", "4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
-        *("--model", str(checkpoint), "--k", "4", "--t-ms", "1"),
-    )
-    assert [row[0] for row in report["rows"]] == ["adaptive", "eager", "k-only", "t-only"]
-    assert [row[3] for row in report["rows"] if row[0] == "adaptive"] == [1.0]
-
-
-@pytest.mark.slow
 def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     # More than some noise above them is a regression: mend it, or keep the new numbers (--save).
     report = bench("hot-path", "--at-once", "8", "--source", "rust", "--prompt", "8")

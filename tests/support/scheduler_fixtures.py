@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
+from pie_control.commands.kinds import KINDS
 from pie_control.errors import ApiError
 from pie_control.host import Host
 from pie_control.instances.instance import Instance
@@ -18,6 +18,9 @@ from pie_control.instances.registry import Lifecycle
 from pie_control.instances.timers import Timers
 from pie_control.instances.turns import Executor
 from pie_control.models.model import ModelService
+from pie_control.scheduler.batching import cut, gather
+from pie_control.scheduler.entry import Entry
+from pie_control.scheduler.forming import PlanForming
 from pie_py.config.server import Limits, PrefixCacheConfig, SchedulerConfig, ServerConfig
 from pie_py.wire.plan import ModelDescription, PlanResult
 from support.symbolic_worker import SymbolicWorker
@@ -57,23 +60,39 @@ MODEL = ModelDescription(
 )
 
 
+class OneByOne(PlanForming):
+    """Sends every command alone, the oldest kind first: what batching may not make a difference to."""
+
+    def form(self) -> list[Entry]:
+        """One command, if there is any that can be sent."""
+        heads, entries = self._backlog.heads, []
+        kinds = [kind for kind in KINDS if heads[kind]]
+        kinds.sort(key=lambda kind: min(queue.pending[0].number for queue in heads[kind]))
+        limits = replace(self._limits, commands=1)
+        for kind in kinds:
+            if commands := gather(heads[kind], limits):
+                self._send(cut(commands, limits), entries)
+                break
+        return entries
+
+
 class Server:
     """Instances, one model, and a worker that runs plans when told to."""
 
     def __init__(
         self,
-        policy: str = "adaptive",
-        k: int = 3,
+        *,
+        one_by_one: bool = False,
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
-        config = SchedulerConfig.model_validate(
-            {"policy": policy, "k": k, "prompt_tokens": prompt_tokens}
-        )
+        config = SchedulerConfig(prompt_tokens=prompt_tokens)
         self.service = ModelService(self.facts, config, prefix_cache=prefix_cache)
         self.scheduler = self.service.scheduler
+        if one_by_one:
+            self.scheduler._forming.__class__ = OneByOne
         self.worker = SymbolicWorker(self.facts)
         self.worker.holders = self.service.pages._references
         lifecycle = Lifecycle(ServerConfig(), None, None, None)  # type: ignore[arg-type]
@@ -93,9 +112,9 @@ class Server:
         self.lifecycle._live[instance.id] = instance
         return instance
 
-    def send(self, later_ns: int = 10**9) -> bool:
-        """Sends the next plan, asked for a while from now, so that every policy lets go."""
-        plan = self.scheduler.next_plan(time.monotonic_ns() + later_ns)
+    def send(self) -> bool:
+        """Sends the next plan, if there is one."""
+        plan = self.scheduler.next_plan()
         if plan is None:
             return False
         self.results.append(self.worker.run(plan))

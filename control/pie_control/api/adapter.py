@@ -5,9 +5,9 @@ from __future__ import annotations
 from pie_control.api.binder import implement
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
+from pie_control.commands.queue import CommandQueue
 from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
-from pie_control.scheduler.queue import CommandQueue
 
 
 def available_adapters(instance: Instance, model: str) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.api.text import positions_of
+from pie_control.commands.embed_image import EmbedImageCommand
+from pie_control.commands.queue import CommandQueue
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService
-from pie_control.scheduler.command import EmbedImageCommand
-from pie_control.scheduler.queue import CommandQueue
 from pie_py.config.server import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header
@@ -52,8 +52,6 @@ def embed_img(
         pool.written[row] = True
         pool.places[row] = place
     target.enqueue(EmbedImageCommand(size, image, places, rows))
-    if target.space.trails is not None:
-        target.space.trails.embedded(None)
 
 
 def _rule(service: ModelService) -> ImageRule:

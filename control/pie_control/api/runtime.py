@@ -15,8 +15,8 @@ from pie_control.wasm import SUSPENDED
 from pie_py import __version__
 
 if TYPE_CHECKING:
+    from pie_control.commands.queue import CommandQueue
     from pie_control.models.tokenizer import TextCodec
-    from pie_control.scheduler.queue import CommandQueue
     from pie_py.wire.plan import ModelDescription
 
 MAX_RANDOM_BYTES = 65536

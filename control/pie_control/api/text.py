@@ -6,10 +6,11 @@ from typing import Any
 
 from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
+from pie_control.commands.distribution import NextDistCommand
+from pie_control.commands.embed_text import EmbedTextCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.scheduler.command import EmbedTextCommand, NextDistCommand
 
 
 def embed_txt(
@@ -41,16 +42,11 @@ def embed_txt(
         written[row] = True
         position_of[row] = place
     if count <= most:
-        command = EmbedTextCommand(tokens, places, rows)
-        target.enqueue(command)
-        if target.space.trails is not None:
-            target.space.trails.embedded(command)
+        target.enqueue(EmbedTextCommand(tokens, places, rows))
         return
     for start in range(0, count, most):
         part = slice(start, start + most)
         target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
-    if target.space.trails is not None:
-        target.space.trails.embedded(None)  # no forward takes so many
 
 
 def positions_of(spans: list[int], count: int, limit: int) -> list[int]:

@@ -17,6 +17,7 @@ from pie_control.instances.mailbox import Mailbox
 from pie_py.config.server import Limits
 
 if TYPE_CHECKING:
+    from pie_control.commands.queue import CommandQueue
     from pie_control.host import Host
     from pie_control.instances.timers import Timer
     from pie_control.interception.evictor import Evictor
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pie_control.programs.store import Program
     from pie_control.resources.space import Space
     from pie_control.rpc.outlet import Outlet
-    from pie_control.scheduler.queue import CommandQueue
     from pie_control.wasm import Guest
 
 

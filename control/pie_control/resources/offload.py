@@ -6,19 +6,19 @@ its queues, so long as it brings back what it took before the instance's next co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pie_control.commands.swap import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
-from pie_control.resources.space import EMPTY, host_page, is_on_host
-from pie_control.scheduler.batch import MAX_SWAP_PAGES
-from pie_control.scheduler.command import SwapInCommand, SwapOutCommand
+from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
+from pie_control.resources.swap_pool import MAX_SWAP_PAGES, swap_parts
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:
-    from pie_control.scheduler.queue import CommandQueue
+    from pie_control.commands.queue import CommandQueue
 
 
 def swap_out(queue: CommandQueue, spans: list[int]) -> None:
@@ -46,14 +46,12 @@ def swap_out(queue: CommandQueue, spans: list[int]) -> None:
     sources = pages[filled]
     queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
     targets = host.allocate(len(sources))
-    host.pool.used[targets] = pool.used[sources]
-    host.pool.masks[targets] = pool.masks[sources]
-    host.pool.immutable[targets] = pool.immutable[sources]
+    host.pool.keep_state(targets, pool, sources)
     moved = entries.copy()
     moved[at] = EMPTY
-    moved[at[filled]] = host_page(targets)
+    moved[at[filled]] = entries_of(targets)
     space.pages.replace(spans, moved)
-    for part in _parts(len(sources)):
+    for part in swap_parts(len(sources)):
         queue.enqueue(SwapOutCommand(sources[part], targets[part], host.pool.first_name))
     space.release_later(pages, queue.defer)
 
@@ -81,14 +79,12 @@ def swap_in(queue: CommandQueue, spans: list[int], reclaim: Callable[[int], bool
     pages = space.take_pages(len(at), reclaim)
     away = entries[at]
     full = is_on_host(away)
-    sources, targets = host_page(away[full]), pages[full]
-    pool.used[targets] = host.used[sources]
-    pool.set_masks(targets, host.masks[sources])
-    pool.immutable[targets] = host.immutable[sources]
+    sources, targets = host_pages_of(away[full]), pages[full]
+    host.restore_state(sources, pool, targets)
     moved = entries.copy()
     moved[at] = pages
     space.pages.replace(spans, moved)
-    for part in _parts(len(sources)):
+    for part in swap_parts(len(sources)):
         queue.enqueue(SwapInCommand(sources[part], targets[part], host.first_name))
     space.release_later(away, queue.defer)
 
@@ -119,11 +115,5 @@ def filled_slots(queue: CommandQueue, spans: list[int]) -> Int32:
     counts = np.zeros(len(entries), np.int32)
     resident, on_host = entries >= 0, is_on_host(entries)
     counts[resident] = space.page_pool.used[entries[resident]]
-    counts[on_host] = space.host.pool.used[host_page(entries[on_host])]
+    counts[on_host] = space.host.pool.used[host_pages_of(entries[on_host])]
     return counts
-
-
-def _parts(count: int) -> Iterator[slice]:
-    """Parts of a list of pages that one command may have."""
-    for first in range(0, count, MAX_SWAP_PAGES):
-        yield slice(first, first + MAX_SWAP_PAGES)

@@ -96,8 +96,6 @@ class Requests:
             "uptime": time.monotonic() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "policy": self._config.scheduler.policy,
-            "policies": ["adaptive", "eager", "k-only", "t-only"],
             "models": list(self._host.services),
             "instances": lifecycle.live_count,
             "max_instances": self._config.max_instances,

@@ -6,7 +6,6 @@ import time
 from functools import partial
 
 from pie_control.host import Host
-from pie_control.instances.timers import Timer
 from pie_control.worker.link import WorkerLink
 from pie_py.wire.plan import PlanResult
 
@@ -35,8 +34,6 @@ class Dispatcher:
         self._host = host
         self._link = link
         self._next_first = 0  # models take turns
-        self._timer: Timer | None = None
-        self._timer_due = 0
         self._gathering_since: int | None = None
         self._turns_since: int | None = None  # the idle worker waits for guests' turns
         self._running_ns = 0  # of the plan whose results are coming, so far
@@ -59,14 +56,13 @@ class Dispatcher:
             if self._waits_for_turns(now):
                 return  # the next one comes soon
             self._gathering_since = None
-            if not self._send(now, behind=False):
-                self._wake_at_deadline(now)
+            if not self._send(behind=False):
                 return
         # Guests whose turn is still to come may go along: the worker is busy, so there is time for them.
         while (
             0 < link.in_flight < PLANS_IN_FLIGHT
             and self._host.executor.caught_up
-            and self._send(time.monotonic_ns(), behind=True)
+            and self._send(behind=True)
         ):
             pass
 
@@ -79,14 +75,14 @@ class Dispatcher:
             self._turns_since = now
         return now - self._turns_since < min(self._plan_ns, TURNS_NS)
 
-    def _send(self, now: int, *, behind: bool) -> bool:
+    def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Tells whether there was one."""
         services = list(self._host.services.values())
         for i in range(len(services)):
             scheduler = services[(self._next_first + i) % len(services)].scheduler
             if behind and not scheduler.may_follow():
                 continue
-            plan = scheduler.next_plan(now)
+            plan = scheduler.next_plan()
             if plan is not None:
                 self._next_first = (self._next_first + i + 1) % len(services)
                 self._link.send(plan)
@@ -102,18 +98,3 @@ class Dispatcher:
         service = self._host.services.get(result.model)
         deliver = None if service is None else partial(service.scheduler.complete, result)
         self._host.executor.turn(deliver)
-
-    def _wake_at_deadline(self, now: int) -> None:
-        """Policies that hold commands back say until when."""
-        deadlines = [s.scheduler.next_deadline() for s in self._host.services.values()]
-        due = min((d for d in deadlines if d is not None), default=None)
-        if due is None or (self._timer is not None and self._timer_due == due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._host.timers.call_later(max(0, due - now) / 1e9, self._deadline)
-
-    def _deadline(self) -> None:
-        self._timer = None
-        self.pump()
