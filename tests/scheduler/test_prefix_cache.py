@@ -23,7 +23,7 @@ from pie_control.errors import ApiError
 from pie_control.prefix.provenance import Provenance
 from pie_control.prefix.tree import Node
 from pie_control.resources.pools import PagePool
-from pie_control.scheduler import forming
+from pie_control.scheduler import backlog, forming
 from pie_py.config.server import PrefixCacheConfig
 from pie_py.wire.plan import CopyKv
 
@@ -652,8 +652,8 @@ def test_an_old_mark_says_nothing_of_what_is_written_anew() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class RotatePage(Command):
-    """A kind of command that provenance knows nothing of: it rewrites the slots of a page."""
+class FloodPage(Command):
+    """A kind of command that provenance knows nothing of: a page's slots become copies of its first."""
 
     kind: ClassVar[str] = CopyKv.kind
     page: int
@@ -666,33 +666,32 @@ class RotatePage(Command):
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> CopyKv:
-        slots = np.concatenate([command.page * PAGE + np.arange(PAGE) for command in commands])
-        turned = slots.reshape(-1, PAGE)[:, ::-1].reshape(-1)
-        return CopyKv(turned.astype(np.int32), slots.astype(np.int32))
+        first = np.repeat([command.page * PAGE for command in commands], PAGE - 1)
+        others = first + np.tile(np.arange(1, PAGE), len(commands))
+        return CopyKv(first.astype(np.int32), others.astype(np.int32))
 
     def scrub(self, scrub: Any) -> None:
         pass
 
 
 @pytest.fixture
-def rotate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Text, int], None]:
+def flood(monkeypatch: pytest.MonkeyPatch) -> Callable[[Text, int], None]:
     """Queues the made-up kind for a page of a text."""
-    monkeypatch.setattr(forming, "LIGHT_KINDS", [*forming.LIGHT_KINDS, RotatePage])
+    monkeypatch.setattr(backlog, "KINDS", [*backlog.KINDS, FloodPage])
+    monkeypatch.setattr(forming, "LIGHT_KINDS", [*forming.LIGHT_KINDS, FloodPage])
 
-    def queue_rotation(text: Text, at: int) -> None:
-        scheduler = text.guest.server.scheduler
-        scheduler._backlog.heads.setdefault(RotatePage, {})
+    def queue_flood(text: Text, at: int) -> None:
         queue = text.guest.instance.queues[text.guest.queue]
         (page,) = queue.space.pages.find(pair(text.pages[at]), 1).tolist()
-        queue.enqueue(RotatePage(page))
+        queue.enqueue(FloodPage(page))
 
-    return queue_rotation
+    return queue_flood
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("drained", [False, True])
 def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
-    rotate: Callable[[Text, int], None], at: int, drained: bool
+    flood: Callable[[Text, int], None], at: int, drained: bool
 ) -> None:
     server = Server(**FACTS)
     text, other = Text(Guest(server)), Guest(server)
@@ -701,7 +700,7 @@ def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
     text.run(tokens, insert=False)
     if drained:
         server.drain()
-    rotate(text, at)
+    flood(text, at)
     text.run([90, 91, 92, 93], insert=False)  # goes on from what is there now
     assert text.insert() == at
     server.drain()
