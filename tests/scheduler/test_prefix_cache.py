@@ -707,9 +707,15 @@ def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
     assert found(other, [*tokens, 90, 91, 92, 93]) == at * PAGE
 
 
+@dataclass(eq=False)
+class FakeWriter:
+    failure: ApiError | None = None
+    failures: int = 0
+
+
 def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens() -> None:
     provenance = Provenance(PagePool(4, PAGE), 16, cast(Any, None))
-    queue: Any = SimpleNamespace(failure=None, failures=0)
+    queue = FakeWriter()
     step: Any = SimpleNamespace(
         inputs=[3],
         pages=np.empty(0, np.int32),
