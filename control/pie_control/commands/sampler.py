@@ -69,7 +69,7 @@ class SetSamplerCommand(Command):
 
         Otherwise the program would sample with the parameters of the slot's last owner.
         """
-        scrub.unmade.append(self)
+        scrub.still_run.append(self.join([self]))
 
 
 @dataclass(slots=True, eq=False)

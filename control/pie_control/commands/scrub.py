@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pie_control.commands.command import Command
 from pie_py.wire.plan import Batch, Clear
-
-if TYPE_CHECKING:
-    from pie_control.commands.sampler import SetSamplerCommand
 
 
 class Scrub:
@@ -27,20 +21,16 @@ class Scrub:
         self.embeds: set[int] = set()
         self.host_pages: set[int] = set()
         self.samplers: set[int] = set()  # whose last token is not the one that was to be
-        self.unmade: list[SetSamplerCommand] = []  # that are carried out all the same
-
-    def add(self, command: Command) -> None:
-        """Notes a command that is dropped."""
-        command.scrub(self)
+        self.still_run: list[Batch] = []  # of dropped commands that are carried out all the same
 
     def take(self) -> list[Batch]:
         """The batches that set this right, which go before all that is sent from now on."""
         parts = self.slots, self.embeds, self.host_pages, self.samplers
-        if not (any(parts) or self.unmade):
+        if not (any(parts) or self.still_run):
             return []
-        batches: list[Batch] = [command.join([command]) for command in self.unmade]
-        batches.append(Clear(*(np.array(sorted(part), np.int32) for part in parts)))
-        self.unmade.clear()
+        clear = Clear(*(np.array(sorted(part), np.int32) for part in parts))
+        batches = [*self.still_run, clear]
+        self.still_run.clear()
         for part in parts:
             part.clear()
         return batches

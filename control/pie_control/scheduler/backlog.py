@@ -107,7 +107,7 @@ class Backlog:
 
     def drop(self, command: Command) -> None:
         """Fails a command of a failed queue that is not sent."""
-        self._scrub.add(command)
+        command.scrub(self._scrub)
         command.fail_as_dependant()
 
     def drain(self, queue: CommandQueue) -> list[Command]:

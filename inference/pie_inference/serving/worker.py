@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -20,9 +21,10 @@ from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
-from pie_inference.tracing import tracing
-from pie_py.config.server import ModelConfig, TraceConfig
+from pie_py.config.observer import ObserverConfig
+from pie_py.config.server import ModelConfig
 from pie_py.wire.messages import decode, encode
+from pie_py.wire.observer import observing
 from pie_py.wire.plan import (
     Failed,
     Hello,
@@ -33,7 +35,7 @@ from pie_py.wire.plan import (
     Stop,
     UnloadAdapter,
 )
-from pie_py.wire.readiness import has_input
+from pie_py.wire.zmq_socket import has_input
 
 log = structlog.get_logger("pie.worker")
 
@@ -55,7 +57,7 @@ class WorkerConfig(BaseModel):
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; chosen for each forward unless told
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
-    trace: TraceConfig | None = None
+    observer: ObserverConfig | None = None
 
     @property
     def fixed_threads(self) -> bool:
@@ -91,14 +93,14 @@ def run(endpoint: str, config: WorkerConfig) -> int:
                 ranks = join(0, size, team.meeting, config.on_cpu)
             engine = Engine(config.models, ranks, config.fixed_threads)
         except LoadError as error:
-            _send(socket, Failed(str(error)))
+            send(socket, Failed(str(error)))
             return 1
         except Exception as error:  # control must learn why, whatever it is
             traceback.print_exc()
-            _send(socket, Failed(f"{type(error).__name__}: {error}"))
+            send(socket, Failed(f"{type(error).__name__}: {error}"))
             return 1
-        _send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
-        with tracing(config.trace):
+        send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
+        with observing(config.observer, "worker", sys.modules[__name__]):
             if engine.flies:
                 _serve_flying(socket, engine, team)
             else:
@@ -156,7 +158,7 @@ def _settle(config: WorkerConfig) -> None:
 
 def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
     """The next message, which the other ranks get, too."""
-    frame = _receive(socket)
+    frame = receive(socket)
     if team is not None:
         team.pass_on(frame)
     return decode(frame)
@@ -186,12 +188,12 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
     inbox = _Inbox(socket, team)
 
     def tell(part: PlanResult) -> None:
-        _send(socket, part)
+        send(socket, part)
 
     while True:
         match inbox.take():
             case Plan() as plan:
-                _send(socket, engine.run(plan, tell, inbox.look))
+                send(socket, engine.run(plan, tell, inbox.look))
             case Stop():
                 return
             case other:
@@ -204,7 +206,7 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) 
 
     def land(wait: bool = False) -> None:
         while flights and (part := flights[0].take(wait)):
-            _send(socket, part)
+            send(socket, part)
             if part.last:
                 flights.popleft()
 
@@ -217,7 +219,7 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) 
                 started = engine.start(plan)
                 if isinstance(started, PlanResult):
                     land(wait=True)  # answers come in the order of the plans
-                    _send(socket, started)
+                    send(socket, started)
                 else:
                     flights.append(started)
             case Stop():
@@ -230,14 +232,14 @@ def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
     """Does what a message asks for that is neither a plan nor `Stop`."""
     match message:
         case LoadAdapter() as order:
-            _send(socket, engine.load_adapter(order))
+            send(socket, engine.load_adapter(order))
         case UnloadAdapter() as order:
             engine.unload_adapter(order)
         case other:
             log.error("a message that is not for workers", message=type(other).__name__)
 
 
-def _receive(socket: zmq.Socket[bytes]) -> bytes:
+def receive(socket: zmq.Socket[bytes]) -> bytes:
     """The next message: looks for it for a moment, then sleeps until it comes."""
     end = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < end:
@@ -246,7 +248,8 @@ def _receive(socket: zmq.Socket[bytes]) -> bytes:
     return socket.recv()
 
 
-def _send(socket: zmq.Socket[bytes], message: Message) -> None:
+def send(socket: zmq.Socket[bytes], message: Message) -> None:
+    """Sends a message to the control process."""
     socket.send(encode(message), copy=False)
 
 

@@ -6,6 +6,7 @@ Each generated file is one entry of `OUTPUTS`: its path in the repository, and t
 its text. The files are checked in; a test fails when one of them differs from what its function returns.
 """
 
-from pie_py.build.generate.outputs import OUTPUTS, REPOSITORY, stale, write
+from pie_py.build.generate.outputs import OUTPUTS, stale, write
+from pie_py.build.generate.source import REPOSITORY
 
 __all__ = ["OUTPUTS", "REPOSITORY", "stale", "write"]
