@@ -55,9 +55,11 @@ class NextDistCommand(Command):
     @classmethod
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
         """Gives every command its own part of the distributions: token ids, probabilities."""
-        assert answer.distributions is not None
-        tokens = answer.distributions.tokens.view(np.uint32)
-        probabilities = answer.distributions.probabilities
+        distributions = answer.distributions
+        if distributions is None:
+            return
+        tokens = distributions.tokens.view(np.uint32)
+        probabilities = distributions.probabilities
         for i, command in enumerate(commands):
             if command.queue.failure is None:
                 k = command.k

@@ -79,7 +79,8 @@ class SampleCommand(Command):
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
         """Gives every command its token, its log-probability, and the likeliest tokens with theirs."""
         samples = answer.samples
-        assert samples is not None
+        if samples is None:
+            return
         tokens, logprobs = samples.tokens.tolist(), samples.logprobs.tolist()
         top_tokens, top_logprobs = samples.top_tokens.view(np.uint32), samples.top_logprobs
         for i, command in enumerate(commands):
