@@ -10,6 +10,7 @@ MODULES = {
     "run-ahead": "benchmarks.run_ahead",
     "prefix": "benchmarks.prefix",
     "capacity": "benchmarks.capacity",
+    "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",
     "intercept": "benchmarks.interception.compare",
     "gpu": "benchmarks.gpu.run",

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
 from pie_control.commands.mask_page import MaskKvCommand
-from pie_control.commands.queue import CommandQueue
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_py.wire.plan import Int32, Uint32
 
@@ -46,7 +46,7 @@ def forward(
 
 
 def enqueue_forward(
-    target: CommandQueue,
+    target: OpenQueue,
     input_pages: list[int],
     input_embeds: list[int],
     output_pages: list[int],
@@ -76,7 +76,7 @@ def enqueue_forward(
         ApiError: as the contract has it; nothing has changed then.
     """
     space, pool = target.space, target.space.page_pool
-    most = target.service.description.max_batch_tokens
+    most = target.model.description.max_batch_tokens
     total = input_embeds[1] if len(input_embeds) == 2 else sum(input_embeds[1::2])
     if total > most:
         raise ApiError(
@@ -110,12 +110,12 @@ def enqueue_forward(
     if mask:
         _check_mask(mask, count, columns)
         rows = np.array(mask, np.int32)
-    target.check_room()
+    target.queue.check_room()
     observation = observe(count, columns) if observe is not None else None
 
     places = space.embed_pool.places
     divisible = (
-        count > target.service.scheduler.step_tokens
+        count > target.scheduler.step_tokens
         and room is not None
         and rows is None
         and observation is None
@@ -142,9 +142,7 @@ def enqueue_forward(
     return observation
 
 
-def check_step(
-    target: CommandQueue, input_pages: list[int], output_page: int
-) -> tuple[Int32, Room]:
+def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> tuple[Int32, Room]:
     """Checks the forward of one input, but for its embed and the queue's room.
 
     Args:
@@ -163,7 +161,7 @@ def check_step(
     return pages, _room(pool, [space.pages.find_one(output_page)], 1)
 
 
-def queue_step(target: CommandQueue, embed: int, pages: Int32, room: Room, adapter: int) -> None:
+def queue_step(target: OpenQueue, embed: int, pages: Int32, room: Room, adapter: int) -> None:
     """Queues the forward of one embed, that takes its own hidden state, after `check_step`."""
     used: Int32 = target.space.page_pool.used.take(pages)
     embeds = [embed]
@@ -171,7 +169,7 @@ def queue_step(target: CommandQueue, embed: int, pages: Int32, room: Room, adapt
 
 
 def _queue(
-    target: CommandQueue,
+    target: OpenQueue,
     inputs: list[int],
     pages: Int32,
     used: Int32,
@@ -210,7 +208,7 @@ def _queue(
         cells,
         divisible,
     )
-    target.enqueue(command)
+    target.scheduler.enqueue(target.queue, command)
 
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:
@@ -235,10 +233,10 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
         )
     if len(physical) == 0:
         return
-    target.check_room()
+    target.queue.check_room()
     words = masks.astype(np.uint32)
     pool.set_masks(physical, words)
-    target.enqueue(MaskKvCommand(physical, words))
+    target.scheduler.enqueue(target.queue, MaskKvCommand(physical, words))
 
 
 def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:

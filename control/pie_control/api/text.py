@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.commands.distribution import NextDistCommand
 from pie_control.commands.embed_text import EmbedTextCommand
 from pie_control.errors import ApiError
@@ -19,7 +19,7 @@ def embed_txt(
     """Queues the embedding of tokens; a long list becomes several commands."""
     target = queue_of(instance, queue, "input-text")
     pool = target.space.embed_pool
-    facts = target.service.description
+    facts = target.model.description
     rows = target.space.embeds.find_list(embeds, pool.size)
     count = len(rows)
     if len(tokens) != count:
@@ -35,18 +35,21 @@ def embed_txt(
             f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
         )
     most = facts.max_batch_tokens
-    target.check_room(-(-count // most))
+    target.queue.check_room(-(-count // most))
 
     written, position_of = pool.written, pool.places
     for row, place in zip(rows, places, strict=True):
         written[row] = True
         position_of[row] = place
     if count <= most:
-        target.enqueue(EmbedTextCommand(tokens, places, rows))
+        command = EmbedTextCommand(tokens, places, rows)
+        target.scheduler.enqueue(target.queue, command)
         return
     for start in range(0, count, most):
         part = slice(start, start + most)
-        target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
+        target.scheduler.enqueue(
+            target.queue, EmbedTextCommand(tokens[part], places[part], rows[part])
+        )
 
 
 def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
@@ -86,10 +89,10 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
         )
     if k == 0:
         raise ApiError("invalid-argument", "k is 0; ask for at least one token")
-    target.check_room()
+    target.queue.check_room()
     future = instance.futures.create(FutureKind.DIST)
-    width = min(k, target.service.description.vocab_size)
-    target.enqueue(NextDistCommand(row, width, future))
+    width = min(k, target.model.description.vocab_size)
+    target.scheduler.enqueue(target.queue, NextDistCommand(row, width, future))
     return future.handle
 
 

@@ -23,20 +23,15 @@ class Backlog:
         self._deferring: dict[Account, None] = {}  # accounts that wait until commands are sent
         self._number = 0
 
-    def next_number(self) -> int:
-        """Grows with every call."""
-        self._number += 1
-        return self._number
-
-    def open_queue(self, owner: Owner) -> Account:
-        """The account that one more queue of an owner belongs to."""
+    def open_queue(self, owner: Owner) -> CommandQueue:
+        """Opens one more queue of an owner."""
         account = self.accounts.get(owner)
         if account is None:
             account = self.accounts[owner] = Account(owner)
         account.queues += 1
         if account.queues == 2:
-            account.barrier = self.next_number()
-        return account
+            account.barrier = self._next_number()
+        return CommandQueue(account, self._next_number())
 
     def number(self, queue: CommandQueue, command: Command) -> None:
         """Gives a command its number, and finds out which other queues go before it."""
@@ -122,7 +117,7 @@ class Backlog:
     def defer(self, account: Account, release: Callable[[], None]) -> None:
         """Calls back once every command that the account has queued so far is in a plan."""
         if account.active:
-            account.releases.append((self.next_number(), release))
+            account.releases.append((self._next_number(), release))
             self._deferring[account] = None
         else:
             release()
@@ -142,6 +137,10 @@ class Backlog:
         first = min((queue.pending[0].number for queue in account.active), default=None)
         while releases and (first is None or releases[0][0] < first):
             releases.popleft()[1]()
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
 
 
 def _leave(queue: CommandQueue, mark: Mark) -> None:

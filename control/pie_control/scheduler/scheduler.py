@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pie_control.commands.command import BatchLimits, Command, Mark
+from pie_control.commands.command import BatchLimits, Command
 from pie_control.commands.queue import Account, CommandQueue, Owner, Sync
 from pie_control.commands.scrub import Scrub
 from pie_control.errors import ApiError
@@ -52,13 +52,9 @@ class Scheduler:
 
     # Commands in
 
-    def open_queue(self, owner: Owner) -> Account:
-        """The account that one more queue of an owner belongs to."""
+    def open_queue(self, owner: Owner) -> CommandQueue:
+        """Opens one more queue of an owner."""
         return self._backlog.open_queue(owner)
-
-    def new_number(self) -> int:
-        """Grows with every call, and with every command."""
-        return self._backlog.next_number()
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
         """Appends a command to its queue. Every command comes this way, so provenance misses none."""
@@ -80,10 +76,6 @@ class Scheduler:
         sync = Sync(queue, future)
         future.on_cancel = partial(self._forget, queue, sync)
         self._backlog.place(queue, sync)
-
-    def mark(self, queue: CommandQueue, mark: Mark) -> None:
-        """Tells the mark once all commands of the queue so far have taken effect or failed."""
-        self._backlog.place(queue, mark)
 
     def defer(self, account: Account, release: Callable[[], None]) -> None:
         """Calls back once every command that the account has queued so far is in a plan."""
