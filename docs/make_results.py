@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pie_py.bench.plots import pyplot, save
+from benchmarks.plots import pyplot, save
 from pie_py.bench.report import cell
 
 DOCS = Path(__file__).resolve().parent

@@ -1,55 +1,246 @@
-"""The layers import each other in one direction only."""
+"""Who may import whom: package by package, folder by folder, and no rings of files.
+
+Imports under `TYPE_CHECKING` count like any other: whoever reads a file has to know what it names.
+To hold another package to its folders, add it to `FOLDERS`.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
-ALLOWED = {
+# Each package: where it is, and which of these packages it may import.
+PACKAGES = {
     "pie_py": (ROOT / "pie_py", {"pie_py"}),
     "pie_control": (ROOT / "control/pie_control", {"pie_control", "pie_py"}),
     "pie_inference": (ROOT / "inference/pie_inference", {"pie_inference", "pie_py"}),
     "inferlet": (ROOT / "sdk/python/inferlet", {"inferlet"}),
+    "benchmarks": (ROOT / "benchmarks", {"benchmarks", "pie_py", "pie_control", "pie_inference"}),
 }
 
+# Each package's folders (and files that lie beside them), lowest first, with what each may import
+# besides itself. Rows only name rows above them, so that arrows between folders run one way.
+FOLDERS: dict[str, dict[str, str]] = {
+    "pie_py": {
+        "pie_py": "",  # its version
+        # The floor: what both processes stand on.
+        "config": "",
+        "wire": "config",
+        "build": "config wire",
+        # The roof.
+        "client": "pie_py config wire",
+        "bench": "pie_py config wire build client",
+        "cli": "pie_py config wire build client bench",
+        "__main__": "cli",
+    },
+    "pie_control": {
+        "errors": "",
+        "wasm": "errors",
+        "programs": "errors wasm",
+        "instances": "errors wasm programs",
+        "resources": "errors",
+        "scheduler": "errors instances resources",
+        "prefix": "instances resources scheduler",
+        "interception": "errors wasm instances resources scheduler",
+        "models": "errors instances resources scheduler prefix interception",
+        "grammar": "errors scheduler models",
+        "http": "errors instances",
+        "mcp": "errors instances http",
+        "messaging": "errors instances",
+        "store": "errors instances",
+        "api": "errors wasm programs instances resources scheduler prefix interception models grammar"
+        " http mcp messaging store",
+        "worker": "instances models",
+        "rpc": "errors programs instances models mcp",
+        "server": "errors wasm programs instances models grammar http mcp messaging store api worker"
+        " rpc",
+        "__main__": "server",
+    },
+    "pie_inference": {
+        "errors": "",
+        "device": "",
+        "checkpoints": "errors",
+        "layers": "errors device",
+        "memory": "device",
+        "attention": "errors device memory",
+        "vision": "errors checkpoints layers",
+        "parallel": "errors layers",
+        "models": "errors device checkpoints layers attention vision parallel",
+        "adapters": "errors layers",
+        "sampling": "device memory",
+        "cuda": "errors device layers memory attention models sampling",
+        "served_model": "device memory attention parallel models adapters sampling cuda",
+        "handlers": "errors device attention vision sampling cuda served_model",
+        "calibration": "served_model handlers",
+        "loading": "errors device checkpoints memory attention parallel models adapters sampling"
+        " cuda served_model calibration",
+        "serving": "errors device parallel served_model handlers calibration loading",
+        "__main__": "serving",
+    },
+}
 
-def imports_of(file: Path) -> set[str]:
-    """Dotted names of the modules that a file imports, at any depth."""
+# What each process may import of pie_py: dotted names begin with these.
+FLOOR = {
+    "pie_control": ("pie_py.config.", "pie_py.wire.", "pie_py.build.", "pie_py.__version__"),
+    "pie_inference": ("pie_py.config.", "pie_py.wire."),
+}
+
+# Arrows that still run back up. Each is to go; none may be added.
+TO_BE_REMOVED: dict[str, set[tuple[str, str]]] = {
+    "pie_control": {
+        ("host", "*"),
+        ("*", "host"),
+        ("instances", "grammar"),
+        ("instances", "interception"),
+        ("instances", "prefix"),
+        ("instances", "resources"),
+        ("instances", "rpc"),
+        ("instances", "scheduler"),
+        ("interception", "models"),
+        ("mcp", "api"),
+        ("programs", "instances"),
+        ("resources", "prefix"),
+        ("resources", "scheduler"),
+        ("rpc", "api"),
+        ("scheduler", "models"),
+    },
+}
+
+# Files in the largest ring of imports of a package. Two files may name each other; more may not.
+LARGEST_RING = {"pie_py": 2, "pie_control": 35, "pie_inference": 0, "inferlet": 5, "benchmarks": 0}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: the dotted names of the module that imports and of the one that is imported."""
+
+    importer: str
+    imported: str
+
+
+def files_of(package: str) -> list[Path]:
+    """The package's files. Inferlets of the benchmarks are data: they run in the server's guests."""
+    folder, _ = PACKAGES[package]
+    guests = {"guests", "guest.py"}
+    return [file for file in sorted(folder.rglob("*.py")) if not guests & set(file.parts)]
+
+
+def module_name(package: str, file: Path) -> str:
+    """The dotted name under which a file of a package is imported."""
+    parts = (package, *file.relative_to(PACKAGES[package][0]).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports_of(file: Path) -> frozenset[str]:
+    """Dotted names that a file imports, at any depth: modules, and what `from` takes out of them."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return names
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(names)
 
 
-@pytest.mark.parametrize("layer", ALLOWED)
-def test_layer_imports_only_what_lies_below(layer: str) -> None:
-    folder, allowed = ALLOWED[layer]
-    # Inferlets of the benchmarks are data there: they run in the server, not in this process.
-    files = [file for file in folder.rglob("*.py") if "guests" not in file.parts]
-    assert files, f"{folder} has no Python files"
+@cache
+def inner_imports(package: str) -> frozenset[Import]:
+    """Imports between the files of one package."""
+    modules = {module_name(package, file): file for file in files_of(package)}
+
+    def found() -> Iterator[Import]:
+        for importer, file in modules.items():
+            for name in imports_of(file):
+                while name and name not in modules:
+                    name = name.rpartition(".")[0]
+                if name and name != importer:
+                    yield Import(importer, name)
+
+    return frozenset(found())
+
+
+def folder_of(module: str) -> str:
+    """The folder below the package, or the file's own name where it lies in none."""
+    return module.split(".")[1] if "." in module else module
+
+
+def rings(package: str) -> list[set[str]]:
+    """Groups of two or more modules each of which reaches each other by imports, largest first."""
+    graph: dict[str, set[str]] = {}
+    for each in inner_imports(package):
+        graph.setdefault(each.importer, set()).add(each.imported)
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        stack = [start]
+        while stack:
+            for target in graph.get(stack.pop(), set()) - seen:
+                seen.add(target)
+                stack.append(target)
+        return seen
+
+    reach = {module: reached(module) for module in graph}
+    found: list[set[str]] = []
+    for module, targets in reach.items():
+        ring = {other for other in targets if module in reach.get(other, set())}
+        if ring and ring not in found:
+            found.append(ring)
+    return sorted(found, key=len, reverse=True)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_imports_only_what_lies_below(package: str) -> None:
+    _, allowed = PACKAGES[package]
+    files = files_of(package)
+    assert files, f"{package} has no Python files"
     for file in files:
         for name in imports_of(file):
             top = name.split(".")[0]
-            assert top not in ALLOWED or top in allowed, f"{file.relative_to(ROOT)} imports {name}"
+            assert top not in PACKAGES or top in allowed, f"{file.relative_to(ROOT)} imports {name}"
 
 
-def test_worker_knows_of_pie_py_only_the_wire_and_the_configuration() -> None:
-    for file in (ROOT / "inference/pie_inference").rglob("*.py"):
+@pytest.mark.parametrize("package", FOLDERS)
+def test_folders_import_only_what_the_table_allows(package: str) -> None:
+    table, exceptions = FOLDERS[package], TO_BE_REMOVED.get(package, set())
+    for each in inner_imports(package):
+        source, target = folder_of(each.importer), folder_of(each.imported)
+        if source == target or {(source, target), (source, "*"), ("*", target)} & exceptions:
+            continue
+        assert source in table, f"{source} has no row in the table"
+        assert target in table[source].split(), f"{each.importer} imports {each.imported}"
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_rows_of_the_table_name_only_rows_above_them(package: str) -> None:
+    above: set[str] = set()
+    for folder, allowed in FOLDERS[package].items():
+        assert set(allowed.split()) <= above, f"{folder} names a row that is not above it"
+        above.add(folder)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_ring_of_more_than_two_files(package: str) -> None:
+    largest = max(rings(package), key=len, default=set())
+    assert len(largest) <= LARGEST_RING[package], sorted(largest)
+
+
+@pytest.mark.parametrize("package", FLOOR)
+def test_processes_import_only_the_floor_of_pie_py(package: str) -> None:
+    for file in files_of(package):
         for name in imports_of(file):
             if name.split(".")[0] == "pie_py":
-                assert name.startswith(("pie_py.wire", "pie_py.config")), f"{file}: {name}"
+                assert name.startswith(FLOOR[package]), f"{file.relative_to(ROOT)} imports {name}"
 
 
 def test_only_the_wasm_package_touches_the_c_api() -> None:
-    for folder, _ in ALLOWED.values():
-        for file in folder.rglob("*.py"):
+    for package in PACKAGES:
+        for file in files_of(package):
             if (ROOT / "control/pie_control/wasm") not in file.parents:
-                names = imports_of(file)
-                assert not any(n.startswith("wasmtime._") for n in names), file
+                assert not any(n.startswith("wasmtime._") for n in imports_of(file)), file

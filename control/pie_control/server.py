@@ -23,11 +23,11 @@ from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.server import RpcServer
 from pie_control.store.service import StoreService
-from pie_control.tracing import tracing
 from pie_control.wasm import Engine, EngineConfig, Linker
 from pie_control.worker.link import WorkerLink
 from pie_control.worker.pacing import Dispatcher
 from pie_py.config.server import ServerConfig
+from pie_py.wire.observer import observing
 from pie_py.wire.plan import Hello
 
 log = structlog.get_logger("pie.server")
@@ -43,7 +43,7 @@ async def serve(
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
     """
-    with tracing(config.trace):
+    with observing(config.observer, "control", WorkerLink):
         server = _Server(config)
         await server.run(task_status)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pie_inference.worker import WorkerConfig, follow, run
+from pie_inference.serving.worker import WorkerConfig, follow, run
 
 
 def main() -> int:

@@ -12,13 +12,13 @@ from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.cuda.decode_graphs import DecodeGraphs
 from pie_inference.cuda.fused_sampling import FusedSampling
-from pie_inference.embeds import EmbedPool
-from pie_inference.host_pool import HostPool
-from pie_inference.kv_cache import KvCache
+from pie_inference.device.upload import upload_index
+from pie_inference.memory.embeds import EmbedPool
+from pie_inference.memory.host_pool import HostPool
+from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.base import Model
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
-from pie_inference.upload import upload_index
 from pie_py.wire.plan import ModelDescription
 
 

@@ -1,25 +1,43 @@
 """`pie-py bench fairness`: what those that decode notice of long prompts that arrive meanwhile.
 
-Some inferlets decode; once alone, and once while others, one after the other, fill in long prompts. What
-counts is the time between two tokens of one inferlet, and most of all its longest ones. How much of a
-prompt shares a step with the others' tokens is the model's `max_batch_tokens`.
+Some inferlets decode; once alone, and once while others, one after the other, fill in long prompts.
+What counts is the time between two tokens of one inferlet, and most of all its longest ones. How
+much of a prompt shares a step with the others' tokens is the model's `max_batch_tokens`.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.decoding import Decoded, decode_together
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Report, percentile
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config.server import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Time between tokens, median to longest, while long prompts of others arrive."""
+
+    model: ModelConfig = options.model("tiny")
+    language: str = options.language()
+    instances: int = options.count("--instances", 8, "Inferlets that decode.")
+    batch_tokens: tuple[int, ...] = options.number_list(
+        "--max-batch-tokens",
+        str(ModelConfig().max_batch_tokens),
+        "Values of the model's setting to compare.",
+    )
+    prompt: int = options.prompt()
+    long: int = options.count("--long", 8192, "Tokens of a long prompt.")
+    tokens: int = options.tokens(1000)
 
 
 @dataclass
@@ -30,9 +48,7 @@ class Beside:
     prompts_ms: list[float] = field(default_factory=list)  # from launch to the prompt's end
 
 
-async def _decode(
-    endpoint: str, program: bytes, count: int, prompt: int, tokens: int, long: int
-) -> Beside:
+async def _decode(endpoint: str, program: bytes, settings: Settings, long: int) -> Beside:
     """Decodes while prompts of `long` tokens arrive, or alone if that is 0."""
     prompts_ms: list[float] = []
     async with Client(endpoint) as client:
@@ -51,42 +67,38 @@ async def _decode(
         async with anyio.create_task_group() as tasks:
             if long:
                 tasks.start_soon(arrive)
-            decoded = await decode_together(client, digest, count, prompt, tokens)
+            decoded = await decode_together(
+                client, digest, settings.instances, settings.prompt, settings.tokens
+            )
             tasks.cancel_scope.cancel()
     return Beside(decoded, prompts_ms)
 
 
-def fairness(
-    model: ModelConfig,
-    count: int,
-    language: str,
-    batch_tokens: Sequence[int],
-    prompt: int,
-    long: int,
-    tokens: int,
-    progress: Callable[[str], None],
-) -> Report:
+def fairness(settings: Settings, progress: Progress) -> Report:
     """Measures the time between tokens, without and with long prompts, for each `max_batch_tokens`."""
-    program = bench_programs([language])[language]
+    progress.expect(2 * len(settings.batch_tokens))
+    program = bench_programs([settings.language])[settings.language]
+    long = settings.long
     report = Report(
-        f"Time between tokens of {count} {language} inferlets, ms",
+        f"Time between tokens of {settings.instances} {settings.language} inferlets, ms",
         [
             *("max_batch_tokens", "long prompts", "p50", "p99", "longest"),
             *("prompts done", "ms a long prompt"),
         ],
         notes=[f"Long prompts have {long} tokens; one arrives when the one before it is done."],
     )
-    for limit in batch_tokens:
-        limited = with_room(model, count, prompt + tokens + 2 * long)
+    for limit in settings.batch_tokens:
+        length = settings.prompt + settings.tokens + 2 * long
+        limited = with_room(settings.model, settings.instances, length)
         limited = limited.model_copy(update={"max_batch_tokens": limit})
         with bench_server(limited) as server:
-            for length in (0, long):
-                run = anyio.run(_decode, server.endpoint, program, count, prompt, tokens, length)
+            for arriving in (0, long):
+                run = anyio.run(_decode, server.endpoint, program, settings, arriving)
                 gaps = run.decoded.gaps_ms
                 report.rows.append(
                     [
                         limit,
-                        "arrive" if length else "none",
+                        "arrive" if arriving else "none",
                         statistics.median(gaps),
                         percentile(gaps, 0.99),
                         max(gaps),
@@ -94,5 +106,8 @@ def fairness(
                         statistics.median(run.prompts_ms) if run.prompts_ms else None,
                     ]
                 )
-                progress(f"{limit} a batch, {'with' if length else 'without'} long prompts")
+                progress(f"{limit} a batch, {'with' if arriving else 'without'} long prompts")
     return report
+
+
+BENCHMARK = Benchmark(Settings, fairness)

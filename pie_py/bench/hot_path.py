@@ -1,30 +1,50 @@
 """`pie-py bench hot-path`: calls of functions, of Python and of C, that one token takes in each process.
 
-Numbers of calls hardly depend on the machine or on what else it does, unlike times; so they show what makes
-the way of a token dearer, as a ratio to the numbers that are kept beside this file. They are no times: a
-call may be cheap or dear, and loops within a function do not show.
+Numbers of calls hardly depend on the machine or on what else it does, unlike times; so they show
+what makes the way of a token dearer, as a ratio to the numbers that are kept beside this file. They
+are no times: a call may be cheap or dear, and loops within a function do not show.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import anyio
 
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.decoding import Decoded, decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
-from pie_py.config.server import EMBEDDED_MODEL, ModelConfig, TraceConfig
+from pie_py.config.observer import ObserverConfig
+from pie_py.config.server import EMBEDDED_MODEL, ModelConfig
 
 KEPT = Path(__file__).parent / "hot_path.json"  # calls a token, by case; of the embedded model
 PROCESSES = ("control", "worker")
-OURSELVES = ("wire/trace.py", "/tracing.py", "_lsprof")
+OURSELVES = ("bench/observed.py", "bench/call_counts.py", "_lsprof")
 ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Calls of functions for one token: a ratio that no other work on the machine changes."""
+
+    model: ModelConfig = options.model()
+    languages: tuple[str, ...] = options.languages()
+    at_once: tuple[int, ...] = options.at_once("1,8,32")
+    prompt: int = options.prompt()
+    tokens: int = options.tokens(64)
+    functions: int = options.count(
+        "--functions", 0, "How many of the most called functions to name.", least=0
+    )
+    limit: float = options.real("--limit", 1.1, "Highest ratio to the kept numbers.")
+    save: bool = options.option("--save", is_flag=True, help="Keep these numbers for later runs.")
 
 
 class Count(NamedTuple):
@@ -54,62 +74,54 @@ def calls_a_token(counts: Sequence[Count], window: tuple[int, int]) -> dict[str,
     }
 
 
-def hot_path(
-    model: ModelConfig,
-    at_once: Sequence[int],
-    languages: Sequence[str],
-    prompt: int,
-    tokens: int,
-    functions: int,
-    limit: float,
-    save: bool,
-    progress: Callable[[str], None],
-) -> Report:
-    """Counts calls in a server of its own.
-
-    Args:
-        functions: how many of the most called ones of each process are told, too.
-        limit: the ratio to the kept numbers up to which the goal is met.
-        save: whether the numbers are kept, for later runs to be held to.
-    """
-    programs = bench_programs(languages)
-    runs: dict[tuple[str, int], Decoded] = {}
-    roomy = with_room(model, max(at_once), prompt + tokens)
+def hot_path(settings: Settings, progress: Progress) -> Report:
+    """Counts calls in a server of its own."""
+    progress.expect(1 + len(settings.languages) * len(settings.at_once))
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        trace = TraceConfig(folder=Path(folder), kind="calls")
-        with bench_server(roomy, trace=trace) as server:
-            progress("the server runs")
-            for language, program in programs.items():
-                for count in at_once:
-                    runs[language, count] = anyio.run(
-                        decode_in, server.endpoint, program, count, prompt, tokens
-                    )
-                    progress(f"{language}, {count} at once")
+        runs = _decode(settings, Path(folder), progress)
         counts = {process: _read(Path(folder) / f"{process}.json") for process in PROCESSES}
-    kept = _kept(model)
+    kept = _kept(settings.model)
     report = Report(
         "Calls of functions for one token",
         ["function", "guest", "at once", "process", "calls a token", "kept", "ratio"],
         notes=["Of Python and of C; what is kept was measured with the embedded model."],
     )
+    found = dict(kept)
     for (language, count), run in runs.items():
         for process in PROCESSES:
             calls = calls_a_token(counts[process], run.window)
-            total = sum(calls.values())
             case = f"{language} {count} {process}"
-            before = kept.get(case)
+            total, before = sum(calls.values()), kept.get(case)
             ratio = None if before is None else total / before
             report.rows.append([ALL, language, count, process, total, before, ratio])
             if ratio is not None:
-                report.goals.append(Goal(f"calls over those kept, {case}", ratio, limit))
-            most = sorted(calls.items(), key=lambda item: -item[1])[:functions]
+                report.goals.append(Goal(f"calls over those kept, {case}", ratio, settings.limit))
+            most = sorted(calls.items(), key=lambda item: -item[1])[: settings.functions]
             report.rows += [
                 [name, language, count, process, number, None, None] for name, number in most
             ]
-            kept[case] = round(total, 1)
-    if save:
-        KEPT.write_text(json.dumps(kept, indent=2) + "\n")
+            found[case] = round(total, 1)
+    if settings.save:
+        KEPT.write_text(json.dumps(found, indent=2) + "\n")
     return report
+
+
+def _decode(settings: Settings, folder: Path, progress: Progress) -> dict[tuple[str, int], Decoded]:
+    """Runs all cases in one server, whose processes write their counts into the folder at its end."""
+    programs = bench_programs(settings.languages)
+    prompt, tokens = settings.prompt, settings.tokens
+    model = with_room(settings.model, max(settings.at_once), prompt + tokens)
+    observer = ObserverConfig(observer="pie_py.bench.call_counts:count_calls", folder=folder)
+    runs: dict[tuple[str, int], Decoded] = {}
+    with bench_server(model, observer=observer) as server:
+        progress("the server runs")
+        for language, program in programs.items():
+            for count in settings.at_once:
+                runs[language, count] = anyio.run(
+                    decode_in, server.endpoint, program, count, prompt, tokens
+                )
+                progress(f"{language}, {count} at once")
+    return runs
 
 
 def _read(file: Path) -> list[Count]:
@@ -122,3 +134,6 @@ def _kept(model: ModelConfig) -> dict[str, float]:
         return {}
     numbers: dict[str, float] = json.loads(KEPT.read_text())
     return numbers
+
+
+BENCHMARK = Benchmark(Settings, hot_path)

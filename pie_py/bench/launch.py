@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.programs import bench_programs, fresh_copy, random_prompt
 from pie_py.bench.report import Report, percentile
 from pie_py.bench.server import bench_server, with_room
@@ -20,6 +23,17 @@ from pie_py.client import Client
 from pie_py.config.server import ModelConfig
 
 PAPER = "Paper, 32 cores, Rust: cold 35–81 ms, warm 10–50 ms for 1 to 896 launches."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """From the request to launch to the first message at the client, cold and warm."""
+
+    model: ModelConfig = options.model()
+    languages: tuple[str, ...] = options.languages()
+    at_once: tuple[int, ...] = options.at_once("1,64,256,896")
+    rounds: int = options.rounds(3)
+    tokens: int = options.count("--tokens", 4, "New tokens of each inferlet.")
 
 
 async def _launch_all(
@@ -55,25 +69,20 @@ async def _cold(
 
 
 async def _measure(
-    endpoint: str,
-    programs: dict[str, bytes],
-    counts: Sequence[int],
-    rounds: int,
-    tokens: int,
-    progress: Callable[[str], None],
+    endpoint: str, programs: dict[str, bytes], settings: Settings, progress: Progress
 ) -> list[list[object]]:
     rows: list[list[object]] = []
     async with Client(endpoint) as client:
         vocabulary = (await client.models())[0]["vocab_size"]
-        args = ["launch", random_prompt(16, vocabulary, seed=0), str(tokens)]
+        args = ["launch", random_prompt(16, vocabulary, seed=0), str(settings.tokens)]
         for language, program in programs.items():
             warm = await client.upload(program, name="bench")
             await _launch_all(client, warm, 2, args)
-            for count in counts:
+            for count in settings.at_once:
                 cold_ms: list[float] = []
                 warm_ms: list[float] = []
                 all_ms: list[float] = []
-                for _ in range(rounds):
+                for _ in range(settings.rounds):
                     cold_ms += await _cold(client, program, language, count, args)
                     latencies, whole = await _launch_all(client, warm, count, args)
                     warm_ms += latencies
@@ -93,20 +102,15 @@ async def _measure(
     return rows
 
 
-def launch(
-    model: ModelConfig,
-    counts: Sequence[int],
-    languages: Sequence[str],
-    rounds: int,
-    tokens: int,
-    progress: Callable[[str], None],
-) -> Report:
+def launch(settings: Settings, progress: Progress) -> Report:
     """Measures launch latency against a server of its own."""
-    programs = bench_programs(languages)
-    model = with_room(model, 2 * max(counts), 16 + tokens)
+    tokens = settings.tokens
+    progress.expect(1 + len(settings.languages) * len(settings.at_once) * settings.rounds)
+    programs = bench_programs(settings.languages)
+    model = with_room(settings.model, 2 * max(settings.at_once), 16 + tokens)
     with bench_server(model) as server:
         progress("the server runs")
-        rows = anyio.run(_measure, server.endpoint, programs, counts, rounds, tokens, progress)
+        rows = anyio.run(_measure, server.endpoint, programs, settings, progress)
     return Report(
         "Launch: request to first message, ms",
         ["source", "at once", "cold p50", "cold p99", "warm p50", "warm p99", "all done"],
@@ -116,3 +120,6 @@ def launch(
             PAPER,
         ],
     )
+
+
+BENCHMARK = Benchmark(Settings, launch)

@@ -1,31 +1,44 @@
-"""Options that the benchmarks share, and their progress bar."""
+"""The options of benchmarks: fields of a dataclass that say how the command line reads them."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pie_py.bench.turns import Turns
-from pie_py.build.errors import BuildError
-from pie_py.client.errors import ClientError
-from pie_py.client.server_process import ServerFailed
 from pie_py.config.server import EMBEDDED_MODEL, ModelConfig
 
 LANGUAGES = ("rust", "python")
-Function = TypeVar("Function", bound=Callable[..., Any])
+_KEY = "click"  # of a field's metadata
+
+
+def option(flag: str, **attributes: Any) -> Any:
+    """A field of a benchmark's settings, set by a click option.
+
+    Args:
+        flag: as people type it: `--rounds`.
+        attributes: those of `click.Option`.
+    """
+    attributes = {"show_default": "default" in attributes, **attributes}
+    return dataclasses.field(metadata={_KEY: (flag, attributes)})
+
+
+def click_options(settings: type[Any]) -> list[click.Parameter]:
+    """The command line's options for the fields of a settings class, in their order."""
+    found: list[click.Parameter] = []
+    for field in dataclasses.fields(settings):
+        flag, attributes = field.metadata[_KEY]
+        found.append(click.Option([flag, field.name], **attributes))
+    return found
 
 
 def numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """Reads whole numbers separated by commas; wrong ones are a usage error."""
+    """Reads whole numbers separated by commas.
+
+    Raises:
+        click.BadParameter: if the text is something else, or a number is below 1.
+    """
     try:
         found = tuple(int(part) for part in value.split(","))
     except ValueError:
@@ -36,7 +49,11 @@ def numbers(context: click.Context, parameter: click.Parameter, value: str) -> t
 
 
 def rates(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
-    """Reads numbers separated by commas; wrong ones are a usage error."""
+    """Reads numbers separated by commas.
+
+    Raises:
+        click.BadParameter: if the text is something else, or a number is not above 0.
+    """
     try:
         found = tuple(float(part) for part in value.split(","))
     except ValueError:
@@ -46,116 +63,89 @@ def rates(context: click.Context, parameter: click.Parameter, value: str) -> tup
     return found
 
 
-@contextmanager
-def progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error; each call of what it gives tells what has just been done.
-
-    Within it, SIGTERM ends this process as an exception does, so that no server or peer stays behind.
-    """
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
-        task = bars.add_task("starting", total=steps)
-
-        def tell(text: str) -> None:
-            bars.update(task, advance=1, description=text)
-            if not console.is_terminal:
-                console.print(text, highlight=False)
-
-        try:
-            yield tell
-        except Exception as error:
-            reason = _first(error)
-            if isinstance(reason, BuildError | ServerFailed | ClientError | RuntimeError):
-                raise click.ClickException(str(reason)) from None
-            raise
-
-
-def _first(error: BaseException) -> BaseException:
-    """What went wrong first in a group of tasks."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _bench_model(context: click.Context, parameter: click.Parameter, value: str) -> ModelConfig:
+def _model(context: click.Context, parameter: click.Parameter, value: str) -> ModelConfig:
     from pie_py.bench.checkpoints import bench_model
 
     return ModelConfig(source=bench_model(value))
 
 
-def bench_models(
+def _models(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[ModelConfig, ...]:
-    """Reads the models of a repeatable option."""
-    return tuple(_bench_model(context, parameter, value) for value in values)
+    return tuple(_model(context, parameter, value) for value in values)
 
 
-def model(default: str = EMBEDDED_MODEL) -> Callable[[Function], Function]:
-    """One model to serve."""
-    return click.option(
-        "--model",
-        default=default,
-        show_default=True,
-        callback=_bench_model,
-        help="Folder or hub id of a checkpoint; `tiny` and `small` are random ones, made here.",
-    )
+def model(default: str = EMBEDDED_MODEL) -> Any:
+    """The model to serve, a `ModelConfig`."""
+    text = "Folder or hub id of a checkpoint; `tiny` and `small` have random weights, made here."
+    return option("--model", default=default, callback=_model, help=text)
 
 
-def counts(default: str) -> Callable[[Function], Function]:
-    """How many instances at once, in turn."""
-    return click.option(
-        "--at-once", callback=numbers, metavar="N,N,...", default=default, show_default=True
-    )
+def models(default: str) -> Any:
+    """The models to serve, one after the other: a tuple of `ModelConfig`."""
+    text = "Folder or hub id of a checkpoint, or `tiny` or `small`. Repeatable."
+    return option("--model", default=[default], multiple=True, callback=_models, help=text)
 
 
-def tokens(default: int) -> Callable[[Function], Function]:
-    """New tokens of each."""
-    return click.option(
-        "--tokens", type=click.IntRange(8), default=default, show_default=True, help="New ones."
-    )
+def number_list(flag: str, default: str, text: str | None = None) -> Any:
+    """Whole numbers above 0, separated by commas: a tuple of int."""
+    return option(flag, default=default, callback=numbers, metavar="N,N,...", help=text)
 
 
-def rounds(default: int) -> Callable[[Function], Function]:
+def rate_list(flag: str, default: str, text: str | None = None) -> Any:
+    """Numbers above 0, separated by commas: a tuple of float."""
+    return option(flag, default=default, callback=rates, metavar="R,R,...", help=text)
+
+
+def count(flag: str, default: int, text: str | None = None, least: int = 1) -> Any:
+    """A whole number of at least `least`."""
+    return option(flag, default=default, type=click.IntRange(least), help=text)
+
+
+def real(flag: str, default: float, text: str | None = None) -> Any:
+    """A number."""
+    return option(flag, default=default, type=float, help=text)
+
+
+def one_of(flag: str, choices: tuple[str, ...], default: str, text: str | None = None) -> Any:
+    """One of several names."""
+    return option(flag, default=default, type=click.Choice(choices), help=text)
+
+
+def some_of(
+    flag: str, choices: tuple[str, ...], default: tuple[str, ...], text: str | None = None
+) -> Any:
+    """One or more of several names: a tuple of str."""
+    kind = click.Choice(choices)
+    return option(flag, default=default, multiple=True, type=kind, help=text, show_default=False)
+
+
+def languages() -> Any:
+    """Which of the benchmark's inferlets to run."""
+    text = "Rust component, Python source, or both (the default)."
+    return some_of("--source", LANGUAGES, LANGUAGES, text)
+
+
+def language() -> Any:
+    """Which one of the benchmark's inferlets to run."""
+    return one_of("--source", LANGUAGES, "rust")
+
+
+def at_once(default: str) -> Any:
+    """How many inferlets run at the same time, one count after the other."""
+    return number_list("--at-once", default, "Inferlets at the same time.")
+
+
+def rounds(default: int) -> Any:
     """How often everything is measured, in turns."""
-    return click.option("--rounds", type=click.IntRange(1), default=default, show_default=True)
+    return count("--rounds", default)
 
 
-vllm_python = click.option(
-    "--vllm-python", metavar="PYTHON", help="The Python of an environment that has vLLM."
-)
-prompt = click.option(
-    "--prompt", type=click.IntRange(1), default=64, show_default=True, help="Tokens."
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-plot_file = click.option(
-    "--plot",
-    "plot_file",
-    metavar="FILE|FOLDER",
-    help="Draw what was measured, as PNG, SVG or PDF; in a folder, as an SVG named after the benchmark.",
-)
-languages = click.option(
-    "--source",
-    "languages",
-    multiple=True,
-    type=click.Choice(LANGUAGES),
-    default=LANGUAGES,
-    help="Rust component, Python source, or both (the default).",
-)
+def prompt() -> Any:
+    """Tokens of each prompt."""
+    return count("--prompt", 64, "Tokens of each prompt.")
 
 
-def turns(at_once: str, often: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options of what is measured in turns, given as `turns`."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def gathered(**values: Any) -> None:
-            own = {field.name: values.pop(field.name) for field in dataclasses.fields(Turns)}
-            function(turns=Turns(**own), **values)
-
-        for option in (tokens(64), prompt, rounds(often), counts(at_once), languages):
-            gathered = option(gathered)
-        return gathered
-
-    return decorate
+def tokens(default: int) -> Any:
+    """New tokens of each inferlet; fewer than 8 leave nothing to measure."""
+    return count("--tokens", default, "New tokens of each inferlet.", least=8)

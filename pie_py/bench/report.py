@@ -1,8 +1,7 @@
-"""What a benchmark prints: one table for people, or JSON for machines."""
+"""What a benchmark gives: figures in a table, with goals and the machine that they hold for."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -55,11 +54,8 @@ class Report:
         goals = [{**asdict(goal), "met": goal.met} for goal in self.goals]
         return {**asdict(self), "goals": goals}
 
-    def show(self, as_json: bool) -> None:
-        """Prints the report on standard output."""
-        if as_json:
-            print(json.dumps({**self.to_json(), "environment": environment()}))
-            return
+    def show(self) -> None:
+        """Prints the report as a table on standard output."""
         table = Table(title=self.title, title_justify="left")
         for i, column in enumerate(self.columns):
             table.add_column(column, justify="right" if i else "left", no_wrap=not i)
@@ -71,16 +67,6 @@ class Report:
         console.print(table)
         for note in [*self.notes, *map(str, self.goals)]:
             console.print(note, highlight=False)
-
-
-def show_all(reports: Sequence[Report], as_json: bool) -> None:
-    """Prints the reports of one run; as JSON they are one document."""
-    if as_json:
-        found = [report.to_json() for report in reports]
-        print(json.dumps({"reports": found, "environment": environment()}))
-        return
-    for report in reports:
-        report.show(False)
 
 
 def environment() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from functools import cache
 import wasmtime
 
 from pie_py.build import wit
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 WORLD = "inferlet"
 _CORE_MODULE_SECTION = 1
@@ -42,7 +42,7 @@ class _Import:
 @cache
 def contract() -> wit.Package:
     """The contract that this installation builds for."""
-    path = shared_folder("wit") / "inferlet.wit"
+    path = shipped_folder("wit") / "inferlet.wit"
     return wit.parse(path.read_text(encoding="utf-8"))
 
 

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build.errors import BuildError
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 BUILD_SECONDS = 600.0
 
@@ -134,7 +134,7 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
 def _fingerprint() -> str:
     """Hash of all that the runtime component is made from."""
     digest = hashlib.sha256(f"{version('componentize-py')}\n{_RUNTIME_APP}".encode())
-    for folder, pattern in ((_sdk_folder(), "**/*.py"), (shared_folder("wit"), "**/*.wit")):
+    for folder, pattern in ((_sdk_folder(), "**/*.py"), (shipped_folder("wit"), "**/*.wit")):
         for file in sorted(folder.glob(pattern)):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(folder)} {len(content)}\n".encode() + content)
@@ -158,7 +158,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     made = stage / "component.wasm"
     command = [
         *(sys.executable, "-c", "import sys, componentize_py; sys.exit(componentize_py.script())"),
-        *("--wit-path", str(shared_folder("wit")), "--world", world),
+        *("--wit-path", str(shipped_folder("wit")), "--world", world),
         *("componentize", "--stub-wasi", "pie_app", "--output", str(made)),
     ]
     for path in (stage, *paths):

@@ -19,7 +19,7 @@ import platformdirs
 
 from pie_py.build.component import ComponentError, make_component
 from pie_py.build.errors import BuildError
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 TARGET = "wasm32-unknown-unknown"
@@ -101,7 +101,7 @@ def check_compiler(folder: Path | None = None) -> str:
 
 def _compile(cargo: str, folder: Path) -> Path:
     """The core module of a crate."""
-    sdk = shared_folder("rust") / "inferlet"
+    sdk = shipped_folder("rust") / "inferlet"
     patch = ["--config", f"patch.crates-io.inferlet.path={json.dumps(str(sdk))}"]
     common = ["--manifest-path", str(folder / "Cargo.toml"), *patch]
     # With the network allowed, Cargo asks the registry even for crates that are patched.
@@ -116,7 +116,7 @@ def _compile(cargo: str, folder: Path) -> Path:
 
     command = [cargo, "build", "--release", "--lib", "--target", TARGET, *common, *offline]
     command += ["--message-format=json-render-diagnostics", *_profile(root / "Cargo.toml")]
-    shipped = any(folder.is_relative_to(own) for own in (shared_folder("inferlets"), _PACKAGE))
+    shipped = any(folder.is_relative_to(own) for own in (shipped_folder("inferlets"), _PACKAGE))
     if shipped and "CARGO_TARGET_DIR" not in os.environ:
         # The crate lies in the installation: nothing is written there.
         command += ["--target-dir", platformdirs.user_cache_dir("pie_py") + "/cargo"]

@@ -46,7 +46,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function's parameters, in order, its result, and its `///` comment in one line."""
+    """A function's parameters, in order, its result, and its `///` comment, line by line."""
 
     params: tuple[tuple[str, Type], ...]
     result: Type | None
@@ -55,10 +55,12 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Enums (their cases) and functions, by name."""
+    """Enums (their cases) and functions, by name, and `///` comments, line by line."""
 
     enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
+    enum_docs: dict[str, str] = field(default_factory=dict)  # by the enum's name
+    doc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def parse(text: str) -> Package:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, int]] = []
-        self._docs: dict[int, str] = {}  # by the number of the token that follows
+        self._docs: dict[int, list[str]] = {}  # by the number of the token that follows
         self._next = 0
         at = 0
         while at < len(text):
@@ -107,7 +109,7 @@ class _Parser:
                 self._tokens.append((found.group(), line))
             elif found.group().startswith("///"):
                 number = len(self._tokens)
-                self._docs[number] = f"{self._docs.get(number, '')} {found.group()[3:].strip()}"
+                self._docs.setdefault(number, []).append(found.group()[3:].strip())
             at = found.end()
 
     def _peek(self) -> str:
@@ -151,9 +153,10 @@ class _Parser:
         interfaces: dict[str, Interface] = {}
         worlds: dict[str, World] = {}
         while self._next < len(self._tokens):
+            doc = self._doc()
             if self._accept("interface"):
                 name = self._name()
-                interfaces[name] = self._interface()
+                interfaces[name] = self._interface(doc)
             elif self._accept("world"):
                 name = self._name()
                 worlds[name] = self._world(worlds)
@@ -161,15 +164,20 @@ class _Parser:
                 raise self._fail("`interface` or `world`")
         return Package(package, version, interfaces, worlds)
 
-    def _interface(self) -> Interface:
-        interface = Interface()
+    def _doc(self) -> str:
+        """The `///` comment before the next token."""
+        return "\n".join(self._docs.get(self._next, ()))
+
+    def _interface(self, doc: str) -> Interface:
+        interface = Interface(doc=doc)
         self._expect("{")
         while not self._accept("}"):
+            doc = self._doc()
             if self._accept("enum"):
                 name = self._name()
                 interface.enums[name] = self._cases()
+                interface.enum_docs[name] = doc
             else:
-                doc = self._docs.get(self._next, "").strip()
                 name = self._name()
                 self._expect(":")
                 interface.functions[name] = replace(self._function(), doc=doc)

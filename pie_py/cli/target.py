@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 DESCRIPTION = "inferlet.toml"
 
@@ -33,7 +33,7 @@ def find_target(text: str, entry: str | None = None) -> Target | None:
     """
     path = Path(text)
     if not path.exists():
-        library = shared_folder("inferlets") / text
+        library = shipped_folder("inferlets") / text
         if "/" in text or not (library / DESCRIPTION).is_file():
             if path.suffix in (".py", ".wasm") or "/" in text:
                 raise BadTarget(f"{text} does not exist")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 import zmq
-from zmq.utils.monitor import recv_monitor_message
+from zmq.utils.monitor import parse_monitor_message
 
 from pie_py import __version__
 from pie_py.client import handshake
@@ -17,7 +17,6 @@ from pie_py.client.calls import Call, Calls, Reader
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.config.endpoint import Endpoint
 from pie_py.config.keys import ClientKey
-from pie_py.wire.readiness import descriptor, has_input
 from pie_py.wire.rpc import (
     PROTOCOL,
     SESSION_BYTES,
@@ -37,6 +36,7 @@ from pie_py.wire.rpc import (
     decode,
     encode,
 )
+from pie_py.wire.zmq_socket import Socket
 
 RECONNECT_MS = 50
 JOINED_FRAMES = 16  # sent at once; with more the server would wait for what it could do meanwhile
@@ -91,7 +91,6 @@ class Connection:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._outgoing: list[bytes] = []  # frames that wait for the end of this turn of the loop
         self._flush_due = anyio.Event()
-        self._wake = anyio.CancelScope()  # of the wait for input
         try:
             self._open_socket()
         except zmq.ZMQError as error:
@@ -264,32 +263,26 @@ class Connection:
             socket.setsockopt(zmq.CURVE_SERVERKEY, self._key.server.encode())
             socket.setsockopt(zmq.CURVE_PUBLICKEY, self._key.public.encode())
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._key.secret.encode())
-        self._events = socket.get_monitor_socket(int(WATCHED_EVENTS))
+        self._events = Socket(socket.get_monitor_socket(int(WATCHED_EVENTS)))
         socket.connect(self.endpoint.text)
-        self._socket = socket
+        self._dealer = socket
+        self._socket = Socket(socket)
 
     def _close_socket(self) -> None:
-        self._socket.disable_monitor()
+        self._dealer.disable_monitor()
         self._events.close()
         self._socket.close(linger=200)
 
     async def _receive(self) -> None:
-        fd = descriptor(self._socket)
         while True:
-            for _ in range(1000):
+            for _ in range(1000):  # then other tasks have their turn
                 if not self._take_one():
                     break
-            if has_input(self._socket):
-                await anyio.sleep(0)
-                continue
-            self._wake = anyio.CancelScope()
-            with self._wake:
-                await anyio.wait_readable(fd)
+            await self._socket.wait()
 
     def _take_one(self) -> bool:
-        try:
-            frame = self._socket.recv(zmq.NOBLOCK)
-        except zmq.Again:
+        frame = self._socket.receive()
+        if frame is None:
             return False
         self._heard = anyio.current_time()
         if self._dead is not None:
@@ -329,23 +322,16 @@ class Connection:
                 self._send_now(frames)
 
     def _send_now(self, frames: list[bytes]) -> None:
-        try:
-            # Never as parts of one message: libzmq 4.3 aborts a process that has read some of the parts when
-            # the connection breaks (`!_more` in its fq.cpp).
-            for frame in frames:
-                self._socket.send(frame, zmq.NOBLOCK)
-        except zmq.Again:  # no connection now; what matters is sent again after the next welcome
-            return
-        if has_input(self._socket):
-            self._wake.cancel()  # the send has taken the signal that `_receive` waits for
+        for frame in frames:
+            if self._socket.send(frame) is not None:
+                return  # no connection now; what matters is sent again after the next welcome
 
     async def _monitor(self) -> None:
-        fd = descriptor(self._events)
         while True:
-            while has_input(self._events):
-                event = recv_monitor_message(self._events, zmq.NOBLOCK)
+            while (frames := self._events.receive_frames()) is not None:
+                event = parse_monitor_message([frame.bytes for frame in frames])
                 await self._connection_event(zmq.Event(event["event"]))
-            await anyio.wait_readable(fd)
+            await self._events.wait()
 
     async def _connection_event(self, event: zmq.Event) -> None:
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:

@@ -24,7 +24,7 @@ import anyio.abc
 import anyio.to_thread
 
 from pie_py.client.errors import ClientError
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 if TYPE_CHECKING:
     from pie_py.client.client import Client
@@ -178,7 +178,7 @@ async def answer(
     """
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     told = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = shared_folder("inferlets") / "async_function_calling" / f"{PROGRAMS[mode]}.py"
+    source = shipped_folder("inferlets") / "async_function_calling" / f"{PROGRAMS[mode]}.py"
     program = await client.upload(source.read_bytes(), name=f"async_function_calling-{mode}")
     given = ["--events", "--request", request, *options]
     if told:

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import zmq
 
-from pie_py.wire.rpc import LOCAL_USER
-
 log = logging.getLogger("pie.keys")
 
+LOCAL_USER = "local"  # the user of clients that connect without a key
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of Z85
 

@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
 from pie_py.config.host_rule import HostRule
+from pie_py.config.observer import ObserverConfig
 
 ADAPTER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 MCP_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
@@ -289,14 +290,6 @@ class GrammarConfig(_Section):
     kept_characters: PositiveInt = 4 << 20  # their texts together
 
 
-class TraceConfig(_Section):
-    """A record for benchmarks: where the time goes, or what is called. Without one it costs nothing."""
-
-    folder: Path  # where the control process and the worker write theirs when they stop
-    # `kernels` is `stages` with the operators of PyTorch as one more, which makes all others dearer.
-    kind: Literal["stages", "kernels", "calls"] = "stages"
-
-
 class ServerConfig(BaseSettings):
     """Everything a server needs to start."""
 
@@ -327,4 +320,4 @@ class ServerConfig(BaseSettings):
     # Of PyTorch in the worker. Unless told, each forward gets what was found worth it at start.
     worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
-    trace: TraceConfig | None = None
+    observer: ObserverConfig | None = None  # of benchmarks

@@ -126,7 +126,8 @@ def test_what_cannot_be_sent_is_an_error_at_once_and_later_requests_are_made(ben
     with sync.Client(bench.endpoint) as client:
         instance = client.launch("echo")
         for message, text in (
-            ({1, 2}, "cannot be sent: .*set"),
+            ([object()], "cannot be sent: .*object"),
+            ({1, 2}, "the request cannot be read: .*text or bytes"),
             ("\ud800", "cannot be sent: .*surrogates"),
             ([1 << 70], "cannot be sent"),
             ({1: "x"}, "the request cannot be read"),

@@ -331,8 +331,10 @@ def test_our_client_sends_numbers_back(bench: Bench) -> None:
         assert all(flood.receive() == bytes(16 << 10) for _ in range(1500))
         time.sleep(0.5)  # what comes now, nobody receives; the client itself reads it
         assert flood.receive() == bytes(16 << 10)
-        peers = bench.call(bench.rpc._sender.backlog.connections)
-        assert all(bench.call(bench.rpc._sender.backlog._of, peer) < (4 << 20) for peer in peers)
+        peers = bench.call(bench.rpc.sessions.backlog.connections)
+        assert all(
+            bench.call(bench.rpc.sessions.backlog.behind, peer) < (4 << 20) for peer in peers
+        )
 
 
 @pytest.mark.usefixtures("little")
@@ -348,10 +350,10 @@ def test_a_number_that_was_guessed_shows_nothing(bench: Bench) -> None:
 def test_a_number_brings_a_silent_client_back(bench: Bench) -> None:
     with Raw(bench.endpoint) as raw:
         raw.ask(Hello(PROTOCOL, bytes(16), "silent"))
-        [session] = bench.call(lambda: list(bench.rpc._sessions.values()))
+        [session] = bench.call(lambda: bench.rpc.sessions.all)
         end = time.monotonic() + 20
         for gone in (True, False):
-            while bench.call(lambda: session.gone_at is not None) is not gone:
+            while bench.call(lambda: not session.is_present) is not gone:
                 assert time.monotonic() < end
                 if not gone:
                     raw.say(Probed(1))
@@ -365,11 +367,11 @@ def test_a_user_s_connections_share_what_they_may_be_behind(bench: Bench) -> Non
         assert (5 << 20) < acknowledge_unread(bench, raws) < (11 << 20)
     end = time.monotonic() + 20
     while bench.call(
-        bench.rpc._sender.backlog.connections
+        bench.rpc.sessions.backlog.connections
     ):  # they are gone, and nothing is held for them
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert bench.call(lambda: dict(bench.rpc._sender.backlog._users)) == {}
+    assert bench.call(lambda: dict(bench.rpc.sessions.backlog._users)) == {}
     with Raw(bench.endpoint) as third:
         flood = launched(third, "flood", os.urandom(16))
         assert acknowledge_unread(bench, {flood: third}) > (3 << 20)
@@ -381,13 +383,13 @@ def test_a_client_that_confirms_answers_without_reading_is_cut_off(bench: Bench)
     with Raw(bench.endpoint) as deaf:
         deaf.ask(Hello(PROTOCOL, session, "deaf"))
         behind, first, end = 0, 1, time.monotonic() + 60
-        while bench.call(lambda: next(iter(bench.rpc._sessions.values())).peer) is not None:
+        while bench.call(lambda: bench.rpc.sessions.all[0].peer) is not None:
             for number in range(first, first + 1000):
                 deaf.say(Request(number, number, "programs", {}))
             first += 1000
             behind = max(
                 behind,
-                *map(bench.rpc._sender.backlog._of, bench.rpc._sender.backlog.connections()),
+                *map(bench.rpc.sessions.backlog.behind, bench.rpc.sessions.backlog.connections()),
                 0,
             )
             assert time.monotonic() < end
@@ -451,7 +453,7 @@ def test_who_asked_has_left_while_its_program_was_compiled(
         assert asked.wait(20)
         if way == "leaves":
             raw.say(Bye("done"))
-            while bench.call(lambda: len(bench.rpc._sessions)):
+            while bench.call(lambda: len(bench.rpc.sessions)):
                 time.sleep(0.01)
         else:
             assert isinstance(raw.ask(Request(2, 2, "server", {})), Response)
@@ -519,7 +521,7 @@ def test_who_is_an_admin() -> None:
         ("ann", ("bob",), False),
         ("local", (), True),
     ):
-        session = Session(bytes(16), user, 0.0, None)
+        session = Session(bytes(16), user, 0.0)
         if may:
             session.check_admin(admins)
         else:

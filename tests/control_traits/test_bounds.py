@@ -49,7 +49,7 @@ def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
         reader = Session(bytes(16), "ann", 0.0, None)
         outlet = Outlet(one, lambda outlet: None)
         outlet.attach(reader, 1)
-        outlet.detach()
+        outlet.detach(0.0)
         assert (one.detached_at is None) == child
         assert one.attached == 0
 

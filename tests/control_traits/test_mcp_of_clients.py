@@ -18,7 +18,7 @@ from test_mcp_servers import Tools, run
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
-from pie_control.rpc.params import Params
+from pie_control.rpc.params import RegisterMcp, read
 from pie_py.config.server import HttpConfig, McpConfig
 
 SECRET = "dont-tell-anybody"
@@ -212,9 +212,9 @@ def test_what_is_no_server_and_how_many_there_may_be() -> None:
 
 def test_what_clients_say_in_requests() -> None:
     for wrong in ({"a": 1}, {1: "a"}, ["a"], "a"):
-        with failure("invalid-argument", "register-mcp needs 'headers' to be texts by names"):
-            Params("register-mcp", {"headers": wrong}).table("headers")
-    assert Params("register-mcp", {}).table("headers") == {}
+        with failure("invalid-argument", "register-mcp: Expected", "$.headers"):
+            read("register-mcp", {"name": "x", "headers": wrong}, RegisterMcp)
+    assert read("register-mcp", {"name": "x"}, RegisterMcp).headers == {}
 
 
 def test_commands_are_the_operators_unless_he_allows_them() -> None:

@@ -1,12 +1,10 @@
-"""`pie-py bench async` runs and prints what it promises; its figures are for people to judge."""
+"""`async` runs and prints what it promises; its figures are for people to judge."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -16,29 +14,19 @@ import anyio
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from support.benchmarks import bench
 
-from pie_py.bench.async_calls import bfcl, formulas, measure
-from pie_py.bench.async_calls.drawn import WORKLOADS, draw, draw_seconds
-from pie_py.bench.async_calls.jobs import Job, PlannedCall, Verdict, judge
+from benchmarks.async_calls import bfcl, formulas, measure
+from benchmarks.async_calls.drawn import WORKLOADS, draw, draw_seconds
+from benchmarks.async_calls.jobs import Job, PlannedCall, Verdict, judge
 
 SIDES = ["sync", "sync_parallel", "async_naive", "async"]
-
-
-def bench(*arguments: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "pie_py", "bench", "async", *arguments, "--json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    reports: list[dict[str, Any]] = json.loads(done.stdout)["reports"]
-    for report in reports:
-        assert all(len(row) == len(report["columns"]) for row in report["rows"])
-    return reports
 
 
 @pytest.mark.slow
 def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> None:
     small = ["--requests", "1", "--longest", "1", "--workload", "interrupts"]
-    decided, _, forced, cost, traps = bench(*small, "--plot", str(tmp_path))
+    decided, _, forced, cost, traps = bench("async", *small, "--plot", str(tmp_path))["reports"]
     assert [row[0] for row in decided["rows"]] == SIDES
     expected = len(draw("interrupts", 1, 0, 1).calls)
     for row in decided["rows"]:

@@ -4,7 +4,7 @@
 
 Then, on that machine, from the checkout, with FOLDER beside it:
 
-    sh FOLDER/run.sh OUT SECONDS [OPTIONS of `pie-py bench gpu`]
+    sh FOLDER/run.sh OUT SECONDS [OPTIONS of `python -m benchmarks gpu`]
 
 The machine has PyTorch for CUDA, transformers, peft, a CUDA compiler and ninja. Versions are those installed
 where this runs.
@@ -90,7 +90,7 @@ export CPLUS_INCLUDE_PATH="${CPLUS_INCLUDE_PATH#:}"
 if [ -d "$here/aot" ]; then cp -r "$here/aot" /tmp/pie-gpu-site/flashinfer/data/aot; fi
 export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
 export PYTHONUNBUFFERED=1 PIE_BENCH_PROGRAM="$here/bench.wasm" PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
-python3 -m pie_py bench gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@" ||
+python3 -m benchmarks gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@" ||
     echo "it ended with status $?"
 (cd "$out" && tar -czf logs.tgz ./*.log && rm -f ./*.log)
 # What was compiled need not be again: `cat OUT/aot.tgz.* | tar -xz -C FOLDER/aot`.

@@ -10,10 +10,10 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, ints, tokens_of
 
-from pie_inference import host_pool
-from pie_inference.assembly import load_model
 from pie_inference.errors import LoadError
 from pie_inference.handlers import clear
+from pie_inference.loading.assembly import load_model
+from pie_inference.memory import host_pool
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import Clear
 

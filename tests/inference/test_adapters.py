@@ -20,8 +20,8 @@ from support.model_rig import Rig, Step, Stream, assert_close, reference
 from transformers import LlavaForConditionalGeneration
 
 from pie_inference.adapters.lora_config import lora_config
-from pie_inference.engine import Engine
 from pie_inference.errors import BadBatch, LoadError
+from pie_inference.serving.engine import Engine
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import LoadAdapter
 

@@ -10,8 +10,9 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, assert_close, expected_logits, ints, offsets
 
-from pie_inference import engine, handlers
+from pie_inference import handlers
 from pie_inference.errors import BadBatch
+from pie_inference.serving import engine
 from pie_py.wire.plan import (
     Batch,
     Clear,

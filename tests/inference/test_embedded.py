@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from examples.pie_tiny.corpus.sample import CALL, CLOSE, HEAD, INTR, TRAP
 from examples.pie_tiny.corpus.world import subjects
-from pie_inference import embedded
+from pie_inference.checkpoints import embedded
+from pie_inference.checkpoints.loader import checkpoint_folder
 from pie_inference.errors import LoadError
-from pie_inference.loader import checkpoint_folder
 from pie_py.config.server import EMBEDDED_MODEL
 
 NAMES = embedded.names()

@@ -13,8 +13,9 @@ from support.checkpoints import make_llama
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints
 
-from pie_inference import costs, handlers
-from pie_inference.costs import fit, measure
+from pie_inference import handlers
+from pie_inference.calibration import costs
+from pie_inference.calibration.costs import fit, measure
 from pie_inference.errors import BadBatch, LoadError
 from pie_py.wire.plan import SwapIn, SwapOut
 

@@ -27,8 +27,8 @@ from transformers.models.llava.image_processing_pil_llava import LlavaImageProce
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from pie_inference import handlers
+from pie_inference.checkpoints.loader import read_preprocessing
 from pie_inference.errors import BadBatch, LoadError
-from pie_inference.loader import read_preprocessing
 from pie_inference.vision.decoding import BadImage, decode_image
 from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import vision_spec

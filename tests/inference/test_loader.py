@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step
 
-from pie_inference.assembly import choose_device, load_model, load_models
-from pie_inference.engine import Engine
+from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
 from pie_inference.errors import LoadError
-from pie_inference.kv_cache import KvCache
-from pie_inference.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
-from pie_inference.sizing import free_memory
+from pie_inference.loading.assembly import choose_device, load_model, load_models
+from pie_inference.loading.sizing import free_memory
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.serving.engine import Engine
 from pie_py.config.server import ModelConfig
 
 

@@ -93,6 +93,6 @@ BATCH = {"embeds": 600, "max_batch_tokens": 512}
 def test_phases_of_the_benchmark(arguments: list[str], sizes: dict[str, int]) -> None:
     """Each ends with figures. Those say nothing."""
     shape = ("--shape", "toy", "--config", json.dumps(sizes))
-    done = run("pie_inference.gpu_bench", *arguments, *shape)
+    done = run("benchmarks.gpu", *arguments, *shape)
     assert done.returncode == 0, done.stderr
     assert '"error"' not in done.stdout

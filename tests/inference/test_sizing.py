@@ -9,11 +9,11 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, tokens_of
 
-from pie_inference.assembly import load_model
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.errors import LoadError
+from pie_inference.loading.assembly import load_model
+from pie_inference.loading.sizing import gpu_memory, pool_sizes
 from pie_inference.models.base import ModelShape
-from pie_inference.sizing import gpu_memory, pool_sizes
 from pie_py.config.server import ModelConfig
 
 GB = 10**9

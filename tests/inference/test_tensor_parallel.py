@@ -22,8 +22,8 @@ from support.model_rig import ints, offsets, tokens_of
 from pie_inference.errors import LoadError
 from pie_inference.models.llama import llama
 from pie_inference.models.mixtral import mixtral
+from pie_inference.models.sharding import part_of, sharded
 from pie_inference.parallel.ranks import Ranks
-from pie_inference.parallel.shard import part_of, sharded
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     BatchResult,

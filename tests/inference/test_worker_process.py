@@ -18,7 +18,7 @@ import zmq
 from support.checkpoints import make_llama
 from support.model_rig import expected_logits, ints
 
-from pie_inference.engine import Engine
+from pie_inference.serving.engine import Engine
 from pie_py.config.server import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -219,10 +219,10 @@ def test_results_do_not_wait_for_a_long_batch(
     first, again = prompt_plan(1), prompt_plan(2)
     parts: list[PlanResult] = []
     # However busy the machine is, these forwards count as short ones.
-    monkeypatch.setattr("pie_inference.engine.LONG_NS", 1 << 60)
+    monkeypatch.setattr("pie_inference.serving.engine.LONG_NS", 1 << 60)
     whole = engine.run(Plan(1, "worker", first.batches + again.batches), parts.append)
     assert (parts, len(whole.results), whole.last) == ([], 6, True)  # short forwards
-    monkeypatch.setattr("pie_inference.engine.LONG_NS", 0)
+    monkeypatch.setattr("pie_inference.serving.engine.LONG_NS", 0)
     rest = engine.run(
         Plan(2, "worker", first.batches + again.batches + first.batches), parts.append
     )

@@ -11,12 +11,12 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, expected_logits, tokens_of
 
-from pie_inference import costs, threads
 from pie_inference.attention.torch_backend import TorchAttention
-from pie_inference.engine import Engine
-from pie_inference.threads import Threads, measured
-from pie_inference.trial import run_step
-from pie_inference.worker import WorkerConfig
+from pie_inference.calibration import costs, threads
+from pie_inference.calibration.threads import Threads, measured
+from pie_inference.calibration.trial import run_step
+from pie_inference.serving.engine import Engine
+from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import EmbedText, Forward, Plan
 

@@ -11,18 +11,17 @@ import pytest
 from hypothesis import given, settings
 from test_policies_of_interception import COSTS
 
-from pie_control.interception import simulation
-from pie_control.interception.costs import Costs
-from pie_control.interception.policy import POLICIES
-from pie_control.interception.simulation import (
+from benchmarks.interception import simulation
+from benchmarks.interception.load import Request, Segment
+from benchmarks.interception.simulation import (
     WHOLE_BATCH,
     Machine,
     Outcome,
-    Request,
-    Segment,
     simulate,
     wasted,
 )
+from pie_control.interception.costs import Costs
+from pie_control.interception.policy import POLICIES
 from pie_control.interception.waste import Choice, Load, Paused
 
 segments = st.lists(

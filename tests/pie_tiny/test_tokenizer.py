@@ -23,7 +23,7 @@ from examples.pie_tiny.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
-from pie_inference.embedded import folder
+from pie_inference.checkpoints.embedded import folder
 
 SEEDS = st.integers(0, 2**32)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.calls import parallel, sequential
@@ -73,6 +73,7 @@ def test_every_call_is_made_once_unless_its_chain_failed(
 
 
 @given(GENERATORS, SEEDS, SPLITS)
+@example(sequential, 3711, Split(False))  # a made-up parameter was called `break`
 def test_a_call_can_be_derived_from_what_stands_before_it(
     generator: Generator, seed: int, split: Split
 ) -> None:

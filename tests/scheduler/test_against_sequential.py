@@ -146,16 +146,17 @@ class Programs(RuleBasedStateMachine):
             policy, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
         )
         self.lanes: list[Lane] = []
+        self._turn: Lane | None = None  # the lane whose calls come next, instead of any
         self.freed: set[Instance] = set()  # instances that have freed something since all ran
         self.exports: dict[tuple[str, str], list[Page]] = {}
-        self.launch(0, 2)
+        self.launch(0, 3)
         self.launch(1, 1)
 
     # Instances
 
-    @rule(user=st.integers(0, 1), lanes=st.integers(1, 2))
+    @rule(user=st.integers(0, 1), lanes=st.integers(1, 4))
     def launch(self, user: int, lanes: int) -> None:
-        if len(self.lanes) > 6:
+        if len(self.lanes) > 7:
             return
         instance = self.server.launch(("ann", "ben")[user])
         first = Lane(instance, runtime.create_queue(instance, "symbolic"))
@@ -168,7 +169,7 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def another_queue(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane and len(self.lanes) <= 6:
+        if lane and len(self.lanes) <= 7:
             self._add_queue(lane)
 
     def _add_queue(self, lane: Lane) -> None:
@@ -306,6 +307,18 @@ class Programs(RuleBasedStateMachine):
     def work_more(self, data: st.DataObject, times: int) -> None:
         """Again: rules are left out at random, and all are drawn as often."""
         self.work(data, times)
+
+    @rule(data=st.data(), times=st.integers(1, 2))
+    def work_of_several_queues(self, data: st.DataObject, times: int) -> None:
+        """The queues of one instance in turn, over the same pages and embeds: forks, beams, trees."""
+        for _ in range(times):
+            first = self._lane(data)
+            for lane in [lane for lane in self.lanes if first and lane.instance is first.instance]:
+                self._turn = lane
+                self.embed(data)
+                self.forward(data)
+                self.dist(data, 1200)
+        self._turn = None
 
     @rule(data=st.data(), start=st.integers(0, 9), to=st.integers(0, 9))
     def copy(self, data: st.DataObject, start: int, to: int) -> None:
@@ -764,6 +777,8 @@ class Programs(RuleBasedStateMachine):
     def _lane(self, data: st.DataObject) -> Lane | None:
         if not self.lanes:
             return None
+        if self._turn is not None:
+            return self._turn
         return self.lanes[data.draw(st.integers(0, len(self.lanes) - 1))]
 
     def _some(self, data: st.DataObject, values: list[int], most: int, least: int = 1) -> list[int]:

@@ -26,7 +26,7 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
     finds the socket as it is: its edge may have been taken.
     """
     model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
-    config = ServerConfig(models=(model,), worker_module="pie_py.bench.instant_worker")
+    config = ServerConfig(models=(model,), worker_module="benchmarks.instant_worker")
     link = WorkerLink(config)
     sent, answered = 0, []
     left = trio.Event()
@@ -73,7 +73,7 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
 def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) -> None:
     """Between the process's end and `on_lost` others run, to whom the worker still seems ready."""
     model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
-    config = ServerConfig(models=(model,), worker_module="pie_py.bench.instant_worker")
+    config = ServerConfig(models=(model,), worker_module="benchmarks.instant_worker")
     link = WorkerLink(config)
     lost = trio.Event()
     late = 0

@@ -11,7 +11,7 @@ from wasmtime.component import Component
 
 from pie_py.build.errors import BuildError
 from pie_py.build.rust import HOW_TO_MEND, build_crate
-from pie_py.resources import shared_folder
+from pie_py.config.shipped_files import shipped_folder
 
 MANIFEST = """\
 [package]
@@ -65,7 +65,7 @@ def test_the_librarys_folder_stays_clean(
 ) -> None:
     monkeypatch.delenv("CARGO_TARGET_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = shared_folder("inferlets") / "text_completion" / name
+    folder = shipped_folder("inferlets") / "text_completion" / name
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     build_crate(folder, tmp_path / "out.wasm")
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before

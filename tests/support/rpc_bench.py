@@ -18,7 +18,8 @@ import trio
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.instance import Ended, Instance, State
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.rpc.server import RpcServer, Timing
+from pie_control.rpc.server import RpcServer
+from pie_control.rpc.sessions import Timing
 from pie_py.config.server import Limits, ServerConfig
 
 Behaviour = Callable[[Instance], Awaitable[str]]

@@ -174,7 +174,7 @@ def test_nan_passes(engine: Engine) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_value_is_the_guests_error(
+def test_the_guest_is_told_of_a_wrong_value(
     start: Callable[..., Guest], kind: Type, value: Any
 ) -> None:
     """The host's mistake becomes an error text; half-written values are freed."""

@@ -19,6 +19,7 @@ from pie_control.api import (
     runtime,
     sample,
     session,
+    source,
     store,
     text,
     tokenize,
@@ -27,6 +28,7 @@ from pie_control.wasm import HostFunction
 
 FUNCTIONS: tuple[HostFunction, ...] = (
     *runtime.FUNCTIONS,
+    *source.FUNCTIONS,
     *session.FUNCTIONS,
     *http.FUNCTIONS,
     *mcp.FUNCTIONS,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pie_control.api.binder import implement
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
 from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
 from pie_control.scheduler.queue import CommandQueue
-from pie_control.wasm import STRING, STRING_LIST, U32, U32_LIST, HostFunction
 
 
 def available_adapters(instance: Instance, model: str) -> list[str]:
@@ -46,14 +46,4 @@ def find_adapter(target: CommandQueue, name: str) -> Adapter:
     return target.service.adapters.find(name)
 
 
-FUNCTIONS: tuple[HostFunction, ...] = (
-    HostFunction("adapter", "available-adapters", (STRING,), STRING_LIST, True, available_adapters),
-    HostFunction(
-        "adapter",
-        "forward-with-adapter",
-        (U32, STRING, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST),
-        None,
-        True,
-        forward_with_adapter,
-    ),
-)
+FUNCTIONS = implement("adapter", available_adapters, forward_with_adapter)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.resources.offload import filled_slots
 from pie_control.scheduler.command import CopyEmbedCommand, CopyKvCommand
-from pie_control.wasm import BOOL, STRING, STRING_LIST, U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
 
@@ -226,24 +226,21 @@ def pool_stats(instance: Instance, queue: int) -> str:
     )
 
 
-def _function(
-    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
-) -> HostFunction:
-    return HostFunction("allocate", name, params, returns, True, call, suspends)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("alloc-kvpage", alloc_kvpage, U32, U32, returns=U32, suspends=True),
-    _function("dealloc-kvpage", dealloc_kvpage, U32, U32_LIST),
-    _function("export-kvpage", export_kvpage, U32, U32_LIST, STRING, BOOL),
-    _function("import-kvpage", import_kvpage, U32, STRING, returns=U32_LIST),
-    _function("list-exports", list_exports, U32, returns=STRING_LIST),
-    _function("release-export", release_export, U32, STRING),
-    _function("copy-kvpage", copy_kvpage, U32, U32, U32, U32, U32, U32),
-    _function("kvpage-used", kvpage_used, U32, U32_LIST, returns=U32_LIST),
-    _function("truncate-kvpage", truncate_kvpage, U32, U32_LIST, U32_ARRAY),
-    _function("alloc-emb", alloc_emb, U32, U32, returns=U32),
-    _function("dealloc-emb", dealloc_emb, U32, U32_LIST),
-    _function("copy-emb", copy_emb, U32, U32_LIST, U32_LIST, U32_LIST),
-    _function("pool-stats", pool_stats, U32, returns=STRING),
+FUNCTIONS = implement(
+    "allocate",
+    alloc_kvpage,
+    dealloc_kvpage,
+    export_kvpage,
+    import_kvpage,
+    list_exports,
+    release_export,
+    copy_kvpage,
+    kvpage_used,
+    truncate_kvpage,
+    alloc_emb,
+    dealloc_emb,
+    copy_emb,
+    pool_stats,
+    suspends=(alloc_kvpage,),
+    arrays=("used",),
 )

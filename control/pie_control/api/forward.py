@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from operator import gt
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
@@ -22,7 +23,6 @@ from pie_control.scheduler.command import (
     Observation,
 )
 from pie_control.scheduler.queue import CommandQueue
-from pie_control.wasm import U32, U32_ARRAY, U32_LIST, HostFunction
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to say so.
@@ -367,11 +367,4 @@ def _check_mask(mask: list[int], count: int, columns: int) -> None:
         )
 
 
-def _function(name: str, call: Any, *params: Any) -> HostFunction:
-    return HostFunction("forward", name, params, None, True, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("forward", forward, U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST),
-    _function("mask-kvpage", mask_kvpage, U32, U32_LIST, U32_ARRAY),
-)
+FUNCTIONS = implement("forward", forward, mask_kvpage, arrays=("masks",))

@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
@@ -15,7 +16,7 @@ from pie_control.grammar.matcher import MOST_FORCED
 from pie_control.grammar.turns import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, State
-from pie_control.wasm import BOOL, STRING, SUSPENDED, U32, U32_LIST, HostFunction
+from pie_control.wasm import SUSPENDED
 
 MAX_TOKENS = MOST_FORCED  # of one call
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
@@ -214,24 +215,20 @@ def _do(
     return answers[0]
 
 
-def _function(
-    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
-) -> HostFunction:
-    return HostFunction("grammar", name, params, returns, True, call, suspends)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("compile-grammar", compile_grammar, STRING, STRING, STRING, returns=U32),
-    _function("take-grammar", take_grammar, U32, returns=U32),
-    _function("release-grammar", release_grammar, U32),
-    _function("create-matcher", create_matcher, U32, returns=U32),
-    _function("destroy-matcher", destroy_matcher, U32),
-    _function("advance", advance, U32, U32_LIST, returns=BOOL, suspends=True),
-    _function("rollback", rollback, U32, U32, suspends=True),
-    _function("count-allowed", count_allowed, U32, U32_LIST, returns=U32, suspends=True),
-    _function("is-accepting", is_accepting, U32, returns=BOOL),
-    _function("is-finished", is_finished, U32, returns=BOOL),
-    _function("grammar-mask", grammar_mask, U32, returns=U32_LIST, suspends=True),
-    _function("grammar-forced", grammar_forced, U32, returns=U32_LIST, suspends=True),
-    _function("sample-constrained", sample_constrained, U32, U32, U32, U32, returns=U32),
+FUNCTIONS = implement(
+    "grammar",
+    compile_grammar,
+    take_grammar,
+    release_grammar,
+    create_matcher,
+    destroy_matcher,
+    advance,
+    rollback,
+    count_allowed,
+    is_accepting,
+    is_finished,
+    grammar_mask,
+    grammar_forced,
+    sample_constrained,
+    suspends=(advance, rollback, count_allowed, grammar_mask, grammar_forced),
 )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pie_control.api.binder import implement
 from pie_control.http.exchange import Head
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.wasm import STRING, U8_LIST, U32, HostFunction, List, Tuple
-
-HEADERS = List(Tuple(STRING, STRING))
 
 
 def http_get(instance: Instance, url: str, headers: list[tuple[str, str]]) -> int:
@@ -55,16 +51,6 @@ def close_body(instance: Instance, body: int) -> None:
     instance.host.http.close_body(instance, body)
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("http", name, params, returns, True, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("http-get", http_get, STRING, HEADERS, returns=U32),
-    _function("http-post", http_post, STRING, HEADERS, U8_LIST, returns=U32),
-    _function("http-request", http_request, STRING, STRING, HEADERS, U8_LIST, U32, returns=U32),
-    _function("take-response", take_response, U32, returns=Tuple(U32, HEADERS, U32)),
-    _function("read-body", read_body, U32, U32, returns=U32),
-    _function("response-url", response_url, U32, returns=STRING),
-    _function("close-body", close_body, U32),
+FUNCTIONS = implement(
+    "http", http_get, http_post, http_request, take_response, read_body, response_url, close_body
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
@@ -11,9 +10,9 @@ from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService
 from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.scheduler.queue import CommandQueue
-from pie_control.wasm import STRING, U8_LIST, U32, U32_LIST, HostFunction, Tuple
 from pie_py.config.server import Limits
-from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize, image_size
+from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
+from pie_py.wire.images import image_size as size_in_header
 
 
 def num_embs_needed(instance: Instance, model: str, width: int, height: int) -> int:
@@ -24,7 +23,7 @@ def num_embs_needed(instance: Instance, model: str, width: int, height: int) -> 
     return rule.embeds(size)
 
 
-def size_of(instance: Instance, image: bytes) -> tuple[int, int]:
+def image_size(instance: Instance, image: bytes) -> tuple[int, int]:
     """Width and height of an image file, from its header."""
     found = _size(image)
     return found.width, found.height
@@ -74,7 +73,7 @@ def _size(image: bytes) -> ImageSize:
     Raises:
         ApiError: `invalid-argument`.
     """
-    found = image_size(image)
+    found = size_in_header(image)
     if found is None:
         raise ApiError(
             "invalid-argument",
@@ -125,12 +124,4 @@ def _check_bytes(target: CommandQueue, size: int, limits: Limits) -> None:
         )
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("input-image", name, params, returns, True, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("num-embs-needed", num_embs_needed, STRING, U32, U32, returns=U32),
-    _function("image-size", size_of, U8_LIST, returns=Tuple(U32, U32)),
-    _function("embed-img", embed_img, U32, U8_LIST, U32_LIST, U32_LIST),
-)
+FUNCTIONS = implement("input-image", num_embs_needed, image_size, embed_img)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
+from pie_control.api.binder import implement
 from pie_control.api.forward import enqueue_forward
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import NO_ADAPTER, Observation
-from pie_control.wasm import F32, STRING, U32, U32_LIST, Enum, HostFunction, List, Tuple
 from pie_py.wire.plan import DETAILS, ModelDescription
 
 MAX_NUMBERS = 1 << 19  # of one answer: 2 MiB, as Wasmtime lifts 2.6 MB
@@ -73,16 +73,4 @@ def _rows(facts: ModelDescription, detail: str) -> int:
     return {"total": 1, "layers": facts.layers, "heads": facts.layers * facts.heads}[detail]
 
 
-FUNCTIONS: tuple[HostFunction, ...] = (
-    HostFunction(
-        "introspect",
-        "forward-with-attention",
-        (U32, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32_LIST, U32, Enum(DETAILS), STRING),
-        U32,
-        True,
-        forward_with_attention,
-    ),
-    HostFunction(
-        "introspect", "take-attention", (U32,), Tuple(U32, List(F32)), True, take_attention
-    ),
-)
+FUNCTIONS = implement("introspect", forward_with_attention, take_attention)

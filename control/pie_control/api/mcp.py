@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pie_control.api.binder import implement
 from pie_control.instances.instance import Instance
-from pie_control.wasm import STRING, STRING_LIST, U32, HostFunction
 
 
 def mcp_servers(instance: Instance) -> list[str]:
@@ -23,12 +21,4 @@ def mcp_call_tool(instance: Instance, server: str, tool: str, arguments: str) ->
     return instance.host.mcp.call_tool(instance, server, tool, arguments)
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any, fails: bool = True) -> HostFunction:
-    return HostFunction("mcp", name, params, returns, fails, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("mcp-servers", mcp_servers, returns=STRING_LIST, fails=False),
-    _function("mcp-list-tools", mcp_list_tools, STRING, returns=U32),
-    _function("mcp-call-tool", mcp_call_tool, STRING, STRING, STRING, returns=U32),
-)
+FUNCTIONS = implement("mcp", mcp_servers, mcp_list_tools, mcp_call_tool)

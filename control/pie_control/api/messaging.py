@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from pie_control.api.binder import implement
 from pie_control.api.session import check_size, message_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.wasm import STRING, U32, HostFunction
 
 
 def broadcast(instance: Instance, topic: str, message: str) -> int:
@@ -71,17 +70,14 @@ def _open(instance: Instance, kind: FutureKind, start: Callable[[Future], None])
     return future.handle
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("messaging", name, params, returns, True, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("broadcast", broadcast, STRING, STRING, returns=U32),
-    _function("broadcast-room", broadcast_room, STRING, returns=U32),
-    _function("subscribe", subscribe, STRING, returns=U32),
-    _function("unsubscribe", unsubscribe, U32),
-    _function("next-message", next_message, U32, returns=U32),
-    _function("push", push, STRING, STRING),
-    _function("push-room", push_room, STRING, returns=U32),
-    _function("pull", pull, STRING, returns=U32),
+FUNCTIONS = implement(
+    "messaging",
+    broadcast,
+    broadcast_room,
+    subscribe,
+    unsubscribe,
+    next_message,
+    push,
+    push_room,
+    pull,
 )

@@ -6,12 +6,12 @@ import json
 from functools import partial
 from typing import Any
 
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
 from pie_control.resources import offload
-from pie_control.wasm import STRING, U32, U32_LIST, U64, HostFunction
 
 
 def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
@@ -62,17 +62,6 @@ def note_wait(instance: Instance, tool: str, nanoseconds: int) -> None:
     instance.host.durations.add(instance.user, tool_kind(tool), nanoseconds / 1e9)
 
 
-def _function(
-    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
-) -> HostFunction:
-    return HostFunction("offload", name, params, returns, True, call, suspends)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("swap-out", swap_out, U32, U32_LIST),
-    _function("swap-in", swap_in, U32, U32_LIST, suspends=True),
-    _function("discard", discard, U32, U32_LIST),
-    _function("kv-costs", kv_costs, STRING, returns=STRING),
-    _function("advise", advise, U32, U32_LIST, STRING, returns=STRING),
-    _function("note-wait", note_wait, STRING, U64),
+FUNCTIONS = implement(
+    "offload", swap_out, swap_in, discard, kv_costs, advise, note_wait, suspends=(swap_in,)
 )

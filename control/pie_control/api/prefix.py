@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pie_control.api.adapter import find_adapter
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import NO_ADAPTER
-from pie_control.wasm import STRING, U32, U32_ARRAY, U32_LIST, HostFunction, Tuple
 from pie_py.wire.plan import Uint32
 
 
@@ -66,11 +64,4 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
     return target.service.prefixes.insert(instance.user, trail, count, target.priority)
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any) -> HostFunction:
-    return HostFunction("prefix-cache", name, params, returns, True, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("match-prefix", match_prefix, U32, STRING, U32_ARRAY, returns=Tuple(U32_LIST, U32)),
-    _function("insert-prefix", insert_prefix, U32, U32_LIST, returns=U32),
-)
+FUNCTIONS = implement("prefix-cache", match_prefix, insert_prefix, arrays=("tokens",))

@@ -7,24 +7,11 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Ended, Instance, State
-from pie_control.programs.warm import Spare
-from pie_control.wasm import (
-    BOOL,
-    S32,
-    STRING,
-    STRING_LIST,
-    SUSPENDED,
-    U8_LIST,
-    U32,
-    U32_LIST,
-    U64,
-    Enum,
-    HostFunction,
-    Tuple,
-)
+from pie_control.wasm import SUSPENDED
 from pie_py import __version__
 
 if TYPE_CHECKING:
@@ -45,7 +32,6 @@ CONTROL_TRAITS = (
     "mcp",
     "prefix-cache",
 )
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def get_arg(instance: Instance) -> list[str]:
@@ -263,67 +249,30 @@ def launch(instance: Instance, program: str, args: list[str]) -> int:
     return future.handle
 
 
-def is_early(state: Instance | Spare) -> bool:
-    """Whether a guest of the Python runtime has no program yet."""
-    return isinstance(state, Spare)
-
-
-def read_source(state: Instance | Spare) -> Any:
-    """The Python program that the Python runtime is to run; suspends a guest that has none yet."""
-    if isinstance(state, Spare):
-        return SUSPENDED
-    return state.host.lifecycle.source(state)
-
-
-def keep_code(instance: Instance, code: str) -> None:
-    """Keeps what the Python runtime has compiled."""
-    instance.host.lifecycle.codes.keep(instance, code)
-
-
-def _function(
-    name: str,
-    call: Any,
-    *params: Any,
-    returns: Any = None,
-    fails: bool = False,
-    suspends: bool = False,
-) -> HostFunction:
-    return HostFunction("runtime", name, params, returns, fails, call, suspends)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("get-arg", get_arg, returns=STRING_LIST),
-    _function("instance-id", instance_id, returns=STRING),
-    _function("user", user, returns=STRING),
-    _function("version", version, returns=STRING),
-    _function("available-models", available_models, returns=STRING_LIST),
-    _function("available-traits", available_traits, STRING, returns=STRING_LIST, fails=True),
-    _function("model-info", model_info, STRING, returns=STRING, fails=True),
-    _function("create-queue", create_queue, STRING, returns=U32, fails=True),
-    _function("destroy-queue", destroy_queue, U32, fails=True),
-    _function("synchronize", synchronize, U32, returns=U32, fails=True),
-    _function("set-queue-priority", set_queue_priority, U32, S32, fails=True),
-    _function("wait", wait, U32_LIST, returns=U32_LIST, fails=True, suspends=True),
-    _function("take", take, U32, fails=True),
-    _function("take-text", take_text, U32, returns=STRING, fails=True),
-    _function("take-texts", take_texts, U32, returns=STRING_LIST, fails=True),
-    _function("take-blob", take_blob, U32, returns=U8_LIST, fails=True),
-    _function("cancel", cancel, U32, fails=True),
-    _function("now", now, returns=U64),
-    _function("monotonic-now", monotonic_now, returns=U64),
-    _function("sleep", sleep, U64, returns=U32, fails=True),
-    _function("random-bytes", random_bytes, U32, returns=U8_LIST, fails=True),
-    _function("log", log, Enum(LOG_LEVELS), STRING),
-    _function("launch", launch, STRING, STRING_LIST, returns=U32, fails=True),
-    HostFunction("source", "is-early", (), BOOL, False, is_early),
-    HostFunction(
-        "source",
-        "read",
-        (),
-        Tuple(STRING, STRING, STRING, STRING_LIST),
-        False,
-        read_source,
-        suspends=True,
-    ),
-    HostFunction("source", "keep", (STRING,), None, False, keep_code),
+FUNCTIONS = implement(
+    "runtime",
+    get_arg,
+    instance_id,
+    user,
+    version,
+    available_models,
+    available_traits,
+    model_info,
+    create_queue,
+    destroy_queue,
+    synchronize,
+    set_queue_priority,
+    wait,
+    take,
+    take_text,
+    take_texts,
+    take_blob,
+    cancel,
+    now,
+    monotonic_now,
+    sleep,
+    random_bytes,
+    log,
+    launch,
+    suspends=(wait,),
 )

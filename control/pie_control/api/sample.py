@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
+from pie_control.api.binder import implement
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.runtime import queue_of
 from pie_control.api.sampler_parameters import parse_parameters
@@ -26,16 +27,7 @@ from pie_control.scheduler.command import (
 from pie_control.scheduler.mask import Mask
 from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import (
-    BOOL,
-    F32,
-    STRING,
     SUSPENDED,
-    U32,
-    U32_ARRAY,
-    U32_LIST,
-    HostFunction,
-    List,
-    Tuple,
 )
 from pie_py.wire.plan import Uint32
 
@@ -224,20 +216,17 @@ def step(
     return future.handle
 
 
-def _function(
-    name: str, call: Any, *params: Any, returns: Any = None, suspends: bool = False
-) -> HostFunction:
-    return HostFunction("sample", name, params, returns, True, call, suspends)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("create-sampler", create_sampler, U32, STRING, returns=U32),
-    _function("destroy-sampler", destroy_sampler, U32, U32),
-    _function("feed-sampler", feed_sampler, U32, U32, U32_LIST, BOOL),
-    _function("sample", sample, U32, U32, U32, returns=U32),
-    _function("sample-masked", sample_masked, U32, U32, U32, U32_ARRAY, returns=U32),
-    _function("take-sample", take_sample, U32, returns=Tuple(U32, F32, U32_LIST, List(F32))),
-    _function("next-token", next_token, U32, returns=U32, suspends=True),
-    _function("embed-sampled", embed_sampled, U32, U32, U32, U32),
-    _function("step", step, U32, U32, U32, U32, U32_LIST, U32, STRING, returns=U32),
+FUNCTIONS = implement(
+    "sample",
+    create_sampler,
+    destroy_sampler,
+    feed_sampler,
+    sample,
+    sample_masked,
+    take_sample,
+    next_token,
+    embed_sampled,
+    step,
+    suspends=(next_token,),
+    arrays=("mask",),
 )

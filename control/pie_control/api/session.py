@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.mailbox import Mailbox
-from pie_control.wasm import STRING, U8_LIST, U32, HostFunction
 
 Message = TypeVar("Message", str, bytes)
 
@@ -94,14 +94,4 @@ def check_size(instance: Instance, size: int) -> None:
         )
 
 
-def _function(name: str, call: Any, *params: Any, returns: Any = None) -> HostFunction:
-    return HostFunction("session", name, params, returns, True, call)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("send", send, STRING),
-    _function("send-blob", send_blob, U8_LIST),
-    _function("writable", writable, returns=U32),
-    _function("receive", receive, returns=U32),
-    _function("receive-blob", receive_blob, returns=U32),
-)
+FUNCTIONS = implement("session", send, send_blob, writable, receive, receive_blob)

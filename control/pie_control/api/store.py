@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.store.database import Commit, Get, ListKeys, Operation
-from pie_control.wasm import STRING, STRING_LIST, U8_LIST, U32, HostFunction, List, Tuple
 
 MAX_KEY_BYTES = 1024
 MAX_COMMIT_KEYS = 1000
@@ -103,17 +101,6 @@ def _submit(instance: Instance, kind: FutureKind, operation: Operation) -> int:
     return future.handle
 
 
-def _function(name: str, call: Any, *params: Any) -> HostFunction:
-    return HostFunction("store", name, params, U32, True, call)
-
-
-_PAIRS = List(Tuple(STRING, U8_LIST))
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("store-get", store_get, STRING),
-    _function("store-set", store_set, STRING, U8_LIST),
-    _function("store-delete", store_delete, STRING),
-    _function("store-list", store_list, STRING, STRING, U32),
-    _function("store-room", store_room),
-    _function("store-commit", store_commit, _PAIRS, STRING_LIST, _PAIRS, STRING_LIST),
+FUNCTIONS = implement(
+    "store", store_get, store_set, store_delete, store_list, store_room, store_commit
 )

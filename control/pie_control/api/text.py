@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pie_control.api.binder import implement
 from pie_control.api.runtime import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import EmbedTextCommand, NextDistCommand
-from pie_control.wasm import F32, U32, U32_LIST, HostFunction, List, Tuple
 
 
 def embed_txt(
@@ -102,17 +102,7 @@ def take_dist(instance: Instance, future: int) -> Any:
     return instance.futures.take(future, FutureKind.DIST)
 
 
-FUNCTIONS: tuple[HostFunction, ...] = (
-    HostFunction(
-        "input-text", "embed-txt", (U32, U32_LIST, U32_LIST, U32_LIST), None, True, embed_txt
-    ),
-    HostFunction("output-text", "get-next-dist", (U32, U32, U32), U32, True, get_next_dist),
-    HostFunction(
-        "output-text",
-        "take-dist",
-        (U32,),
-        Tuple(U32_LIST, List(F32)),
-        True,
-        take_dist,
-    ),
+FUNCTIONS = (
+    *implement("input-text", embed_txt),
+    *implement("output-text", get_next_dist, take_dist),
 )

@@ -10,20 +10,13 @@ from typing import Any
 
 import trio
 
+from pie_control.api.binder import implement
 from pie_control.api.guest_json import check_values
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, State
 from pie_control.models.tokenizer import TextCodec
 from pie_control.wasm import (
-    BOOL,
-    STRING,
     SUSPENDED,
-    U8_LIST,
-    U32,
-    U32_LIST,
-    HostFunction,
-    List,
-    Tuple,
 )
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
@@ -107,24 +100,12 @@ def _in_thread(instance: Instance, work: Callable[[], Any]) -> Any:
     return SUSPENDED
 
 
-def _function(
-    name: str, call: Any, *params: Any, returns: Any, suspends: bool = False
-) -> HostFunction:
-    return HostFunction("tokenize", name, params, returns, True, call, suspends)
-
-
-FUNCTIONS: tuple[HostFunction, ...] = (
-    _function("tokenize", tokenize, STRING, STRING, returns=U32_LIST, suspends=True),
-    _function("detokenize", detokenize, STRING, U32_LIST, returns=STRING, suspends=True),
-    _function("get-vocabs", get_vocabs, STRING, returns=List(U8_LIST), suspends=True),
-    _function("special-tokens", special_tokens, STRING, returns=List(Tuple(STRING, U32))),
-    _function(
-        "apply-chat-template",
-        apply_chat_template,
-        STRING,
-        STRING,
-        BOOL,
-        returns=STRING,
-        suspends=True,
-    ),
+FUNCTIONS = implement(
+    "tokenize",
+    tokenize,
+    detokenize,
+    get_vocabs,
+    special_tokens,
+    apply_chat_template,
+    suspends=(tokenize, detokenize, get_vocabs, apply_chat_template),
 )

@@ -5,9 +5,10 @@ CPython takes 4 ms to compile a hundred lines inside Wasm, and 0.1 ms to read wh
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import WeakSet
+
+from cachetools import LRUCache
 
 from pie_control.errors import ApiError
 
@@ -18,27 +19,22 @@ MAX_CHARACTERS = 32 << 20  # kept, of all programs
 
 
 class CodeCache:
-    """Code by the program's content and file name, for as long as the server runs.
+    """An LRU cache of code, by the program's content and file name, while the server runs.
 
-    The code is the word of the Python runtime, never that of a program: an instance may keep code once,
-    after it has asked for its program and was given none, and the runtime does so before the program
-    runs. All instances of a server run in the same runtime, so that code is never of another version.
+    Only the Python runtime inside an instance may add code, never the program: an instance adds code
+    once, after it has looked it up and found none, and the runtime does both before the program runs.
+    All instances of a server run in the same runtime, so the code is never of another version.
     """
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
-        self._max_characters = max_characters
-        self._characters = 0
-        self._kept: OrderedDict[tuple[str, str], str] = OrderedDict()  # by hash and file name
-        self._asked: WeakSet[Instance] = WeakSet()  # instances that have asked, all that live
-        self._expected: WeakSet[Instance] = WeakSet()  # those of them that were given none
+        self._kept: LRUCache[tuple[str, str], str] = LRUCache(max_characters, len)
+        self._asked: WeakSet[Instance] = WeakSet()  # live instances that have looked their code up
+        self._expected: WeakSet[Instance] = WeakSet()  # those of them that found none
 
     def find(self, instance: Instance) -> str:
         """The code of an instance's program; empty if there is none, and `keep` is expected."""
-        key = (instance.program.hash, instance.program.name)
-        code = self._kept.get(key, "")
-        if code:
-            self._kept.move_to_end(key)
-        elif instance not in self._asked:
+        code: str = self._kept.get((instance.program.hash, instance.program.name), "")
+        if not code and instance not in self._asked:
             self._expected.add(instance)
         self._asked.add(instance)
         return code
@@ -52,10 +48,5 @@ class CodeCache:
         if instance not in self._expected:
             raise ApiError("invalid-argument", "only the Python runtime keeps a program's code")
         self._expected.discard(instance)
-        if not code or len(code) > self._max_characters:
-            return
-        key = (instance.program.hash, instance.program.name)
-        self._characters += len(code) - len(self._kept.pop(key, ""))
-        self._kept[key] = code
-        while self._characters > self._max_characters:
-            self._characters -= len(self._kept.popitem(last=False)[1])
+        if code and len(code) <= self._kept.maxsize:
+            self._kept[instance.program.hash, instance.program.name] = code

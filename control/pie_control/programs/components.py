@@ -1,13 +1,13 @@
-"""Compiled code of the programs that ran last."""
+"""Compiled code of the programs that ran last: an LRU cache."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
+from cachetools import LRUCache
 
 from pie_control.wasm import Component, Engine
 from pie_py.build.python import runtime_component
@@ -22,7 +22,7 @@ _RUNTIME = "python"
 
 
 class Components:
-    """What programs run in: components of their own, or the runtime that all Python sources share."""
+    """The components that programs run in: their own, or the runtime that all Python sources share."""
 
     def __init__(
         self,
@@ -34,33 +34,29 @@ class Components:
         """Loads nothing yet.
 
         Args:
-            engine: what compiles them.
+            engine: compiles them.
             cache_folder: where the Python runtime is kept once it is built.
             on_runtime: called with the Python runtime once it is loaded.
-            most: components kept besides that; instances keep theirs in any case.
+            most: components kept besides the runtime. An instance holds its own while it runs.
         """
         self._engine = engine
         self._cache_folder = cache_folder
         self._on_runtime = on_runtime
-        self._most = most
         self._runtime: Component | None = None
-        self._own: OrderedDict[str, Component] = OrderedDict()  # by content hash; used last, last
+        self._own: LRUCache[str, Component] = LRUCache(most)  # by content hash
         self._loading: dict[str, trio.Lock] = {}  # by the same, or `_RUNTIME`
 
     def __len__(self) -> int:
         return len(self._own) + (self._runtime is not None)
 
     def find(self, program: Program) -> Component | None:
-        """What a program runs in, if that is loaded."""
+        """The component that a program runs in, if it is loaded."""
         if program.kind == "python":
             return self._runtime
-        component = self._own.get(program.hash)
-        if component is not None:
-            self._own.move_to_end(program.hash)
-        return component
+        return self._own.get(program.hash)
 
     async def load(self, program: Program) -> Component:
-        """As `find`; what is not loaded is, in a thread, and compiled or built the first time.
+        """As `find`; loads the component in a thread if needed, and compiles or builds it the first time.
 
         Raises:
             ProgramRejected: if it cannot run here.
@@ -90,7 +86,5 @@ class Components:
         if program.kind == "python":
             self._runtime = component
             self._on_runtime(component)
-            return
-        self._own[program.hash] = component
-        while len(self._own) > self._most:
-            self._own.popitem(last=False)
+        else:
+            self._own[program.hash] = component

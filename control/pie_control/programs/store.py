@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import structlog
 
 from pie_control.errors import ApiError
-from pie_py.wire.rpc import LOCAL_USER
+from pie_py.config.keys import LOCAL_USER
 
 log = structlog.get_logger("pie.programs")
 

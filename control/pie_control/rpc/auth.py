@@ -1,16 +1,19 @@
-"""Decides who may connect: answers ZeroMQ's authentication requests (ZAP, RFC 27) from the keys."""
+"""Decides which connections are let in: answers ZeroMQ's authentication requests (ZAP, RFC 27).
+
+pyzmq's `zmq.auth.Authenticator` is not used: it lets in what has no key (NULL) and reads a folder of
+certificates once, where this refuses all but CURVE and sees a key that was added or removed at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import structlog
-import trio
 import zmq
 from zmq.utils import z85
 
 from pie_py.config.keys import KeyStore
-from pie_py.wire.readiness import descriptor, has_input
+from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.rpc")
 
@@ -24,17 +27,17 @@ class Authenticator:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: KeyStore) -> None:
         self._keys = keys
-        self._socket = context.socket(zmq.REP)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.bind(ZAP_ENDPOINT)
+        reply = context.socket(zmq.REP)
+        reply.setsockopt(zmq.LINGER, 0)
+        reply.bind(ZAP_ENDPOINT)
+        self._socket = Socket(reply)
 
     async def run(self) -> None:
         """Answers until cancelled."""
         while True:
-            while has_input(self._socket):
-                request = self._socket.recv_multipart(zmq.NOBLOCK)
-                self._socket.send_multipart(self._answer(request))
-            await trio.lowlevel.wait_readable(descriptor(self._socket))
+            while (frames := self._socket.receive_frames()) is not None:
+                self._socket.send(*self._answer([frame.bytes for frame in frames]))
+            await self._socket.wait()
 
     def close(self) -> None:
         """Closes the socket; every connection is refused from then on."""
@@ -53,7 +56,7 @@ class Authenticator:
             case [version, _, domain, _, _, b"CURVE", key] if version == ZAP_VERSION:
                 if domain != ZAP_DOMAIN or len(key) != 32:
                     return None
-                # Read anew each time: a key added or removed counts from the next connection on.
+                # Read at each connection, so that a key added or removed counts from the next one on.
                 try:
                     return self._keys.users().get(z85.encode(key).decode("ascii"))
                 except Exception:  # such as a folder that may not be read; the server goes on

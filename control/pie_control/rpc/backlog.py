@@ -1,7 +1,8 @@
-"""What connections have been sent and need not have read: ZeroMQ keeps it, and does not tell how much.
+"""Counts the bytes that connections have been sent and need not have read: ZeroMQ queues them.
 
-That a client acknowledges items, or confirms answers, does not show that it has read them. So now and then it
-is sent a number that it cannot guess, which it sends back: what was sent before that, it has read.
+ZeroMQ does not tell how long its queues are. That a client acknowledges items, or confirms answers, does
+not show that it has read them. So now and then it is sent a random number, which it sends back: it has
+read what was sent before that number.
 """
 
 from __future__ import annotations
@@ -58,29 +59,32 @@ class Backlog:
 
     def is_full(self, peer: bytes, user: str) -> bool:
         """Whether a connection is too far behind to be sent items: by itself, or with its user's others."""
-        behind = self._of(peer)
+        behind = self.behind(peer)
         if behind > CONNECTION_BYTES:
             return True
         return behind > 2 * PROBE_BYTES and self._users[user] > USER_BYTES
 
     def is_hopeless(self, peer: bytes) -> bool:
         """Whether a connection is so far behind, by answers, that it is given up."""
-        return self._of(peer) > 2 * CONNECTION_BYTES
+        return self.behind(peer) > 2 * CONNECTION_BYTES
 
     def connections(self) -> list[bytes]:
         """Connections that have been sent something."""
         return list(self._connections)
 
     def drop(self, peer: bytes) -> None:
-        """A connection is not there any more, nor what ZeroMQ held for it."""
-        connection = self._connections.pop(peer)
+        """Forgets a connection that is gone, with what ZeroMQ held for it."""
+        connection = self._connections.pop(peer, None)
+        if connection is None:
+            return
         left = self._users[connection.user] - connection.before - connection.after
         if left:
             self._users[connection.user] = left
         else:
             del self._users[connection.user]
 
-    def _of(self, peer: bytes) -> int:
+    def behind(self, peer: bytes) -> int:
+        """Bytes that a connection has been sent and has not shown to have read."""
         connection = self._connections.get(peer)
         return 0 if connection is None else connection.before + connection.after
 

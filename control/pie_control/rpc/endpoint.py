@@ -9,6 +9,7 @@ import zmq
 from pie_control.rpc.auth import ZAP_DOMAIN
 from pie_py.config.endpoint import Endpoint, answers
 from pie_py.config.keys import KeyPair
+from pie_py.wire.zmq_socket import keep_alive
 
 QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
 
@@ -28,18 +29,12 @@ def configure(socket: zmq.Socket[bytes], endpoint: Endpoint, frame_bytes: int) -
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
     socket.setsockopt(zmq.RCVHWM, 100)
-    # The kernel closes connections whose other machine is gone. ZeroMQ's own heartbeats would abort
-    # the process (libzmq 4.3.5, an assertion in out_event) when one comes due on a connection that
-    # broke while its input was held back.
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+    keep_alive(socket)
     socket.setsockopt(zmq.IPV6, int(endpoint.is_ipv6))
 
 
 def encrypt(socket: zmq.Socket[bytes], pair: KeyPair) -> None:
-    """Lets in only who encrypts, and whom the authenticator knows."""
+    """Lets in only clients that encrypt and whose key the authenticator knows."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
     socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
@@ -54,7 +49,7 @@ def bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
         EndpointRefused: if the operating system does not allow it.
     """
     if endpoint.path is not None and answers(endpoint):
-        raise _in_use(endpoint)  # ZeroMQ would replace that server's socket without a word
+        raise _in_use(endpoint)  # ZeroMQ would replace that server's socket silently
     try:
         socket.bind(endpoint.text)
     except zmq.ZMQError as error:
@@ -62,14 +57,14 @@ def bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
             raise _in_use(endpoint) from None
         raise EndpointRefused(f"cannot listen on {endpoint.text}: {error.strerror}") from None
     if endpoint.path is not None:
-        os.chmod(endpoint.path, 0o600)  # whoever may write to the socket is user `local`
+        os.chmod(endpoint.path, 0o600)  # everyone who can write to the socket is user `local`
     bound = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(bound, bytes)
     return bound.rstrip(b"\0").decode()
 
 
 def user_of(frame: zmq.Frame) -> str:
-    """Whom the authenticator has let in, by a frame that came over the connection."""
+    """The user whose key the authenticator has found, by a frame that came over the connection."""
     user = frame.get("User-Id")
     assert isinstance(user, str)
     return user

@@ -1,12 +1,10 @@
-"""What an instance says to its client: numbered, kept until acknowledged, bounded by a window."""
+"""The stream of an instance's messages to its client: numbered, kept until acknowledged, in a window."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import trio
 
 from pie_control.instances.instance import Ended as InstanceEnded
 from pie_control.instances.instance import Event, Instance
@@ -21,10 +19,10 @@ FRAME_BYTES = 256 << 10  # of several items joined in one message
 
 
 class Outlet:
-    """The stream of one instance to whoever reads it, one session at a time.
+    """The stream of one instance, read by one session at a time.
 
-    Items leave the instance's mailbox only while the window has room, so a reader that does not read
-    fills the mailbox, and the mailbox tells the instance `would-block`.
+    Back-pressure: items leave the instance's mailbox only while the window has room, so a reader that does
+    not read fills the mailbox, and the mailbox tells the instance `would-block`.
     """
 
     def __init__(self, instance: Instance, wake: Callable[[Outlet], None]) -> None:
@@ -81,16 +79,16 @@ class Outlet:
         self.instance.attached = 1
         self.instance.detached_at = None
 
-    def absent(self) -> None:
+    def absent(self, now: float) -> None:
         """The reader has vanished, for now or for good."""
         self.instance.attached = 0
         if not self.lives_alone and self.instance.parent is None:  # a child ends with its parent
-            self.instance.detached_at = trio.current_time()
+            self.instance.detached_at = now
 
-    def detach(self) -> None:
+    def detach(self, now: float) -> None:
         """The reader leaves for good."""
         self.reader = None
-        self.absent()
+        self.absent(now)
 
     def acknowledge(self, consumed: int) -> None:
         """Forgets the items below a number; a number that was never sent counts as the highest sent."""
@@ -138,6 +136,7 @@ class Outlet:
 
 
 def _as_item(event: Event) -> tuple[Item, int]:
+    """What a client is sent of an event, and its bytes."""
     if isinstance(event, InstanceEnded):
-        return Ended(event.state.value, event.text), len(event.text)
-    return event, len(event)
+        return Ended(event.state.value, event.text), len(event.text.encode())
+    return event, len(event.encode()) if isinstance(event, str) else len(event)

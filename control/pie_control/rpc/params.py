@@ -1,69 +1,140 @@
-"""Reads a request's parameters, which a client may have got wrong in any way."""
+"""The parameters of each method that a client can call, as typed structures.
+
+A client may have got them wrong in any way: `read` checks names and types, the methods what they mean.
+Parameters that a method does not know are ignored, so that a newer client can speak to an older server.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from pie_control.errors import ApiError
 
-Value = TypeVar("Value")
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
 
 
-class Params:
-    """The parameters of one request. Every getter raises ApiError `invalid-argument`."""
+class Nothing(msgspec.Struct):
+    """Of a method without parameters."""
 
-    def __init__(self, method: str, values: dict[str, Any]) -> None:
-        self._method = method
-        self._values = values
 
-    def text(self, name: str) -> str:
-        """A text."""
-        return self._get(name, str, "a text")
+class Instances(msgspec.Struct):
+    """Of `instances`."""
 
-    def data(self, name: str) -> bytes:
-        """Bytes."""
-        return self._get(name, bytes, "bytes")
+    all: bool = False  # also those that have ended
 
-    def flag(self, name: str) -> bool:
-        """True or false; false if it is not there."""
-        return self._get(name, bool, "true or false", False)
 
-    def number(self, name: str, default: int | None = None) -> int:
-        """A number from 0 on."""
-        value = self._get(name, int, "a number", default)
-        if value < 0:
-            raise self._wrong(name, "a number from 0 on")
-        return value
+class Has(msgspec.Struct):
+    """Of `has`."""
 
-    def texts(self, name: str) -> list[str]:
-        """A list of texts; empty if it is not there."""
-        values = self._get(name, list, "a list of texts", [])
-        if not all(isinstance(value, str) for value in values):
-            raise self._wrong(name, "a list of texts")
-        return values
+    hash: str
 
-    def table(self, name: str) -> dict[str, str]:
-        """Texts by names; empty if it is not there."""
-        values = self._get(name, dict, "texts by names", {})
-        if not all(isinstance(text, str) for item in values.items() for text in item):
-            raise self._wrong(name, "texts by names")
-        return values
 
-    def has(self, name: str) -> bool:
-        """Whether a parameter is there."""
-        return self._values.get(name) is not None
+class Upload(msgspec.Struct):
+    """Of `upload`."""
 
-    def is_text(self, name: str) -> bool:
-        """Whether a parameter is a text rather than bytes."""
-        return isinstance(self._values.get(name), str)
+    hash: str
+    name: str
+    size: Number
 
-    def _get(self, name: str, kind: type[Value], what: str, default: Value | None = None) -> Value:
-        value = self._values.get(name)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, kind):
-            raise self._wrong(name, what)
-        return value
 
-    def _wrong(self, name: str, what: str) -> ApiError:
-        return ApiError("invalid-argument", f"{self._method} needs {name!r} to be {what}")
+class Chunk(msgspec.Struct):
+    """Of `upload-chunk`."""
+
+    hash: str
+    offset: Number
+    data: bytes
+
+
+class Launch(msgspec.Struct):
+    """Of `launch`."""
+
+    program: str
+    args: list[str] = []
+    detached: bool = False
+    window: Number = DEFAULT_WINDOW
+
+
+class Attach(msgspec.Struct):
+    """Of `attach`."""
+
+    instance: str
+    window: Number = DEFAULT_WINDOW
+    received: Number | None = None  # number of the first item that the client lacks
+
+
+class OfInstance(msgspec.Struct):
+    """Of `detach`, `result` and `kill`."""
+
+    instance: str
+
+
+class Send(msgspec.Struct):
+    """Of `send`."""
+
+    instance: str
+    message: Any  # text or bytes: msgspec takes no union of the two
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.message, str | bytes):
+            kind = type(self.message).__name__
+            raise ValueError(f"Expected a message of text or bytes, got `{kind}`")
+
+
+class Logs(msgspec.Struct):
+    """Of `logs`."""
+
+    instance: str
+    after: Number = 0
+
+
+class LoadAdapter(msgspec.Struct):
+    """Of `load-adapter`."""
+
+    model: str
+    name: str
+    folder: str
+
+
+class UnloadAdapter(msgspec.Struct):
+    """Of `unload-adapter`."""
+
+    model: str
+    name: str
+
+
+class RegisterMcp(msgspec.Struct):
+    """Of `register-mcp`: `url` and `headers`, or `command`, `args` and `env`."""
+
+    name: str
+    url: str | None = None
+    headers: dict[str, str] = {}
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+
+
+class UnregisterMcp(msgspec.Struct):
+    """Of `unregister-mcp`."""
+
+    name: str
+
+
+Params = TypeVar("Params", bound=msgspec.Struct)
+
+
+def read(method: str, values: dict[str, Any], kind: type[Params]) -> Params:
+    """Checks a request's parameters.
+
+    Raises:
+        ApiError: `invalid-argument` if one is missing or of another type.
+    """
+    try:
+        # Bytes come as bytes: without `builtin_types` a text would be read as base64.
+        return msgspec.convert(values, kind, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        text = f"the request cannot be read: {method}: {error}"
+        raise ApiError("invalid-argument", text) from None

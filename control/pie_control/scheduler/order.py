@@ -1,4 +1,4 @@
-"""The order of calls across the queues of one instance, where they touch the same."""
+"""The order of calls across the queues of one instance, where they touch the same pages or embeds."""
 
 from __future__ import annotations
 
@@ -10,40 +10,89 @@ from pie_control.scheduler.queue import Account
 
 
 class CallOrder:
-    """Finds out which commands must wait for other queues.
+    """Finds out which commands must wait for other queues of their instance.
 
     Queues run independently where they touch different pages and embeds. Where they touch the same, and
     one of them writes, the order of the calls counts. So no instance can read what the last owner of a
     page left there by reading it before its own write has been sent.
 
-    Kept for owners of several queues only: a single queue is ordered by itself.
+    A queue is in order by itself. What it did to a page or embed is therefore no reason for one of its
+    own commands to wait: only what *other* queues did is. If a queue's own commands counted, every
+    forward would wait for all queues of the instance that have an older command, because the embed that
+    it reads has just been written by its own queue; contexts would run one after the other.
+
+    Kept for instances with several queues only.
     """
 
     def __init__(self, pages: int, embeds: int) -> None:
-        # Numbers of the newest commands that write, and that read or write, each page and embed.
-        self._page_writer: NDArray[np.int64] = np.zeros(pages, np.int64)
-        self._page_user: NDArray[np.int64] = np.zeros(pages, np.int64)
-        self._embed_writer: NDArray[np.int64] = np.zeros(embeds, np.int64)
-        self._embed_user: NDArray[np.int64] = np.zeros(embeds, np.int64)
+        """Takes how many names pages (with host pages) and embeds (with samplers) have."""
+        self._page_writes = _LastTouch(pages)
+        self._page_uses = _LastTouch(pages)  # reads and writes
+        self._embed_writes = _LastTouch(embeds)
+        self._embed_uses = _LastTouch(embeds)
 
     def record(self, account: Account, command: Command) -> None:
         """Notes what a numbered command touches, and sets up to which number others go before it."""
-        number = command.number
+        number, queue = command.number, command.queue
+        own = queue.id
         pages_read, embeds_read = command.read()
         pages_written, embeds_written = command.written()
-        if any(queue is not command.queue for queue in account.active):
+        if any(other is not queue for other in account.active):
             command.after = max(
                 account.barrier,
-                _newest(self._page_writer, pages_read),
-                _newest(self._embed_writer, embeds_read),
-                _newest(self._page_user, pages_written),
-                _newest(self._embed_user, embeds_written),
+                self._page_writes.by_others(pages_read, own),
+                self._embed_writes.by_others(embeds_read, own),
+                self._page_uses.by_others(pages_written, own),
+                self._embed_uses.by_others(embeds_written, own),
             )
-        self._page_user[pages_read] = number
-        self._embed_user[embeds_read] = number
-        self._page_user[pages_written] = self._page_writer[pages_written] = number
-        self._embed_user[embeds_written] = self._embed_writer[embeds_written] = number
+        self._page_uses.note(pages_read, own, number)
+        self._embed_uses.note(embeds_read, own, number)
+        self._page_uses.note(pages_written, own, number)
+        self._embed_uses.note(embeds_written, own, number)
+        self._page_writes.note(pages_written, own, number)
+        self._embed_writes.note(embeds_written, own, number)
 
 
-def _newest(numbers: NDArray[np.int64], touched: Numbers) -> int:
-    return int(numbers[touched].max()) if touched else 0
+class _LastTouch:
+    """For each name, the newest command that touched it, and the newest one of any other queue.
+
+    The second is needed because the newest one hides older ones of other queues: B reads a page with
+    command 5, A reads it with 6, A writes it with 7. The newest that A's write finds is its own 6, which
+    it need not wait for; it must wait for 5.
+    """
+
+    __slots__ = ("_newest", "_of_another", "_queue")
+
+    def __init__(self, names: int) -> None:
+        self._newest: NDArray[np.int64] = np.zeros(names, np.int64)  # number of that command
+        self._queue: NDArray[np.int64] = np.zeros(names, np.int64)  # the queue it is in
+        self._of_another: NDArray[np.int64] = np.zeros(names, np.int64)  # newest of other queues
+
+    def by_others(self, names: Numbers, queue: int) -> int:
+        """The newest command that touched one of the names and is not in the queue; 0 for none."""
+        if not names:
+            return 0
+        if len(names) == 1:  # a step's embeds: scalars cost a tenth of arrays
+            name = names[0]
+            own = self._queue.item(name) == queue
+            return (self._of_another if own else self._newest).item(name)
+        own_names = self._queue[names] == queue
+        return int(np.where(own_names, self._of_another[names], self._newest[names]).max())
+
+    def note(self, names: Numbers, queue: int, number: int) -> None:
+        """Notes that a command of the queue, newer than all so far, touches the names."""
+        if not names:
+            return
+        if len(names) == 1:
+            name = names[0]
+            if self._queue.item(name) != queue:
+                self._of_another[name] = self._newest.item(name)
+                self._queue[name] = queue
+            self._newest[name] = number
+            return
+        touched = np.array(names)
+        changed = touched[self._queue[touched] != queue]
+        if len(changed):
+            self._of_another[changed] = self._newest[changed]
+            self._queue[changed] = queue
+        self._newest[touched] = number

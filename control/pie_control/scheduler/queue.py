@@ -52,6 +52,7 @@ class CommandQueue:
         "failure",
         "failure_reported",
         "failures",
+        "id",
         "last",
         "owner",
         "pending",
@@ -69,7 +70,8 @@ class CommandQueue:
         self.service = service
         self.space = space
         # Its place in a batch: those of higher priority, then those of older queues, are before it.
-        self.rank = (0, scheduler.new_number())
+        self.id = scheduler.new_number()  # of no other queue of the model
+        self.rank = (0, self.id)
         self.pending: deque[Command | Sync] = deque()  # the first one is a command
         self.last: Dispatched | None = None  # the batch that holds its newest command sent
         self.ahead = False  # its newest input was embedded before anybody could know the token

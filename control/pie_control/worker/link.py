@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from pie_py.wire.plan import (
     Stop,
     UnloadAdapter,
 )
-from pie_py.wire.readiness import descriptor, has_input
+from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.worker")
 
@@ -50,10 +49,8 @@ class WorkerLink:
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
-        self._socket: zmq.Socket[bytes] | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._socket: Socket | None = None
         self.in_flight = 0  # plans sent that are not done
-        self._draining = False  # answers are being handled, and whatever comes meanwhile will be
         self.ready = False
         self.pid: int | None = None
         self.restarts = 0
@@ -76,13 +73,8 @@ class WorkerLink:
         """Sends a message, behind those before it. Call it only while the worker is ready."""
         if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
             return
-        # Without a connection the worker is dying: `on_lost` comes, and this must not block till then.
-        with suppress(zmq.Again):
-            self._socket.send(encode(message), zmq.NOBLOCK)
-        # Sending may have swallowed the edge that announces an answer (ZeroMQ's FD is edge-triggered).
-        if not self._draining and has_input(self._socket):
-            assert self._token is not None
-            self._token.run_sync_soon(self._drain)
+        # Without a connection the worker is dying, and the message is lost: `on_lost` comes.
+        self._socket.send(encode(message))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keeps a worker running until cancelled; reports started when the first one is ready.
@@ -90,7 +82,6 @@ class WorkerLink:
         Raises:
             WorkerFailed: if the first worker cannot start. Later ones are tried again.
         """
-        self._token = trio.lowlevel.current_trio_token()
         backoff = 0.5
         started = False
         while True:
@@ -128,13 +119,14 @@ class WorkerLink:
         """Starts a worker, waits for its hello, then serves its answers until cancelled."""
         folder = Path(tempfile.mkdtemp(prefix="pie-"))
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-        socket = context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.SNDHWM, 0)
+        dealer = context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.setsockopt(zmq.SNDHWM, 0)
         endpoint = f"ipc://{folder}/worker"
         process: trio.Process | None = None
+        socket = Socket(dealer)
         try:
-            socket.bind(endpoint)
+            dealer.bind(endpoint)
             self._socket = socket
             process = await trio.lowlevel.open_process(
                 [
@@ -149,7 +141,7 @@ class WorkerLink:
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
                             "tensor_parallel_size": self._config.tensor_parallel_size,
-                            "trace": self._trace(),
+                            "observer": self._observer(),
                         }
                     ),
                 ],
@@ -160,7 +152,7 @@ class WorkerLink:
             task_status.started((hello, process))
             while True:
                 self._drain()
-                await trio.lowlevel.wait_readable(descriptor(socket))
+                await socket.wait()
         finally:
             if process is not None and process.poll() is None:
                 await self._stop(socket, process)
@@ -168,11 +160,11 @@ class WorkerLink:
             socket.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _trace(self) -> dict[str, Any] | None:
-        trace = self._config.trace
-        return None if trace is None else trace.model_dump(mode="json")
+    def _observer(self) -> dict[str, Any] | None:
+        observer = self._config.observer
+        return None if observer is None else observer.model_dump(mode="json")
 
-    async def _first_message(self, socket: zmq.Socket[bytes], process: trio.Process) -> Hello:
+    async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
         with trio.move_on_after(START_SECONDS):
             async with trio.open_nursery() as nursery:
 
@@ -182,10 +174,10 @@ class WorkerLink:
                     raise WorkerFailed(f"it exited with status {code} before it was ready")
 
                 nursery.start_soon(watch)
-                while not has_input(socket):
-                    await trio.lowlevel.wait_readable(descriptor(socket))
+                while (message := socket.receive()) is None:
+                    await socket.wait()
                 nursery.cancel_scope.cancel()
-            match decode(socket.recv(zmq.NOBLOCK)):
+            match decode(message):
                 case Hello() as hello:
                     return hello
                 case Failed(reason):
@@ -194,12 +186,10 @@ class WorkerLink:
                     raise WorkerFailed(f"it said {type(other).__name__} before hello")
         raise WorkerFailed(f"it was not ready within {START_SECONDS:.0f} s")
 
-    async def _stop(self, socket: zmq.Socket[bytes], process: trio.Process) -> None:
-        """Asks the worker to exit, and insists after two seconds."""
+    async def _stop(self, socket: Socket, process: trio.Process) -> None:
+        """Asks the worker to exit, and kills it after two seconds."""
         with trio.CancelScope(shield=True):
-            # A worker that has hung up already would let a blocking send wait for ever.
-            with suppress(zmq.Again):
-                socket.send(encode(Stop()), zmq.NOBLOCK)
+            socket.send(encode(Stop()))  # is lost if the worker has closed its end already
             with trio.move_on_after(2):
                 await process.wait()
             if process.poll() is None:
@@ -211,14 +201,10 @@ class WorkerLink:
         socket = self._socket
         if socket is None or not self.ready:
             return
-        self._draining = True
-        try:
-            while has_input(socket):  # asking is cheaper than an exception at the end
-                message = decode(socket.recv(zmq.NOBLOCK))
-                if isinstance(message, PlanResult):
-                    self.in_flight -= message.last
-                    self.on_result(message)
-                elif isinstance(message, AdapterDone):
-                    self.on_adapter(message)
-        finally:
-            self._draining = False
+        while (frame := socket.receive()) is not None:
+            message = decode(frame)
+            if isinstance(message, PlanResult):
+                self.in_flight -= message.last
+                self.on_result(message)
+            elif isinstance(message, AdapterDone):
+                self.on_adapter(message)

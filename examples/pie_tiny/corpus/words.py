@@ -6,6 +6,7 @@ letters alone, so that no list of drawn names is needed.
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from random import Random
 from zlib import crc32
 
@@ -94,6 +95,8 @@ def invented(random: Random, split: Split) -> str:
         name = "".join(
             [_syllable(int(random.random() * _SYLLABLES), n == last) for n in range(last + 1)]
         )
+        if iskeyword(name):  # `break` is made of two syllables, and no parameter may be called so
+            continue
         if (crc32(name.encode()) % 10 == 0) == split.held_out and name not in _REAL:
             return name
 

@@ -32,13 +32,11 @@ from pie_inference.attention.paging import (
     slot_table,
 )
 from pie_inference.attention.sequences import Sequences
-from pie_inference.cuda.fence import Fence
-from pie_inference.kv_cache import KvCache
-from pie_inference.models.base import ModelShape
-from pie_inference.upload import pinned, upload, upload_index
+from pie_inference.device.fence import Fence
+from pie_inference.device.upload import pinned, upload, upload_index
+from pie_inference.memory.kv_cache import KvCache
 from pie_py.config.server import FlashInferConfig
 
-HEAD_DIMS = (64, 128, 256)
 CORE_GROUPS = (1, 2, 3, 4, 8)  # query heads a key head that decoding without tensor cores can do
 TENSOR_CORES_FROM = 4  # query heads a key head from which tensor cores decode faster
 PLAN_BYTES = 8 << 20  # of a wrapper's plan
@@ -46,18 +44,6 @@ PLAN_BYTES = 8 << 20  # of a wrapper's plan
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 Kind = Literal["decode", "filtered", "prefill", "masked"]
-
-
-def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
-    """Why FlashInfer cannot serve a model, or None if it can."""
-    if dtype not in (torch.bfloat16, torch.float16):
-        name = str(dtype).removeprefix("torch.")
-        return f"its kernels compute in bfloat16 and float16, not {name}; set dtype to bfloat16"
-    if shape.head_dim not in HEAD_DIMS:
-        return (
-            f"its kernels are for heads of {', '.join(map(str, HEAD_DIMS))}, not {shape.head_dim}"
-        )
-    return None
 
 
 def decodes_on_tensor_cores(config: FlashInferConfig, heads: int, kv_heads: int) -> bool:
@@ -129,7 +115,7 @@ class FlashInferAttention(AttentionBackend):
         """Serves a cache whose keys are shared by `heads` query heads.
 
         Args:
-            cache: of a model that `unsuited` has nothing against.
+            cache: of a model that these kernels can serve: see `loading/attention_choice.py`.
             heads: of queries.
             layers: options of each.
             config: which kernels.

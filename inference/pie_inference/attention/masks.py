@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
-from pie_inference.upload import upload
+from pie_inference.device.upload import upload
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]

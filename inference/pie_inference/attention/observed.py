@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.sequences import Sequences, live_columns
-from pie_inference.kv_cache import KvCache
-from pie_inference.later import Later
-from pie_inference.upload import upload
+from pie_inference.device.future import Later
+from pie_inference.device.upload import upload
+from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import DETAILS, Attention, Forward
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory

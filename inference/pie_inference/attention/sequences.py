@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_inference.errors import BadBatch
-from pie_inference.kv_cache import KvCache
+from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
 
 Int64 = NDArray[np.int64]

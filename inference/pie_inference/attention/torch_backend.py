@@ -15,7 +15,14 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
-from pie_inference.attention.beginnings import (
+from pie_inference.attention.decode_cache import DecodeWindow
+from pie_inference.attention.decode_caches import DecodeWindows, Span
+from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
+from pie_inference.attention.paging import ranges
+from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
+from pie_inference.attention.scores import capped_attention
+from pie_inference.attention.sequences import Sequences
+from pie_inference.attention.shared_prefix import (
     Beginning,
     Parts,
     attend_to_beginning,
@@ -23,15 +30,8 @@ from pie_inference.attention.beginnings import (
     flash,
     joined,
 )
-from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
-from pie_inference.attention.paging import ranges
-from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
-from pie_inference.attention.scores import capped_attention
-from pie_inference.attention.sequences import Sequences
-from pie_inference.attention.window import DecodeWindow
-from pie_inference.attention.windows import DecodeWindows, Span
-from pie_inference.kv_cache import KvCache
-from pie_inference.upload import upload
+from pie_inference.device.upload import upload
+from pie_inference.memory.kv_cache import KvCache
 
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
 

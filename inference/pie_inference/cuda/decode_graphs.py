@@ -20,10 +20,10 @@ from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
-from pie_inference.cuda.fence import Fence
-from pie_inference.embeds import EmbedPool
+from pie_inference.device.fence import Fence
+from pie_inference.device.upload import pinned
+from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.base import Model
-from pie_inference.upload import pinned
 from pie_py.wire.plan import Forward
 
 Int32 = NDArray[np.int32]

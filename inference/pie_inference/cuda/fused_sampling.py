@@ -10,12 +10,12 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.embeds import EmbedPool
+from pie_inference.device.upload import upload
+from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.base import Model
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.pool import SamplerPool
-from pie_inference.upload import upload
 from pie_py.config.server import ModelConfig
 from pie_py.wire.plan import Int32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pie_inference.checks import require_below
+from pie_inference.handlers.checks import require_below
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import (
     Batch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pie_inference.checks import require_below, require_lengths
+from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import CopyKv
 

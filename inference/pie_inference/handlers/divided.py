@@ -8,9 +8,9 @@ import numpy as np
 import structlog
 import torch
 
+from pie_inference.device.future import Later, now
 from pie_inference.handlers.clear import clear, written_by
 from pie_inference.handlers.forward import forward
-from pie_inference.later import Later, now
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import Attention, Forward, Int32
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pie_inference.checks import require_below, require_lengths
 from pie_inference.errors import BadBatch
+from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
 from pie_inference.vision.decoding import BadImage, decode_image
 from pie_py.wire.images import ImageSize

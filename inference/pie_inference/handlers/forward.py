@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.checks import require_below, require_lengths, require_offsets
+from pie_inference.device.future import Later
 from pie_inference.errors import BadBatch
-from pie_inference.later import Later
+from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import DETAILS, Attention, Forward
 

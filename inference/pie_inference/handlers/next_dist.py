@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pie_inference.checks import require_below, require_lengths
+from pie_inference.device.future import Later, now
 from pie_inference.errors import BadBatch
-from pie_inference.later import Later, now
+from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.sampling.order import top_tokens
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import Distributions, NextDist

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.checks import require_below, require_lengths
 from pie_inference.cuda.fused_sampling import FusedSampling
+from pie_inference.device.future import Later
+from pie_inference.device.upload import upload
 from pie_inference.errors import BadBatch
-from pie_inference.later import Later
+from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.sampling.choose import choose
 from pie_inference.sampling.order import top_tokens
 from pie_inference.served_model import ServedModel
-from pie_inference.upload import upload
 from pie_py.wire.plan import Int32, Sample, Samples
 
 MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits

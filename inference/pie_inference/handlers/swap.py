@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pie_inference.checks import require_below, require_lengths
 from pie_inference.errors import BadBatch
+from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import Int32, SwapIn, SwapOut
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.device.upload import upload
 from pie_inference.layers.linear import Linear
-from pie_inference.upload import upload
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.models.base import Model
+from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
 from pie_inference.parallel.layers import SummedFeedForward, SummedLinear
 from pie_inference.parallel.ranks import ALONE, Ranks
-from pie_inference.parallel.shard import divides_head
 
 
 @dataclass(frozen=True, slots=True)

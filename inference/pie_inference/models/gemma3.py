@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.layers.rope_scaling import rope_spec
-from pie_inference.models.fields import Fields
 from pie_inference.models.gemma2 import as_gemma, gemma_activation
 from pie_inference.models.spec import Config, DecoderSpec, decoder_spec, layer_windows
 

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import Tokenizer
 
+from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.loader import read_preprocessing
+from pie_inference.device.upload import upload, upload_index
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import linear
-from pie_inference.loader import read_preprocessing
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.fields import Fields
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.text_part import text_spec
-from pie_inference.upload import upload, upload_index
 from pie_inference.vision.base import ImageEncoder
 from pie_inference.vision.tiles import Tiles, tiles_of_config
 from pie_inference.vision.transformer import (

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from PIL import Image
 
+from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.loader import read_preprocessing
+from pie_inference.device.upload import upload
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import linear
-from pie_inference.loader import read_preprocessing
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.fields import Fields
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.text_part import text_spec
-from pie_inference.upload import upload
 from pie_inference.vision.base import ImageEncoder
 from pie_inference.vision.preprocessing import Preprocessing, preprocessing
 from pie_inference.vision.transformer import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pie_inference.models.fields import Fields
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.models.spec import (
     Config,
     DecoderSpec,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pie_inference.models.fields import Fields
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.models.spec import Config, DecoderSpec, decoder_spec, layer_windows
 
 

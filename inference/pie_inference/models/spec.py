@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pie_inference.attention.base import AttentionOptions
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
 from pie_inference.layers.feed_forward import Activation
 from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
 from pie_inference.models.base import ModelShape
-from pie_inference.models.fields import Fields
 
 Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]

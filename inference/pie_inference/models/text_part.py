@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.models.fields import Fields
 from pie_inference.models.llama import llama
 from pie_inference.models.mistral import mistral
 from pie_inference.models.qwen2 import qwen2

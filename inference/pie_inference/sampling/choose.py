@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.device.upload import upload
 from pie_inference.sampling.noise import exponentials, starts
 from pie_inference.sampling.order import sort_keys, top_tokens
-from pie_inference.upload import upload
 from pie_py.wire.plan import Float32
 
 NUCLEUS = 256  # tokens that are sorted for top-p on a CPU; where those are too few, all tokens race

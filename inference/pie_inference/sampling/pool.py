@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.memory import zeros
+from pie_inference.device.upload import upload, upload_index
+from pie_inference.memory.zeros import zeros
 from pie_inference.sampling.choose import Parameters
-from pie_inference.upload import upload, upload_index
 from pie_py.wire.plan import Float32, Int32
 
 SAMPLERS = 4096

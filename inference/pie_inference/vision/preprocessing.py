@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.models.fields import Fields
 
 # Means and deviations that checkpoints leave out, by what their processor is called.
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.models.fields import Fields
 from pie_inference.vision.preprocessing import Normalization, normalization, resampling
 from pie_py.wire.images import MAX_LONGEST, ImageSize, tiling
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import Linear, linear
-from pie_inference.models.fields import Fields
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),

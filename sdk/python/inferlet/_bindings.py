@@ -1,3 +1,5 @@
+# Generated from sdk/wit/inferlet.wit by `python -m pie_py.build.generate`; do not edit.
+
 """The contract's interfaces as the component's generated bindings offer them.
 
 They exist only inside the server. Elsewhere (an editor, a type checker, a unit test) the same names
@@ -52,10 +54,24 @@ except ImportError:
 
         value: Any
 
-    allocate = forward = input_text = output_text = runtime = session = tokenize = _Absent()
-    http = mcp = messaging = store = _Absent()
-    grammar = input_image = sample = _Absent()
-    adapter = introspect = offload = prefix_cache = _Absent()
+    runtime = _Absent()
+    session = _Absent()
+    http = _Absent()
+    mcp = _Absent()
+    messaging = _Absent()
+    store = _Absent()
+    allocate = _Absent()
+    forward = _Absent()
+    adapter = _Absent()
+    introspect = _Absent()
+    offload = _Absent()
+    prefix_cache = _Absent()
+    input_text = _Absent()
+    input_image = _Absent()
+    tokenize = _Absent()
+    output_text = _Absent()
+    sample = _Absent()
+    grammar = _Absent()
     INSIDE = False
 
 __all__ = [

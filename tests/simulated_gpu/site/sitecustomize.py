@@ -2,7 +2,7 @@
 
 import sys
 
-MODULES = ("pie_inference", "pie_inference.gpu_bench", "pie_py.bench.gpu")
+MODULES = ("pie_inference", "benchmarks.gpu", "benchmarks.gpu.run")
 
 if any(name in sys.orig_argv for name in MODULES):
     from simulated_gpu import driver, interpreted, kernels

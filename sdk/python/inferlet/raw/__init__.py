@@ -1,166 +1,43 @@
+# Generated from sdk/wit/inferlet.wit by `python -m pie_py.build.generate`; do not edit.
+
 """The contract as it is: one function each, on plain numbers and lists.
 
-The paper's API (Pie, section 4.2). `Context` and `Generator` are built from these; use them directly
-for what those do not offer. Handles are `int`; pages and embeds are passed as spans, a flat list
-`[start, count, start, count, ...]`. A function that takes time returns the handle of a future: `await
-inferlet.ready(future)`, then consume it with the `take` function that its documentation names.
+This is the paper's API (Pie, section 4.2). `Context` and `Generator` are built from it; call it
+directly for what those do not offer. Handles are `int`. Pages and embeds are passed as spans, a
+flat list `[start, count, start, count, ...]`. A function that takes time returns the handle of a
+future: `await inferlet.ready(future)`, then consume it with the `take` function that its
+documentation names.
 
-Every function raises `PieError` for the codes that its documentation lists, and TypeError, ValueError
-or OverflowError for arguments that are not of the types given.
+Every function raises `PieError` for the codes that its documentation lists. It raises TypeError,
+ValueError or OverflowError for arguments that are not of the types given.
 """
 
 from __future__ import annotations
 
-from inferlet.raw._adapter import (
-    available_adapters,
-    forward_with_adapter,
-)
-from inferlet.raw._allocate import (
-    alloc_emb,
-    alloc_kvpage,
-    copy_emb,
-    copy_kvpage,
-    dealloc_emb,
-    dealloc_kvpage,
-    export_kvpage,
-    import_kvpage,
-    kvpage_used,
-    list_exports,
-    pool_stats,
-    release_export,
-    truncate_kvpage,
-)
-from inferlet.raw._forward import (
-    forward,
-    mask_kvpage,
-)
-from inferlet.raw._grammar import (
-    advance,
-    compile_grammar,
-    count_allowed,
-    create_matcher,
-    destroy_matcher,
-    grammar_forced,
-    grammar_mask,
-    is_accepting,
-    is_finished,
-    release_grammar,
-    rollback,
-    sample_constrained,
-    take_grammar,
-)
-from inferlet.raw._http import (
-    close_body,
-    http_get,
-    http_post,
-    http_request,
-    read_body,
-    response_url,
-    take_response,
-)
-from inferlet.raw._input_image import (
-    embed_img,
-    image_size,
-    num_embs_needed,
-)
-from inferlet.raw._input_text import (
-    embed_txt,
-)
-from inferlet.raw._introspect import (
-    Detail,
-    forward_with_attention,
-    take_attention,
-)
-from inferlet.raw._mcp import (
-    mcp_call_tool,
-    mcp_list_tools,
-    mcp_servers,
-)
-from inferlet.raw._messaging import (
-    broadcast,
-    broadcast_room,
-    next_message,
-    pull,
-    push,
-    push_room,
-    subscribe,
-    unsubscribe,
-)
-from inferlet.raw._offload import (
-    advise,
-    discard,
-    kv_costs,
-    note_wait,
-    swap_in,
-    swap_out,
-)
-from inferlet.raw._output_text import (
-    get_next_dist,
-    take_dist,
-)
-from inferlet.raw._prefix_cache import (
-    insert_prefix,
-    match_prefix,
-)
-from inferlet.raw._runtime import (
-    LogLevel,
-    available_models,
-    available_traits,
-    cancel,
-    create_queue,
-    destroy_queue,
-    get_arg,
-    instance_id,
-    launch,
-    log,
-    model_info,
-    monotonic_now,
-    now,
-    random_bytes,
-    set_queue_priority,
-    sleep,
-    synchronize,
-    take,
-    take_blob,
-    take_text,
-    take_texts,
-    user,
-    version,
-    wait,
-)
-from inferlet.raw._sample import (
-    create_sampler,
-    destroy_sampler,
-    embed_sampled,
-    feed_sampler,
-    next_token,
-    sample,
-    sample_masked,
-    step,
-    take_sample,
-)
-from inferlet.raw._session import (
-    receive,
-    receive_blob,
-    send,
-    send_blob,
-    writable,
-)
-from inferlet.raw._store import (
-    store_commit,
-    store_delete,
-    store_get,
-    store_list,
-    store_room,
-    store_set,
-)
-from inferlet.raw._tokenize import (
-    apply_chat_template,
-    detokenize,
-    get_vocabs,
-    special_tokens,
-    tokenize,
-)
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from inferlet._bindings import Err
+from inferlet._bindings import adapter as _adapter
+from inferlet._bindings import allocate as _allocate
+from inferlet._bindings import forward as _forward
+from inferlet._bindings import grammar as _grammar
+from inferlet._bindings import http as _http
+from inferlet._bindings import input_image as _input_image
+from inferlet._bindings import input_text as _input_text
+from inferlet._bindings import introspect as _introspect
+from inferlet._bindings import mcp as _mcp
+from inferlet._bindings import messaging as _messaging
+from inferlet._bindings import offload as _offload
+from inferlet._bindings import output_text as _output_text
+from inferlet._bindings import prefix_cache as _prefix_cache
+from inferlet._bindings import runtime as _runtime
+from inferlet._bindings import sample as _sample
+from inferlet._bindings import session as _session
+from inferlet._bindings import store as _store
+from inferlet._bindings import tokenize as _tokenize
+from inferlet.errors import PieError
+from inferlet.raw._convert import as_bytes, as_integer, as_text, as_texts, as_u32, as_u32s
 
 __all__ = [
     "Detail",
@@ -278,3 +155,1517 @@ __all__ = [
     "wait",
     "writable",
 ]
+
+
+# Interface `runtime`
+# Life of the instance, command queues, futures, time, randomness, logging, child instances.
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+def get_arg() -> list[str]:
+    """The arguments given at launch, in order."""
+    answer: list[str] = _runtime.get_arg()
+    return answer
+
+
+def instance_id() -> str:
+    """This instance's identifier, unique on the server."""
+    answer: str = _runtime.instance_id()
+    return answer
+
+
+def user() -> str:
+    """The user who launched this instance."""
+    answer: str = _runtime.user()
+    return answer
+
+
+def version() -> str:
+    """The server's version."""
+    answer: str = _runtime.version()
+    return answer
+
+
+def available_models() -> list[str]:
+    """Names of the models being served. The first one is the server's default."""
+    answer: list[str] = _runtime.available_models()
+    return answer
+
+
+def available_traits(model: str) -> list[str]:
+    """Names of the traits that a model offers.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: list[str] = _runtime.available_traits(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def model_info(model: str) -> str:
+    """Facts about a model, a JSON object so that keys can be added without breaking a component:
+    `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
+    `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
+    `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
+    `has_chat_template`.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: str = _runtime.model_info(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def create_queue(model: str) -> int:
+    """Creates a command queue of a model. Commands of one queue take effect in order; queues are
+    independent of each other.
+    Errors: `unknown-model`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.create_queue(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def destroy_queue(queue: int) -> None:
+    """Destroys a queue. Commands already in it still take effect.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _runtime.destroy_queue(as_u32(queue))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def synchronize(queue: int) -> int:
+    """A future that is ready when every command queued before it has taken effect. Consume it with
+    `take`, which reports the first error among them that nothing has reported yet.
+    Errors: `invalid-handle`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.synchronize(as_u32(queue))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def set_queue_priority(queue: int, priority: int) -> None:
+    """Priority of a queue, 0 unless set; higher goes first within a batch. At most 100, at least
+    -100.
+    Errors: `invalid-handle`, `invalid-argument`.
+    """
+    try:
+        _runtime.set_queue_priority(as_u32(queue), as_integer(priority, -(2**31), 2**31))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def wait(futures: Iterable[int]) -> list[int]:
+    """Suspends the instance until at least one of the futures is ready, and returns those that
+    are, in the order given. A ready future stays ready until it is taken or cancelled. An empty
+    list gives every other instance a turn and returns an empty list.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: list[int] = _runtime.wait(as_u32s(futures))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take(future: int) -> None:
+    """Consumes a ready future that carries no value (`synchronize`, `sleep`, `writable`).
+    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    """
+    try:
+        _runtime.take(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def take_text(future: int) -> str:
+    """Consumes a ready future that carries text (`receive`, `launch`, `next_message`,
+    `pull`, `mcp_list_tools`, `mcp_call_tool`).
+    Errors: as `take`.
+    """
+    try:
+        answer: str = _runtime.take_text(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_texts(future: int) -> list[str]:
+    """Consumes a ready future that carries a list of texts (`store_list`).
+    Errors: as `take`.
+    """
+    try:
+        answer: list[str] = _runtime.take_texts(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_blob(future: int) -> bytes:
+    """Consumes a ready future that carries bytes (`receive_blob`, `store_get`,
+    `read_body`).
+    Errors: as `take`.
+    """
+    try:
+        answer: bytes = _runtime.take_blob(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def cancel(future: int) -> None:
+    """Gives a future up, ready or not. What it stands for is undone where it can be: a message
+    stays in the mailbox, a child instance is killed, a command that has not been sent yields no
+    result.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _runtime.cancel(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def now() -> int:
+    """Nanoseconds since the Unix epoch."""
+    answer: int = _runtime.now()
+    return answer
+
+
+def monotonic_now() -> int:
+    """Nanoseconds of a clock that never goes back, from an arbitrary start."""
+    answer: int = _runtime.monotonic_now()
+    return answer
+
+
+def sleep(nanoseconds: int) -> int:
+    """A future that is ready after this many nanoseconds. Consume it with `take`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _runtime.sleep(as_integer(nanoseconds, 0, 2**64))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def random_bytes(count: int) -> bytes:
+    """Random bytes fit for cryptography, at most 65536.
+    Errors: `invalid-argument`.
+    """
+    try:
+        answer: bytes = _runtime.random_bytes(as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def log(level: LogLevel, message: str) -> None:
+    """Writes a line to the instance's log (`pie-py logs`). The log keeps the newest lines."""
+    _runtime.log(_runtime.LogLevel[level.upper()], as_text(message))
+
+
+def launch(program: str, args: Iterable[str]) -> int:
+    """Starts a child instance of a program (its name or content hash), as the same user. The
+    future carries its result; consume it with `take_text`. A child ends with its parent, and
+    when its future is cancelled. It has no client: parent and child talk through `messaging`.
+    Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
+    future: `failed-dependency` (the child failed; the message is the child's own error text),
+    `cancelled` (somebody else ended it), `limit-exceeded`, `worker-lost` or `invalid-argument`
+    (it could not be started).
+    """
+    try:
+        answer: int = _runtime.launch(as_text(program), as_texts(args))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `session`
+# Messages between the instance and the client that launched it. Text and bytes are two
+# independent, ordered streams.
+
+
+def send(message: str) -> None:
+    """Sends text to the client. The server keeps a bounded number of bytes for a client that does
+    not read: over it the error is `would-block`, and `writable` tells when to try again.
+    Errors: `would-block`, `limit-exceeded` (one message too large).
+    """
+    try:
+        _session.send(as_text(message))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def send_blob(data: bytes) -> None:
+    """Sends bytes to the client. Errors: as `send`."""
+    try:
+        _session.send_blob(as_bytes(data))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def writable() -> int:
+    """A future that is ready when `send` has room again. Consume it with `take`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _session.writable()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def receive() -> int:
+    """A future of the client's next text. Consume it with `take_text`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _session.receive()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def receive_blob() -> int:
+    """A future of the client's next bytes. Consume it with `take_blob`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _session.receive_blob()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `http`
+# HTTP requests, made by the server. Which hosts may be reached is the operator's to say;
+# addresses that are not public are refused unless allowed, also after redirects.
+
+
+def http_get(url: str, headers: Iterable[tuple[str, str]]) -> int:
+    """`http_request` with GET, without a body, with the server's time-out."""
+    try:
+        answer: int = _http.http_get(
+            as_text(url), [(as_text(first), as_text(second)) for first, second in headers]
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def http_post(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> int:
+    """`http_request` with POST and the server's time-out."""
+    try:
+        answer: int = _http.http_post(
+            as_text(url),
+            [(as_text(first), as_text(second)) for first, second in headers],
+            as_bytes(body),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def http_request(
+    method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes, timeout_ms: int
+) -> int:
+    """Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
+    `https://` URL. The future is ready when the answer's headers are there, whatever its
+    status; consume it with `take_response`. Redirects are followed; to another origin only
+    headers go along that are no secrets. `timeout_ms` bounds all from here to the last byte of
+    the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding, a gzip body
+    is unpacked on the way.
+    Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
+    `limit-exceeded` (size, requests under way, requests a second, open bodies).
+    """
+    try:
+        answer: int = _http.http_request(
+            as_text(method),
+            as_text(url),
+            [(as_text(first), as_text(second)) for first, second in headers],
+            as_bytes(body),
+            as_u32(timeout_ms),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_response(future: int) -> tuple[int, list[tuple[str, str]], int]:
+    """Consumes a ready future of an answer: status, headers (names in lower case), and a handle of
+    the body, to be read or closed.
+    Errors: `invalid-handle`, `not-ready`; `not-found` (no such host), `permission-denied` (an
+    address or a redirect that is not allowed), `remote-failed` (no connection, or it broke),
+    `timed-out`, `limit-exceeded` (redirects, headers).
+    """
+    try:
+        answer: tuple[int, list[tuple[str, str]], int] = _http.take_response(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def read_body(body: int, most: int) -> int:
+    """A future of the next bytes of a body, as soon as there are any, at most `most` and at most 1
+    MiB; none at the end. One read at a time. Consume it with `take_blob`, whose errors
+    are `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
+    Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _http.read_body(as_u32(body), as_u32(most))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def response_url(body: int) -> str:
+    """The URL that answered: the one asked for, or where redirects have led to.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: str = _http.response_url(as_u32(body))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def close_body(body: int) -> None:
+    """Ends a body's handle, and the connection if not all has been read.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _http.close_body(as_u32(body))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# Interface `mcp`
+# Tools of MCP (Model Context Protocol) servers that the operator, or a client of this user,
+# registered.
+
+
+def mcp_servers() -> list[str]:
+    """Names of the servers that this user may use."""
+    answer: list[str] = _mcp.mcp_servers()
+    return answer
+
+
+def mcp_list_tools(server: str) -> int:
+    """A future of a server's tools, a JSON list of `{"name", "title", "description",
+    "input_schema", "output_schema"}`. Consume it with `take_text`.
+    Errors: `not-found`, `limit-exceeded`; of the future: `remote-failed` (the server did not
+    start, died, or refused), `timed-out`, `limit-exceeded` (the answer is too large).
+    """
+    try:
+        answer: int = _mcp.mcp_list_tools(as_text(server))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def mcp_call_tool(server: str, tool: str, arguments: str) -> int:
+    """A future of a tool's answer to `arguments`, a JSON object: a JSON object with `content` (a
+    list of MCP content blocks), `is_error` (the tool's own failure), and `structured` (what the
+    tool's output schema describes, or null). Consume it with `take_text`.
+    Errors: `not-found`, `invalid-argument`, `limit-exceeded`; of the future: as
+    `mcp_list_tools`.
+    """
+    try:
+        answer: int = _mcp.mcp_call_tool(as_text(server), as_text(tool), as_text(arguments))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `messaging`
+# Messages between the instances of one user; no other user sees them. A topic is a name of 1 to
+# 256 bytes. Topics with subscribers and work queues are apart, even under the same name. Messages
+# are text and live in the server's memory: they are lost when it stops. A message that a future
+# holds belongs to nobody until it is taken: cancelled, the future gives it back to its old place.
+
+
+def broadcast(topic: str, message: str) -> int:
+    """Sends to every current subscriber of a topic among this user's instances, this one included,
+    and returns how many there are. If the box of one of them is full, nobody is sent anything
+    and the error names it; `broadcast_room` tells when to try again. So no subscriber misses a
+    message.
+    Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
+    """
+    try:
+        answer: int = _messaging.broadcast(as_text(topic), as_text(message))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def broadcast_room(topic: str) -> int:
+    """A future that is ready when the box of every subscriber has room. Consume it with `take`.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.broadcast_room(as_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def subscribe(topic: str) -> int:
+    """Subscribes to what is broadcast from now on, and returns a handle. Two subscriptions of one
+    instance each receive everything.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.subscribe(as_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def unsubscribe(subscription: int) -> None:
+    """Ends a subscription. What it has not read is dropped; its open futures fail with
+    `cancelled`.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _messaging.unsubscribe(as_u32(subscription))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def next_message(subscription: int) -> int:
+    """A future of the subscription's next message, in the order of the broadcasts. Consume it with
+    `take_text`.
+    Errors: `invalid-handle`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.next_message(as_u32(subscription))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def push(topic: str, message: str) -> None:
+    """Appends to the user's work queue of a topic. The queue is bounded: over it the error is
+    `would-block`, and `push_room` tells when to try again.
+    Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
+    queues).
+    """
+    try:
+        _messaging.push(as_text(topic), as_text(message))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def push_room(topic: str) -> int:
+    """A future that is ready when the work queue has room. Consume it with `take`.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.push_room(as_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def pull(topic: str) -> int:
+    """A future of a message of the work queue, the oldest that nobody else has. Each goes to
+    exactly one puller; pullers are served in the order of their calls. Consume it with
+    `take_text`.
+    Errors: `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _messaging.pull(as_text(topic))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `store`
+# Keys and values of this user that survive the instance and the server. A key is a text of 1 to
+# 1024 bytes, a value is bytes; both count against the user's quota. Operations take effect in the
+# order of the calls, each wholly or not at all. When the future of a change is ready, it is on
+# disk; cancelled before, it may or may not take effect. An instance that has too many bytes under
+# way, or read and not taken, gets `would-block`, from the call or from the future; `store_room`
+# tells when to try again.
+
+
+def store_get(key: str) -> int:
+    """A future of a key's value, or of the error `not-found`. Consume it with `take_blob`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_get(as_text(key))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_set(key: str, value: bytes) -> int:
+    """Gives a key a value, new or instead of its old one. Consume the future with `take`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large; of the future:
+    quota).
+    """
+    try:
+        answer: int = _store.store_set(as_text(key), as_bytes(value))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_delete(key: str) -> int:
+    """Removes a key; one that is not there is no error. Consume the future with `take`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_delete(as_text(key))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_list(prefix: str, after: str, limit: int) -> int:
+    """A future of the keys that begin with `prefix` and come after `after`, in the order of their
+    UTF-8 bytes, at most `limit` (1 to 1000) of them. An empty `after` is before every key.
+    Consume it with `take_texts`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_list(as_text(prefix), as_text(after), as_u32(limit))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_room() -> int:
+    """A future that is ready when operations are accepted again. Consume it with `take`.
+    Errors: `limit-exceeded`.
+    """
+    try:
+        answer: int = _store.store_room()
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def store_commit(
+    expected: Iterable[tuple[str, bytes]],
+    absent: Iterable[str],
+    writes: Iterable[tuple[str, bytes]],
+    deletes: Iterable[str],
+) -> int:
+    """Makes all changes at once, if each of the `expected` keys has just this value and none of
+    the `absent` keys exists; otherwise nothing changes and the future's error is `conflict`. At
+    most 1000 keys in conditions, and as many in changes; none twice. Consume the future with
+    `take`.
+    Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large, too many keys;
+    of the future: quota).
+    """
+    try:
+        answer: int = _store.store_commit(
+            [(as_text(first), as_bytes(second)) for first, second in expected],
+            as_texts(absent),
+            [(as_text(first), as_bytes(second)) for first, second in writes],
+            as_texts(deletes),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `allocate`
+# KV pages and embeds. A page holds `page_size` slots; a slot is empty, live or masked.
+
+
+def alloc_kvpage(queue: int, count: int) -> int:
+    """Allocates pages, all slots empty, and returns the first address of the range. If too few are
+    free the call takes its time, as long as others can lend theirs or are about to end.
+    Errors: `invalid-handle`, `invalid-argument`, `out-of-resources` (more than the model has),
+    `limit-exceeded`.
+    """
+    try:
+        answer: int = _allocate.alloc_kvpage(as_u32(queue), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def dealloc_kvpage(queue: int, pages: Iterable[int]) -> None:
+    """Frees pages once the commands queued before have taken effect; the addresses end at once.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _allocate.dealloc_kvpage(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def export_kvpage(queue: int, pages: Iterable[int], name: str, shared: bool) -> None:
+    """Publishes pages under a name. They become immutable, and live until the export is released
+    and no instance maps them. Private to the user unless `shared`.
+    Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command
+    still writes one of them: synchronize first), `limit-exceeded`.
+    """
+    try:
+        _allocate.export_kvpage(as_u32(queue), as_u32s(pages), as_text(name), bool(shared))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def import_kvpage(queue: int, name: str) -> list[int]:
+    """Maps exported pages into this instance, read-only, and returns spans of addresses.
+    Errors: `invalid-handle`, `not-found`, `limit-exceeded`.
+    """
+    try:
+        answer: list[int] = _allocate.import_kvpage(as_u32(queue), as_text(name))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def list_exports(queue: int) -> list[str]:
+    """Names of the exports of the queue's model that this user may import.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: list[str] = _allocate.list_exports(as_u32(queue))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def release_export(queue: int, name: str) -> None:
+    """Withdraws an export of this user. Pages already mapped stay.
+    Errors: `invalid-handle`, `not-found`, `permission-denied`.
+    """
+    try:
+        _allocate.release_export(as_u32(queue), as_text(name))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def copy_kvpage(
+    queue: int, source_page: int, source_slot: int, target_page: int, target_slot: int, count: int
+) -> None:
+    """Copies `count` slots (content, position, mask) from `source_page` at `source_slot` to
+    `target_page` at `target_slot`. The source slots must be filled, and no empty slot may be
+    left before the target's.
+    Errors: `invalid-handle`, `invalid-argument`, `page-full`, `immutable`, `limit-exceeded`.
+    """
+    try:
+        _allocate.copy_kvpage(
+            as_u32(queue),
+            as_u32(source_page),
+            as_u32(source_slot),
+            as_u32(target_page),
+            as_u32(target_slot),
+            as_u32(count),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def kvpage_used(queue: int, pages: Iterable[int]) -> list[int]:
+    """Number of filled (live or masked) slots of each page, as if every queued command had run.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: list[int] = _allocate.kvpage_used(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def truncate_kvpage(queue: int, pages: Iterable[int], used: Iterable[int]) -> None:
+    """Empties the slots of pages from a number on: page `i` of the list keeps its first `used[i]`
+    slots. What was queued before still reads and writes the slots as they were; what is queued
+    later fills them anew. So steps that were queued ahead in vain are undone.
+    Errors: `invalid-handle`, `invalid-argument` (more than are filled, lengths that disagree, a
+    page twice), `immutable`.
+    """
+    try:
+        _allocate.truncate_kvpage(as_u32(queue), as_u32s(pages), as_u32s(used))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def alloc_emb(queue: int, count: int) -> int:
+    """Allocates embeds and returns the first address of the range. Errors: as `alloc_kvpage`."""
+    try:
+        answer: int = _allocate.alloc_emb(as_u32(queue), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def dealloc_emb(queue: int, embeds: Iterable[int]) -> None:
+    """Frees embeds once the commands queued before have taken effect; the addresses end at once.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _allocate.dealloc_emb(as_u32(queue), as_u32s(embeds))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def copy_emb(
+    queue: int, sources: Iterable[int], targets: Iterable[int], positions: Iterable[int]
+) -> None:
+    """Copies embeds: `targets` become what `sources` are when the command's turn comes, one by
+    one. A source may be named several times. `positions` (spans, as of `embed_txt`) are those
+    of the targets; without any, each keeps its source's. All sources are read before a target
+    is written.
+    Errors: `invalid-handle`, `invalid-argument` (lengths that disagree, a source that nothing
+    was written to, a target twice, a position outside the model's context), `limit-exceeded`
+    (more than `max_batch_tokens`, too many queued commands).
+    """
+    try:
+        _allocate.copy_emb(as_u32(queue), as_u32s(sources), as_u32s(targets), as_u32s(positions))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def pool_stats(queue: int) -> str:
+    """State of the queue's model's pools, a JSON object: `kv_pages`, `kv_pages_free` (of these
+    `kv_pages_cached` hold prefixes that are found until the pages are needed),
+    `host_pages` and `host_pages_free` (for swapped pages), `embeds`, `embeds_free`, and this
+    instance's `kv_pages_mine`, `host_pages_mine`, `embeds_mine`.
+    Errors: `invalid-handle`.
+    """
+    try:
+        answer: str = _allocate.pool_stats(as_u32(queue))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `forward`
+# The transformer's forward pass.
+
+
+def forward(
+    queue: int,
+    input_pages: Iterable[int],
+    input_embeds: Iterable[int],
+    output_pages: Iterable[int],
+    output_embeds: Iterable[int],
+    mask: Iterable[int],
+) -> None:
+    """Runs the model over the input embeds, in order.
+
+    Each input attends to every live slot of `input_pages`, and to those inputs whose position
+    is lower, or equal and not after it in the list. An explicit `mask` replaces this rule: one
+    row an input, flattened as `[runs, length, length, ...]` for each row, the lengths
+    alternating hidden, visible, hidden, ... over the columns: the filled slots of `input_pages`
+    in order, then the inputs. A masked slot is never attended to, whatever the mask says.
+
+    If `output_pages` is not empty, the inputs' keys and values go into its empty slots, from
+    the first on. The last inputs' hidden states go into `output_embeds`, as many as it names.
+    Pages may be input and output at once: the inputs see the slots filled before this call.
+
+    Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
+    `limit-exceeded` (more inputs than `max_batch_tokens`, a mask of over 262144 numbers or 2^28
+    cells, too many queued commands).
+    """
+    try:
+        _forward.forward(
+            as_u32(queue),
+            as_u32s(input_pages),
+            as_u32s(input_embeds),
+            as_u32s(output_pages),
+            as_u32s(output_embeds),
+            as_u32s(mask),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def mask_kvpage(queue: int, pages: Iterable[int], masks: Iterable[int]) -> None:
+    """Sets which filled slots of pages are masked: one word a page, bit `i` set hides slot `i`. A
+    bit of an empty slot is an error.
+    Errors: `invalid-handle`, `invalid-argument`, `immutable`, `limit-exceeded`.
+    """
+    try:
+        _forward.mask_kvpage(as_u32(queue), as_u32s(pages), as_u32s(masks))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# Interface `adapter`
+# Forward passes through a LoRA adapter, which changes the model a little. The operator loads
+# adapters; commands with different ones, and with none, run in one batch.
+
+
+def available_adapters(model: str) -> list[str]:
+    """Names of the adapters that are loaded for a model.
+    Errors: `unknown-model`, `unsupported`.
+    """
+    try:
+        answer: list[str] = _adapter.available_adapters(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def forward_with_adapter(
+    queue: int,
+    adapter: str,
+    input_pages: Iterable[int],
+    input_embeds: Iterable[int],
+    output_pages: Iterable[int],
+    output_embeds: Iterable[int],
+    mask: Iterable[int],
+) -> None:
+    """As `forward`, through an adapter. Keys and values in the pages are those of the
+    adapter that computed them. An adapter stays loaded as long as an instance that has used it
+    is alive.
+    Errors: as `forward`, and `not-found` (no such adapter), `unsupported`.
+    """
+    try:
+        _adapter.forward_with_adapter(
+            as_u32(queue),
+            as_text(adapter),
+            as_u32s(input_pages),
+            as_u32s(input_embeds),
+            as_u32s(output_pages),
+            as_u32s(output_embeds),
+            as_u32s(mask),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# Interface `introspect`
+# What inputs attend to, which tells the tokens that matter from those that can be dropped.
+
+# How much is told: averages over layers and heads, a row a layer (averages over its heads),
+# or a row a head, layer by layer.
+Detail: TypeAlias = Literal["total", "layers", "heads"]
+
+
+def forward_with_attention(
+    queue: int,
+    input_pages: Iterable[int],
+    input_embeds: Iterable[int],
+    output_pages: Iterable[int],
+    output_embeds: Iterable[int],
+    mask: Iterable[int],
+    observed: int,
+    detail: Detail,
+    adapter: str,
+) -> int:
+    """As `forward`, and a future of what the last `observed` inputs attend to; consume it
+    with `take_attention`. An empty text as `adapter` is none.
+    Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are
+    observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
+    over 2^28), `unsupported`.
+    """
+    try:
+        answer: int = _introspect.forward_with_attention(
+            as_u32(queue),
+            as_u32s(input_pages),
+            as_u32s(input_embeds),
+            as_u32s(output_pages),
+            as_u32s(output_embeds),
+            as_u32s(mask),
+            as_u32(observed),
+            _introspect.Detail[detail.upper()],
+            as_text(adapter),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_attention(future: int) -> tuple[int, list[float]]:
+    """Consumes a ready future of attention: how many rows, and their numbers, one row after the
+    other. Columns are those of a mask: the filled slots of the input pages in order, then the
+    inputs. A number is the sum over the observed inputs of their attention probabilities (of a
+    softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
+    has 0.
+    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    """
+    try:
+        answer: tuple[int, list[float]] = _introspect.take_attention(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `offload`
+# KV pages out of the pool and back, while their addresses stay.
+#
+# A page that is away can be freed, asked for its fill count, swapped in and discarded; any other
+# use of it is the error `swapped-out`. It takes no page of the pool. Swaps are commands: they
+# take effect in the order of their queue, and `synchronize` tells when.
+
+
+def swap_out(queue: int, pages: Iterable[int]) -> None:
+    """Moves pages to the server's host memory. Those that are away already stay so.
+    Errors: `invalid-handle` (a page twice, too), `busy` (an export, another instance or another
+    address holds a page, too), `out-of-resources` (the host pool is full), `limit-exceeded`.
+    """
+    try:
+        _offload.swap_out(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def swap_in(queue: int, pages: Iterable[int]) -> None:
+    """Brings pages back as they were, and discarded ones empty. Those that are in the pool stay
+    there. As with `alloc_kvpage`, instances launched later are ended if too few pages are free.
+    Errors: `invalid-handle` (a page twice, too), `out-of-resources`, `limit-exceeded`.
+    """
+    try:
+        _offload.swap_in(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def discard(queue: int, pages: Iterable[int]) -> None:
+    """Gives up the content of pages, wherever they are, and the memory behind them. The addresses
+    stay: `swap_in` puts empty pages there. Others who hold a page keep it.
+    Errors: `invalid-handle` (a page twice, too).
+    """
+    try:
+        _offload.discard(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def kv_costs(model: str) -> str:
+    """What keeping, moving and recomputing pages costs, measured when the model was loaded, a JSON
+    object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without a host
+    pool, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
+    forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
+    (`seconds` of one step of `sequences`).
+    Errors: `unknown-model`, `unsupported`.
+    """
+    try:
+        answer: str = _offload.kv_costs(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def advise(queue: int, pages: Iterable[int], wait: str) -> str:
+    """What to do with pages while the program waits for a tool, by a policy of the server
+    (InferCept). It changes nothing. `wait` is a JSON object, all of it optional: `tool`, a name
+    of the program's own; `policy`, one of `preserve`, `discard`, `swap`, `min-waste`,
+    `cheapest`, or the operator's; `elapsed_ns` of the wait; `expected_ns`, how long it will
+    last in all, if the program knows; `can_discard`, false if the program could not compute the
+    tokens anew. The answer is a JSON object: `choice`, one of `preserve`, `discard`, `swap`;
+    `pages`, how many to swap out now; `seconds`, after which to ask again; `remaining`, the
+    seconds that the wait is expected to last, else from earlier ones of this user; `chunk`, the
+    tokens to compute at once after a discard; `restore`, the seconds until the context is back
+    after this choice.
+    Errors: `invalid-handle` (a page twice, too), `invalid-argument`, `unsupported`.
+    """
+    try:
+        answer: str = _offload.advise(as_u32(queue), as_u32s(pages), as_text(wait))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def note_wait(tool: str, nanoseconds: int) -> None:
+    """Tells how long a wait for a tool has lasted, for `advise` to this and other instances of the
+    user.
+    Errors: `limit-exceeded` (the name is too long).
+    """
+    try:
+        _offload.note_wait(as_text(tool), as_integer(nanoseconds, 0, 2**64))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# Interface `prefix-cache`
+# Beginnings of texts that have been computed before: pages found by their tokens. They are the
+# user's own, unless the operator shares all among all users.
+#
+# The server looks at what is written to this instance's pages from the first `match_prefix` of a
+# model on. Pages can enter that hold a text: tokens of `embed_txt` and `embed_sampled` at the
+# positions 0, 1, ..., each run by a `forward` (or all by one adapter) without a mask, whose input
+# pages were those of all tokens before it, in order. An embed counts if it was the newest that
+# the instance wrote, on the queue of the forward.
+
+
+def match_prefix(queue: int, adapter: str, tokens: Iterable[int]) -> tuple[list[int], int]:
+    """Maps the pages that hold the first of `tokens`, as many full ones as there are, and returns
+    spans of them, and 0. They are immutable; `adapter` is that of the forwards that filled
+    them, an empty text is none. If commands of somebody are computing more of these tokens just
+    now, there are no spans, but a future of when they have or have failed: `take` it, and call
+    again.
+    Errors: `invalid-handle`, `unsupported`, `not-found` (no such adapter), `limit-exceeded`.
+    """
+    try:
+        answer: tuple[list[int], int] = _prefix_cache.match_prefix(
+            as_u32(queue), as_text(adapter), as_u32s(tokens)
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def insert_prefix(queue: int, pages: Iterable[int]) -> int:
+    """Offers the pages of a text, the first ones of it in order. Those that are full, or will be
+    once what is queued has run, become immutable and are found from then on; returns how many,
+    0 if the server does not know what the pages hold. They stay findable while nobody holds
+    them, until their memory is needed.
+    Errors: `invalid-handle`, `swapped-out`.
+    """
+    try:
+        answer: int = _prefix_cache.insert_prefix(as_u32(queue), as_u32s(pages))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `input-text`
+# Text into embeds.
+
+
+def embed_txt(
+    queue: int, tokens: Iterable[int], positions: Iterable[int], embeds: Iterable[int]
+) -> None:
+    """Embeds tokens at positions into embeds; the three have the same length. `positions` are
+    spans, like handles: `[0, 9]` is the positions 0 to 8.
+    Errors: `invalid-handle`, `invalid-argument` (a token outside the vocabulary, a position
+    outside the model's context, lengths that disagree), `limit-exceeded`.
+    """
+    try:
+        _input_text.embed_txt(as_u32(queue), as_u32s(tokens), as_u32s(positions), as_u32s(embeds))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# Interface `input-image`
+# Images into embeds, that are inputs beside those of text. Which tokens a model wants around them
+# is its chat format's affair.
+
+
+def num_embs_needed(model: str, width: int, height: int) -> int:
+    """How many embeds an image of so many pixels takes.
+    Errors: `unknown-model`, `unsupported` (the model reads text only), `invalid-argument` (no
+    pixels, or one side more than 200 times the other), `limit-exceeded` (too many pixels).
+    """
+    try:
+        answer: int = _input_image.num_embs_needed(as_text(model), as_u32(width), as_u32(height))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def image_size(image: bytes) -> tuple[int, int]:
+    """Width and height of an image file, a PNG or JPEG, as it is to be looked at.
+    Errors: `invalid-argument` (no image).
+    """
+    try:
+        answer: tuple[int, int] = _input_image.image_size(as_bytes(image))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def embed_img(queue: int, image: bytes, positions: Iterable[int], embeds: Iterable[int]) -> None:
+    """Embeds an image file. There are as many positions (spans, as
+    of `embed_txt`) and embeds as `num_embs_needed` says. What is wrong beyond the file's header
+    fails the command when it runs: `invalid-argument`, of the next `synchronize`.
+    Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        _input_image.embed_img(as_u32(queue), as_bytes(image), as_u32s(positions), as_u32s(embeds))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+# Interface `tokenize`
+# Text to tokens and back.
+
+
+def tokenize(model: str, text: str) -> list[int]:
+    """Token ids of a text; special tokens written in the text are recognised, none is added.
+    Errors: `unknown-model`, `limit-exceeded` (text too long).
+    """
+    try:
+        answer: list[int] = _tokenize.tokenize(as_text(model), as_text(text))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def detokenize(model: str, tokens: Iterable[int]) -> str:
+    """Text of token ids, special tokens included. Incomplete UTF-8 becomes U+FFFD.
+    Errors: `unknown-model`, `invalid-argument`.
+    """
+    try:
+        answer: str = _tokenize.detokenize(as_text(model), as_u32s(tokens))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def get_vocabs(model: str) -> list[bytes]:
+    """The bytes of every token, by id. Large: ask once.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: list[bytes] = _tokenize.get_vocabs(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def special_tokens(model: str) -> list[tuple[str, int]]:
+    """Special tokens, as their texts and ids.
+    Errors: `unknown-model`.
+    """
+    try:
+        answer: list[tuple[str, int]] = _tokenize.special_tokens(as_text(model))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) -> str:
+    """Renders messages, a JSON list of `{"role": ..., "content": ...}`, with the model's chat
+    template. `add_generation_prompt` appends what starts the assistant's turn.
+    Errors: `unknown-model`, `unsupported` (the model has no template), `invalid-argument`.
+    """
+    try:
+        answer: str = _tokenize.apply_chat_template(
+            as_text(model), as_text(messages), bool(add_generation_prompt)
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `output-text`
+# Output embeds into distributions over tokens.
+
+
+def get_next_dist(queue: int, embed: int, k: int) -> int:
+    """A future of the `k` most likely next tokens after an output embed; consume it with
+    `take_dist`. `k` is at least 1; more than the vocabulary means the whole vocabulary; 256 is
+    usual.
+    Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _output_text.get_next_dist(as_u32(queue), as_u32(embed), as_u32(k))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_dist(future: int) -> tuple[list[int], list[float]]:
+    """Consumes a ready future of a distribution: token ids, and their probabilities (of the
+    softmax over the whole vocabulary, temperature 1), most likely first.
+    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    """
+    try:
+        answer: tuple[list[int], list[float]] = _output_text.take_dist(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `sample`
+# Output embeds into tokens, chosen where the model runs.
+#
+# A sampler keeps what belongs to a text: parameters, a seed, how many tokens it has chosen, which
+# ones there have been, and the last one. A choice depends on those, the distribution and the mask
+# alone: the same seed gives the same tokens whatever else the server does meanwhile. (A different
+# batch may round the distribution differently in the last bit.)
+
+
+def create_sampler(queue: int, parameters: str) -> int:
+    """Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
+    `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p`
+    (0), `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias`
+    (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; drawn by the
+    server unless told), `logprobs` (0; how many of the most likely tokens `take_sample` tells
+    besides, 256 at most).
+
+    Logits go through repetition, presence and frequency penalty, bias, mask, temperature,
+    top-k, top-p (of what top-k has left) and min-p, in this order. The repetition penalty
+    counts tokens given and generated, presence and frequency only those generated.
+    Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
+    `out-of-resources`.
+    """
+    try:
+        answer: int = _sample.create_sampler(as_u32(queue), as_text(parameters))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def destroy_sampler(queue: int, sampler: int) -> None:
+    """Ends a sampler once the commands queued before have taken effect; its handle ends at once.
+    Errors: `invalid-handle`.
+    """
+    try:
+        _sample.destroy_sampler(as_u32(queue), as_u32(sampler))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def feed_sampler(queue: int, sampler: int, tokens: Iterable[int], generated: bool) -> None:
+    """Tells a sampler of tokens that it did not choose, for its penalties: `generated` ones, or
+    those of the text that was given. Tokens that it chooses it counts by itself.
+    Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        _sample.feed_sampler(as_u32(queue), as_u32(sampler), as_u32s(tokens), bool(generated))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def sample(queue: int, embed: int, sampler: int) -> int:
+    """A future of a token that follows an output embed; consume it with `take_sample`. The sampler
+    moves on even if the future is cancelled.
+    Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.sample(as_u32(queue), as_u32(embed), as_u32(sampler))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def sample_masked(queue: int, embed: int, sampler: int, mask: Iterable[int]) -> int:
+    """As `sample`, among the tokens that a mask allows: bit `t % 32` of word `t / 32` is token
+    `t`.
+    Errors: as `sample`.
+    """
+    try:
+        answer: int = _sample.sample_masked(
+            as_u32(queue), as_u32(embed), as_u32(sampler), as_u32s(mask)
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
+    """Consumes a ready future of a token: the token, its log-probability, and the most likely
+    tokens, most likely first, with theirs. Log-probabilities are those of the model's own
+    distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
+    error of what it stood for.
+    """
+    try:
+        answer: tuple[int, float, list[int], list[float]] = _sample.take_sample(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def next_token(future: int) -> int:
+    """Waits until a future of a token is ready and consumes it, in one call: the token alone.
+    Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of
+    what it stood for.
+    """
+    try:
+        answer: int = _sample.next_token(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def embed_sampled(queue: int, sampler: int, position: int, embed: int) -> None:
+    """Embeds the token that a sampler chooses last among the calls so far, at a position, whether
+    it is known already or not: the next steps can be queued before this one has run. If no
+    token could be chosen, this command fails, and what follows it in its queue with it.
+    Errors: `invalid-handle`, `invalid-argument` (nothing was sampled yet), `limit-exceeded`.
+    """
+    try:
+        _sample.embed_sampled(as_u32(queue), as_u32(sampler), as_u32(position), as_u32(embed))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def step(
+    queue: int,
+    sampler: int,
+    position: int,
+    embed: int,
+    input_pages: Iterable[int],
+    output_page: int,
+    adapter: str,
+) -> int:
+    """A generation's next step, in one call: `embed_sampled`; the forward of that embed over the
+    input pages, through an adapter if one is named, with keys and values into a page and the
+    hidden state into the embed itself; and `sample` of it, whose future is returned. An error
+    leaves none of them queued.
+    Errors: as of these three functions, and of `forward_with_adapter`.
+    """
+    try:
+        answer: int = _sample.step(
+            as_u32(queue),
+            as_u32(sampler),
+            as_u32(position),
+            as_u32(embed),
+            as_u32s(input_pages),
+            as_u32(output_page),
+            as_text(adapter),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+# Interface `grammar`
+# Tokens that keep to a JSON schema, a regular expression or a context-free grammar.
+#
+# A *matcher* is one walk through a compiled grammar: which tokens may come next, given those that
+# came. Where the text may end, the model's stop tokens are allowed as well. While a token of a
+# matcher is being sampled, other uses of it are `busy`.
+
+
+def compile_grammar(model: str, kind: str, text: str) -> int:
+    """Compiles a grammar for a model's tokens; consume the future with `take_grammar`. `kind` is
+    `json-schema` (white space as Python's `json` writes it, unless the schema's `x-guidance`
+    says otherwise), `regex` (Rust's syntax, over the whole text), or `lark` (EBNF in Lark's
+    syntax, with the rule `start`). The same text is compiled once.
+    Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future:
+    `invalid-argument` (the grammar is wrong), `limit-exceeded` (too large or too slow),
+    `unsupported`.
+    """
+    try:
+        answer: int = _grammar.compile_grammar(as_text(model), as_text(kind), as_text(text))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_grammar(future: int) -> int:
+    """Consumes a ready future of a grammar and returns the grammar's handle.
+    Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of what it stood for.
+    """
+    try:
+        answer: int = _grammar.take_grammar(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def release_grammar(grammar: int) -> None:
+    """Ends a grammar's handle; its matchers go on. Errors: `invalid-handle`."""
+    try:
+        _grammar.release_grammar(as_u32(grammar))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def create_matcher(grammar: int) -> int:
+    """A matcher at a grammar's beginning. Errors: `invalid-handle`, `limit-exceeded`."""
+    try:
+        answer: int = _grammar.create_matcher(as_u32(grammar))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def destroy_matcher(matcher: int) -> None:
+    """Ends a matcher. Errors: `invalid-handle`."""
+    try:
+        _grammar.destroy_matcher(as_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def advance(matcher: int, tokens: Iterable[int]) -> bool:
+    """Consumes tokens, all or none of them, at most 1024; whether the text may end then.
+    Errors: `invalid-handle`, `invalid-argument` (a token that is not allowed), `busy`,
+    `limit-exceeded` (the grammar is too complex).
+    """
+    try:
+        answer: bool = _grammar.advance(as_u32(matcher), as_u32s(tokens))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def rollback(matcher: int, count: int) -> None:
+    """Takes the last `count` tokens back. Errors: `invalid-handle`, `invalid-argument`, `busy`."""
+    try:
+        _grammar.rollback(as_u32(matcher), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def count_allowed(matcher: int, tokens: Iterable[int]) -> int:
+    """How many of the tokens, from the first on, `advance` would consume; nothing changes.
+    Errors: `invalid-handle`, `invalid-argument`, `busy`.
+    """
+    try:
+        answer: int = _grammar.count_allowed(as_u32(matcher), as_u32s(tokens))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def is_accepting(matcher: int) -> bool:
+    """Whether the text may end here. Errors: `invalid-handle`."""
+    try:
+        answer: bool = _grammar.is_accepting(as_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def is_finished(matcher: int) -> bool:
+    """Whether the text must end here, or has ended with a stop token. Errors: `invalid-handle`."""
+    try:
+        answer: bool = _grammar.is_finished(as_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def grammar_mask(matcher: int) -> list[int]:
+    """The tokens allowed next: bit `t % 32` of word `t / 32` is token `t`. As `sample_masked`
+    takes it.
+    Errors: `invalid-handle`, `busy`, `limit-exceeded` (the grammar is too complex).
+    """
+    try:
+        answer: list[int] = _grammar.grammar_mask(as_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def grammar_forced(matcher: int) -> list[int]:
+    """The tokens that follow whatever is chosen, possibly none, at most 1024 at
+    once; they are not consumed.
+    Errors: `invalid-handle`, `busy`.
+    """
+    try:
+        answer: list[int] = _grammar.grammar_forced(as_u32(matcher))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def sample_constrained(queue: int, embed: int, sampler: int, matcher: int) -> int:
+    """As `sample`, among the tokens that the matcher allows; the matcher then consumes the
+    one chosen by itself, before the future is ready. Consume the future with
+    `take_sample`.
+    Errors: as `sample`, and `busy`.
+    """
+    try:
+        answer: int = _grammar.sample_constrained(
+            as_u32(queue), as_u32(embed), as_u32(sampler), as_u32(matcher)
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer

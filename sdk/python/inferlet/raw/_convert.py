@@ -41,11 +41,3 @@ def as_texts(values: Iterable[str]) -> list[str]:
 
 def as_bytes(value: bytes) -> bytes:
     return bytes(memoryview(value))
-
-
-def as_headers(values: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(as_text(first), as_text(second)) for first, second in values]
-
-
-def as_pairs(values: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    return [(as_text(key), as_bytes(value)) for key, value in values]

@@ -1,4 +1,4 @@
-//! The canonical ABI, as far as the contract uses it: how values come back from the host.
+//! The canonical ABI, as far as the contract uses it: how values go to the host and come back.
 //!
 //! A function whose result does not fit a core value gets a pointer to an area that the host fills.
 //! Every field of such a result is aligned to a word, so the area is read as words. Texts and lists
@@ -7,147 +7,154 @@
 use std::alloc::{alloc, handle_alloc_error, realloc, Layout};
 
 use crate::error::{Error, Result};
-use crate::http::Response;
-use crate::introspect::Attention;
-use crate::sample::Sampled;
-use crate::text::Distribution;
-
-/// The largest result is `result<tuple<u32, f32, list<u32>, list<f32>>, string>`.
-const AREA_WORDS: usize = 7;
+use crate::host::AREA_WORDS;
 
 /// Calls a host function that fills an area, and reads the area.
 #[inline]
 pub(crate) fn call<T: Lift>(host: impl FnOnce(*mut usize)) -> T {
     let mut area = [0; AREA_WORDS];
     host(area.as_mut_ptr());
-    // SAFETY: the host filled the area as the contract says, and each wrapper's type agrees with it.
+    // SAFETY: the host filled the area as the contract says, and the types in `host.rs` are its.
     unsafe { T::lift(&area) }
 }
 
+/// Texts as the host reads a list of them: addresses and lengths. They must outlive the call.
+pub(crate) fn texts(texts: &[&str]) -> Vec<[usize; 2]> {
+    texts.iter().map(|text| [text.as_ptr() as usize, text.len()]).collect()
+}
+
+/// Pairs as the host reads a list of them: addresses and lengths. They must outlive the call.
+pub(crate) fn pairs<T: AsRef<[u8]> + ?Sized>(pairs: &[(&str, &T)]) -> Vec<[usize; 4]> {
+    let laid_out = |(first, second): &(&str, &T)| {
+        let second = second.as_ref();
+        [first.as_ptr() as usize, first.len(), second.as_ptr() as usize, second.len()]
+    };
+    pairs.iter().map(laid_out).collect()
+}
+
 /// A value that can be read from an area.
-pub(crate) trait Lift {
+pub(crate) trait Lift: Sized {
+    /// How many words it takes there, and as an element of a list.
+    const WORDS: usize;
+
     /// # Safety
     /// `words` hold a value of this type, which is not read a second time.
     unsafe fn lift(words: &[usize]) -> Self;
-}
 
-impl Lift for () {
-    unsafe fn lift(_: &[usize]) {}
-}
-
-impl Lift for u32 {
-    unsafe fn lift(words: &[usize]) -> u32 {
-        words[0] as u32
+    /// A list of such values.
+    ///
+    /// # Safety
+    /// `words` are the address and the length of a list, which is not read a second time.
+    unsafe fn lift_list(words: &[usize]) -> Vec<Self> {
+        let flat: Vec<usize> = unsafe { adopt(words[0], words[1] * Self::WORDS) };
+        flat.chunks_exact(Self::WORDS).map(|element| unsafe { Self::lift(element) }).collect()
     }
 }
 
+/// A list whose elements need no reading: the host's memory becomes the vector's.
+unsafe fn adopt<T>(address: usize, count: usize) -> Vec<T> {
+    match count {
+        0 => Vec::new(),
+        count => unsafe { Vec::from_raw_parts(address as *mut T, count, count) },
+    }
+}
+
+impl Lift for () {
+    const WORDS: usize = 0;
+
+    unsafe fn lift(_: &[usize]) {}
+}
+
 impl Lift for bool {
+    const WORDS: usize = 1;
+
     unsafe fn lift(words: &[usize]) -> bool {
         words[0] != 0 // one byte; the area was zero before
     }
 }
 
-impl Lift for (u32, u32) {
-    unsafe fn lift(words: &[usize]) -> (u32, u32) {
-        (words[0] as u32, words[1] as u32)
+impl Lift for u8 {
+    const WORDS: usize = 1;
+
+    unsafe fn lift(words: &[usize]) -> u8 {
+        words[0] as u8
+    }
+
+    unsafe fn lift_list(words: &[usize]) -> Vec<u8> {
+        unsafe { adopt(words[0], words[1]) }
     }
 }
 
-impl Lift for (Vec<u32>, u32) {
-    unsafe fn lift(words: &[usize]) -> (Vec<u32>, u32) {
-        (unsafe { lift_list(words) }, words[2] as u32)
+impl Lift for u32 {
+    const WORDS: usize = 1;
+
+    unsafe fn lift(words: &[usize]) -> u32 {
+        words[0] as u32
+    }
+
+    unsafe fn lift_list(words: &[usize]) -> Vec<u32> {
+        unsafe { adopt(words[0], words[1]) }
     }
 }
 
-/// A list whose elements need no reading: the host's memory becomes the vector's.
-unsafe fn lift_list<T>(words: &[usize]) -> Vec<T> {
-    match words[1] {
-        0 => Vec::new(),
-        count => unsafe { Vec::from_raw_parts(words[0] as *mut T, count, count) },
-    }
-}
+impl Lift for f32 {
+    const WORDS: usize = 1;
 
-impl Lift for Vec<u8> {
-    unsafe fn lift(words: &[usize]) -> Vec<u8> {
-        unsafe { lift_list(words) }
+    unsafe fn lift(words: &[usize]) -> f32 {
+        f32::from_bits(words[0] as u32)
     }
-}
 
-impl Lift for Vec<u32> {
-    unsafe fn lift(words: &[usize]) -> Vec<u32> {
-        unsafe { lift_list(words) }
+    unsafe fn lift_list(words: &[usize]) -> Vec<f32> {
+        unsafe { adopt(words[0], words[1]) }
     }
 }
 
 impl Lift for String {
+    const WORDS: usize = 2;
+
     unsafe fn lift(words: &[usize]) -> String {
         // The canonical ABI guarantees UTF-8.
-        unsafe { String::from_utf8_unchecked(lift_list(words)) }
+        unsafe { String::from_utf8_unchecked(adopt(words[0], words[1])) }
     }
 }
 
-impl Lift for Vec<String> {
-    unsafe fn lift(words: &[usize]) -> Vec<String> {
-        let texts: Vec<[usize; 2]> = unsafe { lift_list(words) };
-        texts.iter().map(|text| unsafe { String::lift(text) }).collect()
+impl<T: Lift> Lift for Vec<T> {
+    const WORDS: usize = 2;
+
+    unsafe fn lift(words: &[usize]) -> Vec<T> {
+        unsafe { T::lift_list(words) }
     }
 }
 
-impl Lift for Vec<Vec<u8>> {
-    unsafe fn lift(words: &[usize]) -> Vec<Vec<u8>> {
-        let blobs: Vec<[usize; 2]> = unsafe { lift_list(words) };
-        blobs.iter().map(|blob| unsafe { Vec::lift(blob) }).collect()
+impl<A: Lift, B: Lift> Lift for (A, B) {
+    const WORDS: usize = A::WORDS + B::WORDS;
+
+    unsafe fn lift(words: &[usize]) -> (A, B) {
+        unsafe { (A::lift(words), B::lift(&words[A::WORDS..])) }
     }
 }
 
-impl Lift for Vec<(String, u32)> {
-    unsafe fn lift(words: &[usize]) -> Vec<(String, u32)> {
-        let pairs: Vec<[usize; 3]> = unsafe { lift_list(words) };
-        pairs.iter().map(|pair| (unsafe { String::lift(pair) }, pair[2] as u32)).collect()
+impl<A: Lift, B: Lift, C: Lift> Lift for (A, B, C) {
+    const WORDS: usize = A::WORDS + <(B, C)>::WORDS;
+
+    unsafe fn lift(words: &[usize]) -> (A, B, C) {
+        let (second, third) = unsafe { Lift::lift(&words[A::WORDS..]) };
+        (unsafe { A::lift(words) }, second, third)
     }
 }
 
-impl Lift for Distribution {
-    unsafe fn lift(words: &[usize]) -> Distribution {
-        Distribution {
-            tokens: unsafe { lift_list(words) },
-            probabilities: unsafe { lift_list(&words[2..]) },
-        }
-    }
-}
+impl<A: Lift, B: Lift, C: Lift, D: Lift> Lift for (A, B, C, D) {
+    const WORDS: usize = A::WORDS + <(B, C, D)>::WORDS;
 
-impl Lift for Attention {
-    unsafe fn lift(words: &[usize]) -> Attention {
-        Attention { rows: words[0] as u32, numbers: unsafe { lift_list(&words[1..]) } }
-    }
-}
-
-impl Lift for Vec<(String, String)> {
-    unsafe fn lift(words: &[usize]) -> Vec<(String, String)> {
-        let pairs: Vec<[usize; 4]> = unsafe { lift_list(words) };
-        pairs.iter().map(|pair| unsafe { (String::lift(pair), String::lift(&pair[2..])) }).collect()
-    }
-}
-
-impl Lift for Response {
-    unsafe fn lift(words: &[usize]) -> Response {
-        let headers = unsafe { Vec::lift(&words[1..]) };
-        Response::from_parts(words[0] as u32, headers, words[3] as u32)
-    }
-}
-
-impl Lift for Sampled {
-    unsafe fn lift(words: &[usize]) -> Sampled {
-        Sampled {
-            token: words[0] as u32,
-            logprob: f32::from_bits(words[1] as u32),
-            top_tokens: unsafe { lift_list(&words[2..]) },
-            top_logprobs: unsafe { lift_list(&words[4..]) },
-        }
+    unsafe fn lift(words: &[usize]) -> (A, B, C, D) {
+        let (second, third, fourth) = unsafe { Lift::lift(&words[A::WORDS..]) };
+        (unsafe { A::lift(words) }, second, third, fourth)
     }
 }
 
 impl<T: Lift> Lift for Result<T> {
+    const WORDS: usize = 1 + if T::WORDS > String::WORDS { T::WORDS } else { String::WORDS };
+
     unsafe fn lift(words: &[usize]) -> Result<T> {
         // The tag is one byte; the area was zero before.
         match words[0] {

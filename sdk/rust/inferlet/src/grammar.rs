@@ -1,127 +1,19 @@
 //! Tokens that keep to a grammar: the contract's interface `grammar`, and [`Grammar`] and [`Matcher`]
 //! on top of it.
 
-use crate::abi::call;
 use crate::error::Result;
 use crate::future::HostFuture;
+use crate::host::grammar as host;
 use crate::json;
 use crate::model::Model;
 use crate::sample::{take_sample, Sampled};
 
-mod host {
-    #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
-    unsafe extern "C" {
-        #[link_name = "compile-grammar"]
-        pub fn compile_grammar(
-            model: *const u8,
-            model_length: usize,
-            kind: *const u8,
-            kind_length: usize,
-            text: *const u8,
-            length: usize,
-            area: *mut usize,
-        );
-        #[link_name = "take-grammar"]
-        pub fn take_grammar(future: u32, area: *mut usize);
-        #[link_name = "release-grammar"]
-        pub fn release_grammar(grammar: u32, area: *mut usize);
-        #[link_name = "create-matcher"]
-        pub fn create_matcher(grammar: u32, area: *mut usize);
-        #[link_name = "destroy-matcher"]
-        pub fn destroy_matcher(matcher: u32, area: *mut usize);
-        pub fn advance(matcher: u32, tokens: *const u32, count: usize, area: *mut usize);
-        pub fn rollback(matcher: u32, count: u32, area: *mut usize);
-        #[link_name = "count-allowed"]
-        pub fn count_allowed(matcher: u32, tokens: *const u32, count: usize, area: *mut usize);
-        #[link_name = "is-accepting"]
-        pub fn is_accepting(matcher: u32, area: *mut usize);
-        #[link_name = "is-finished"]
-        pub fn is_finished(matcher: u32, area: *mut usize);
-        #[link_name = "grammar-mask"]
-        pub fn grammar_mask(matcher: u32, area: *mut usize);
-        #[link_name = "grammar-forced"]
-        pub fn grammar_forced(matcher: u32, area: *mut usize);
-        #[link_name = "sample-constrained"]
-        pub fn sample_constrained(
-            queue: u32,
-            embed: u32,
-            sampler: u32,
-            matcher: u32,
-            area: *mut usize,
-        );
-    }
-}
+pub use crate::host::grammar::*;
 
 /// Compiles a grammar for a model's tokens; `kind` is `json-schema`, `regex` or `lark`. The future
 /// gives its handle.
 pub fn compile_grammar(model: &str, kind: &str, text: &str) -> HostFuture<u32> {
-    let started = call(|area| unsafe {
-        host::compile_grammar(
-            model.as_ptr(),
-            model.len(),
-            kind.as_ptr(),
-            kind.len(),
-            text.as_ptr(),
-            text.len(),
-            area,
-        )
-    });
-    HostFuture::new(started, take_grammar)
-}
-
-/// Consumes a ready future of a grammar.
-pub fn take_grammar(future: u32) -> Result<u32> {
-    call(|area| unsafe { host::take_grammar(future, area) })
-}
-
-/// Ends a grammar's handle; its matchers go on.
-pub fn release_grammar(grammar: u32) -> Result {
-    call(|area| unsafe { host::release_grammar(grammar, area) })
-}
-
-/// A matcher at a grammar's beginning.
-pub fn create_matcher(grammar: u32) -> Result<u32> {
-    call(|area| unsafe { host::create_matcher(grammar, area) })
-}
-
-/// Ends a matcher.
-pub fn destroy_matcher(matcher: u32) -> Result {
-    call(|area| unsafe { host::destroy_matcher(matcher, area) })
-}
-
-/// Consumes tokens, all or none of them, at most 1024; whether the text may end then.
-pub fn advance(matcher: u32, tokens: &[u32]) -> Result<bool> {
-    call(|area| unsafe { host::advance(matcher, tokens.as_ptr(), tokens.len(), area) })
-}
-
-/// Takes the last tokens back.
-pub fn rollback(matcher: u32, count: u32) -> Result {
-    call(|area| unsafe { host::rollback(matcher, count, area) })
-}
-
-/// How many of the tokens, from the first on, [`advance`] would consume.
-pub fn count_allowed(matcher: u32, tokens: &[u32]) -> Result<u32> {
-    call(|area| unsafe { host::count_allowed(matcher, tokens.as_ptr(), tokens.len(), area) })
-}
-
-/// Whether the text may end here.
-pub fn is_accepting(matcher: u32) -> Result<bool> {
-    call(|area| unsafe { host::is_accepting(matcher, area) })
-}
-
-/// Whether the text must end here, or has ended with a stop token.
-pub fn is_finished(matcher: u32) -> Result<bool> {
-    call(|area| unsafe { host::is_finished(matcher, area) })
-}
-
-/// The tokens allowed next: bit `t % 32` of word `t / 32` is token `t`.
-pub fn grammar_mask(matcher: u32) -> Result<Vec<u32>> {
-    call(|area| unsafe { host::grammar_mask(matcher, area) })
-}
-
-/// The tokens that follow whatever is chosen, possibly none; they are not consumed.
-pub fn grammar_forced(matcher: u32) -> Result<Vec<u32>> {
-    call(|area| unsafe { host::grammar_forced(matcher, area) })
+    HostFuture::new(host::compile_grammar(model, kind, text), take_grammar)
 }
 
 /// As `sample::sample`, among the tokens that the matcher allows; the matcher consumes the one chosen.
@@ -131,9 +23,7 @@ pub fn sample_constrained(
     sampler: u32,
     matcher: u32,
 ) -> HostFuture<Sampled> {
-    let started =
-        call(|area| unsafe { host::sample_constrained(queue, embed, sampler, matcher, area) });
-    HostFuture::new(started, take_sample)
+    HostFuture::new(host::sample_constrained(queue, embed, sampler, matcher), take_sample)
 }
 
 /// What a text has to look like.

@@ -13,56 +13,13 @@
 
 use std::time::Duration;
 
-use crate::abi::call;
 use crate::error::{Error, ErrorCode, Result};
 use crate::future::HostFuture;
+use crate::host::http as host;
 use crate::json::{self, Value};
 use crate::runtime;
 
-mod host {
-    #[link(wasm_import_module = "pie:inferlet/http@0.1.0")]
-    unsafe extern "C" {
-        #[link_name = "http-get"]
-        pub fn http_get(
-            url: *const u8,
-            length: usize,
-            headers: *const [usize; 4],
-            count: usize,
-            area: *mut usize,
-        );
-        #[link_name = "http-post"]
-        pub fn http_post(
-            url: *const u8,
-            length: usize,
-            headers: *const [usize; 4],
-            count: usize,
-            body: *const u8,
-            size: usize,
-            area: *mut usize,
-        );
-        #[link_name = "http-request"]
-        pub fn http_request(
-            method: *const u8,
-            method_length: usize,
-            url: *const u8,
-            length: usize,
-            headers: *const [usize; 4],
-            count: usize,
-            body: *const u8,
-            size: usize,
-            timeout_ms: u32,
-            area: *mut usize,
-        );
-        #[link_name = "take-response"]
-        pub fn take_response(future: u32, area: *mut usize);
-        #[link_name = "read-body"]
-        pub fn read_body(body: u32, most: u32, area: *mut usize);
-        #[link_name = "response-url"]
-        pub fn response_url(body: u32, area: *mut usize);
-        #[link_name = "close-body"]
-        pub fn close_body(body: u32, area: *mut usize);
-    }
-}
+pub use crate::host::http::*;
 
 /// Bytes that a [`Response`] asks for at once.
 const CHUNK: u32 = 1 << 16;
@@ -231,28 +188,12 @@ pub fn request(
 
 /// As the contract's `http-get`.
 pub fn http_get(url: &str, headers: &[(&str, &str)]) -> HostFuture<Response> {
-    let pairs = lower(headers);
-    let started = call(|area| unsafe {
-        host::http_get(url.as_ptr(), url.len(), pairs.as_ptr(), pairs.len(), area)
-    });
-    HostFuture::new(started, take_response)
+    HostFuture::new(host::http_get(url, headers), take_response)
 }
 
 /// As the contract's `http-post`.
 pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HostFuture<Response> {
-    let pairs = lower(headers);
-    let started = call(|area| unsafe {
-        host::http_post(
-            url.as_ptr(),
-            url.len(),
-            pairs.as_ptr(),
-            pairs.len(),
-            body.as_ptr(),
-            body.len(),
-            area,
-        )
-    });
-    HostFuture::new(started, take_response)
+    HostFuture::new(host::http_post(url, headers, body), take_response)
 }
 
 /// As the contract's `http-request`; a time-out of 0 is the server's.
@@ -263,62 +204,18 @@ pub fn http_request(
     body: &[u8],
     timeout_ms: u32,
 ) -> HostFuture<Response> {
-    let pairs = lower(headers);
-    let started = call(|area| unsafe {
-        host::http_request(
-            method.as_ptr(),
-            method.len(),
-            url.as_ptr(),
-            url.len(),
-            pairs.as_ptr(),
-            pairs.len(),
-            body.as_ptr(),
-            body.len(),
-            timeout_ms,
-            area,
-        )
-    });
-    HostFuture::new(started, take_response)
+    HostFuture::new(host::http_request(method, url, headers, body, timeout_ms), take_response)
 }
 
 /// Consumes a ready future of an answer.
 pub fn take_response(future: u32) -> Result<Response> {
-    let answer: Result<Response> = call(|area| unsafe { host::take_response(future, area) });
-    let mut response = answer?;
-    if let Some(body) = response.body {
-        response.url = response_url(body)?;
-    }
+    let (status, headers, body) = host::take_response(future)?;
+    let mut response = Response { status, headers, url: String::new(), body: Some(body) };
+    response.url = response_url(body)?;
     Ok(response)
-}
-
-/// The URL that a body came from: the one asked for, or where redirects have led to.
-pub fn response_url(body: u32) -> Result<String> {
-    call(|area| unsafe { host::response_url(body, area) })
 }
 
 /// The next bytes of a body, as soon as there are any, at most `most`; none at the end.
 pub fn read_body(body: u32, most: u32) -> HostFuture<Vec<u8>> {
-    let started = call(|area| unsafe { host::read_body(body, most, area) });
-    HostFuture::new(started, runtime::take_blob)
-}
-
-/// Ends a body's handle, and the connection if not all has been read.
-pub fn close_body(body: u32) -> Result {
-    call(|area| unsafe { host::close_body(body, area) })
-}
-
-impl Response {
-    pub(crate) fn from_parts(status: u32, headers: Vec<(String, String)>, body: u32) -> Response {
-        Response { status, headers, url: String::new(), body: Some(body) }
-    }
-}
-
-/// Pairs of texts as the canonical ABI lays them out. They must outlive the result.
-fn lower(pairs: &[(&str, &str)]) -> Vec<[usize; 4]> {
-    pairs
-        .iter()
-        .map(|(name, value)| {
-            [name.as_ptr() as usize, name.len(), value.as_ptr() as usize, value.len()]
-        })
-        .collect()
+    HostFuture::new(host::read_body(body, most), runtime::take_blob)
 }

@@ -2,38 +2,11 @@
 //!
 //! `Context::attention` stands on it.
 
-use crate::abi::call;
 use crate::context::{Context, UNKNOWN_TOKEN};
 use crate::error::{Error, ErrorCode, Result};
 use crate::future::HostFuture;
+use crate::host::introspect as host;
 use crate::{allocate, text};
-
-mod host {
-    #[link(wasm_import_module = "pie:inferlet/introspect@0.1.0")]
-    unsafe extern "C" {
-        #[link_name = "forward-with-attention"]
-        pub fn forward_with_attention(
-            queue: u32,
-            input_pages: *const u32,
-            input_page_count: usize,
-            input_embeds: *const u32,
-            input_embed_count: usize,
-            output_pages: *const u32,
-            output_page_count: usize,
-            output_embeds: *const u32,
-            output_embed_count: usize,
-            mask: *const u32,
-            mask_length: usize,
-            observed: u32,
-            detail: u32,
-            adapter: *const u8,
-            adapter_length: usize,
-            area: *mut usize,
-        );
-        #[link_name = "take-attention"]
-        pub fn take_attention(future: u32, area: *mut usize);
-    }
-}
 
 /// How much is told of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,32 +51,24 @@ pub fn forward_with_attention(
     detail: Detail,
     adapter: &str,
 ) -> HostFuture<Attention> {
-    let started = call(|area| unsafe {
-        host::forward_with_attention(
-            queue,
-            input_pages.as_ptr(),
-            input_pages.len(),
-            input_embeds.as_ptr(),
-            input_embeds.len(),
-            output_pages.as_ptr(),
-            output_pages.len(),
-            output_embeds.as_ptr(),
-            output_embeds.len(),
-            mask.as_ptr(),
-            mask.len(),
-            observed,
-            detail as u32,
-            adapter.as_ptr(),
-            adapter.len(),
-            area,
-        )
-    });
-    HostFuture::new(started, take_attention)
+    let observation = host::forward_with_attention(
+        queue,
+        input_pages,
+        input_embeds,
+        output_pages,
+        output_embeds,
+        mask,
+        observed,
+        detail as u32,
+        adapter,
+    );
+    HostFuture::new(observation, take_attention)
 }
 
 /// Consumes a ready future of attention.
 pub fn take_attention(future: u32) -> Result<Attention> {
-    call(|area| unsafe { host::take_attention(future, area) })
+    let (rows, numbers) = host::take_attention(future)?;
+    Ok(Attention { rows, numbers })
 }
 
 impl Context {

@@ -24,8 +24,6 @@
 #![warn(missing_docs)]
 
 mod abi;
-pub mod adapter;
-pub mod allocate;
 mod args;
 pub mod chat;
 mod context;
@@ -33,10 +31,10 @@ mod device;
 mod error;
 #[doc(hidden)]
 pub mod export;
-pub mod forward;
 mod future;
 mod generation;
 pub mod grammar;
+mod host;
 pub mod http;
 pub mod images;
 pub mod introspect;
@@ -46,7 +44,6 @@ pub mod mcp;
 pub mod messaging;
 mod model;
 pub mod offload;
-pub mod prefix_cache;
 mod random;
 pub mod runtime;
 pub mod sample;
@@ -64,6 +61,7 @@ pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;
 pub use grammar::{Grammar, Matcher};
+pub use host::{adapter, allocate, forward, prefix_cache};
 pub use inferlet_macros::main;
 pub use introspect::{Attention, Detail};
 pub use model::{Model, Tokenizer};

@@ -5,31 +5,13 @@
 //! session::send(&result.text())?;
 //! ```
 
-use crate::abi::call;
 use crate::error::{Error, ErrorCode, Result};
 use crate::future::HostFuture;
+use crate::host::mcp as host;
 use crate::json::{self, Value};
 use crate::runtime;
 
-mod host {
-    #[link(wasm_import_module = "pie:inferlet/mcp@0.1.0")]
-    unsafe extern "C" {
-        #[link_name = "mcp-servers"]
-        pub fn mcp_servers(area: *mut usize);
-        #[link_name = "mcp-list-tools"]
-        pub fn mcp_list_tools(server: *const u8, length: usize, area: *mut usize);
-        #[link_name = "mcp-call-tool"]
-        pub fn mcp_call_tool(
-            server: *const u8,
-            server_length: usize,
-            tool: *const u8,
-            tool_length: usize,
-            arguments: *const u8,
-            length: usize,
-            area: *mut usize,
-        );
-    }
-}
+pub use crate::host::mcp::*;
 
 /// What a server says of one of its tools.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,19 +48,14 @@ impl ToolResult {
     }
 }
 
-/// Names of the servers that this user may use.
-pub fn mcp_servers() -> Vec<String> {
-    call(|area| unsafe { host::mcp_servers(area) })
-}
-
 /// A server's tools, as the contract's JSON.
 pub fn mcp_list_tools(server: &str) -> HostFuture<String> {
-    HostFuture::new(start_list(server), runtime::take_text)
+    HostFuture::new(host::mcp_list_tools(server), runtime::take_text)
 }
 
 /// A tool's answer, as the contract's JSON.
 pub fn mcp_call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<String> {
-    HostFuture::new(start_call(server, tool, arguments), runtime::take_text)
+    HostFuture::new(host::mcp_call_tool(server, tool, arguments), runtime::take_text)
 }
 
 /// Names of the servers that this user may use.
@@ -88,31 +65,13 @@ pub fn servers() -> Vec<String> {
 
 /// The tools of a server.
 pub fn list_tools(server: &str) -> HostFuture<Vec<Tool>> {
-    HostFuture::new(start_list(server), take_tools)
+    HostFuture::new(host::mcp_list_tools(server), take_tools)
 }
 
 /// Calls a tool with arguments, a JSON object. Dropped, the call is cancelled. A tool's own failure is
 /// an answer, with `is_error`.
 pub fn call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<ToolResult> {
-    HostFuture::new(start_call(server, tool, arguments), take_result)
-}
-
-fn start_list(server: &str) -> Result<u32> {
-    call(|area| unsafe { host::mcp_list_tools(server.as_ptr(), server.len(), area) })
-}
-
-fn start_call(server: &str, tool: &str, arguments: &str) -> Result<u32> {
-    call(|area| unsafe {
-        host::mcp_call_tool(
-            server.as_ptr(),
-            server.len(),
-            tool.as_ptr(),
-            tool.len(),
-            arguments.as_ptr(),
-            arguments.len(),
-            area,
-        )
-    })
+    HostFuture::new(host::mcp_call_tool(server, tool, arguments), take_result)
 }
 
 fn take_tools(future: u32) -> Result<Vec<Tool>> {

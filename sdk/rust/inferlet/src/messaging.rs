@@ -13,51 +13,21 @@
 
 use std::mem::ManuallyDrop;
 
-use crate::abi::call;
 use crate::error::{ErrorCode, Result};
 use crate::future::HostFuture;
+use crate::host::messaging as host;
 use crate::runtime;
 
-mod host {
-    #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
-    unsafe extern "C" {
-        pub fn broadcast(
-            topic: *const u8,
-            topic_length: usize,
-            message: *const u8,
-            message_length: usize,
-            area: *mut usize,
-        );
-        #[link_name = "broadcast-room"]
-        pub fn broadcast_room(topic: *const u8, length: usize, area: *mut usize);
-        pub fn subscribe(topic: *const u8, length: usize, area: *mut usize);
-        pub fn unsubscribe(subscription: u32, area: *mut usize);
-        #[link_name = "next-message"]
-        pub fn next_message(subscription: u32, area: *mut usize);
-        pub fn push(
-            topic: *const u8,
-            topic_length: usize,
-            message: *const u8,
-            message_length: usize,
-            area: *mut usize,
-        );
-        #[link_name = "push-room"]
-        pub fn push_room(topic: *const u8, length: usize, area: *mut usize);
-        pub fn pull(topic: *const u8, length: usize, area: *mut usize);
-    }
-}
+pub use crate::host::messaging::*;
 
 /// Appends to the work queue of a topic at once, or fails with `would-block` if it is full.
 pub fn try_push(topic: &str, message: &str) -> Result {
-    call(|area| unsafe {
-        host::push(topic.as_ptr(), topic.len(), message.as_ptr(), message.len(), area)
-    })
+    host::push(topic, message)
 }
 
 /// Ready when the work queue has room.
 pub fn push_room(topic: &str) -> HostFuture<()> {
-    let started = call(|area| unsafe { host::push_room(topic.as_ptr(), topic.len(), area) });
-    HostFuture::new(started, runtime::take)
+    HostFuture::new(host::push_room(topic), runtime::take)
 }
 
 /// Appends to the work queue of a topic, waiting while it is full.
@@ -72,22 +42,18 @@ pub async fn push(topic: &str, message: &str) -> Result {
 
 /// The oldest message of a work queue that nobody else has. Dropped, it leaves it for the next.
 pub fn pull(topic: &str) -> HostFuture<String> {
-    let started = call(|area| unsafe { host::pull(topic.as_ptr(), topic.len(), area) });
-    HostFuture::new(started, runtime::take_text)
+    HostFuture::new(host::pull(topic), runtime::take_text)
 }
 
 /// Sends to every subscriber of a topic at once and returns how many there are, or fails with
 /// `would-block` and sends to nobody if one of them has too much unread.
 pub fn try_broadcast(topic: &str, message: &str) -> Result<u32> {
-    call(|area| unsafe {
-        host::broadcast(topic.as_ptr(), topic.len(), message.as_ptr(), message.len(), area)
-    })
+    host::broadcast(topic, message)
 }
 
 /// Ready when every subscriber of a topic has room.
 pub fn broadcast_room(topic: &str) -> HostFuture<()> {
-    let started = call(|area| unsafe { host::broadcast_room(topic.as_ptr(), topic.len(), area) });
-    HostFuture::new(started, runtime::take)
+    HostFuture::new(host::broadcast_room(topic), runtime::take)
 }
 
 /// Sends to every subscriber of a topic, waiting while one of them has too much unread. Returns how
@@ -103,9 +69,7 @@ pub async fn broadcast(topic: &str, message: &str) -> Result<u32> {
 
 /// Subscribes to what is broadcast from now on.
 pub fn subscribe(topic: &str) -> Result<Subscription> {
-    let handle =
-        call::<Result<u32>>(|area| unsafe { host::subscribe(topic.as_ptr(), topic.len(), area) })?;
-    Ok(Subscription { handle })
+    Ok(Subscription { handle: host::subscribe(topic)? })
 }
 
 /// What is broadcast to a topic. Dropped, it unsubscribes and drops what has not been read.
@@ -130,13 +94,7 @@ impl Subscription {
 
 /// As the contract's `next-message`.
 pub fn next_message(subscription: u32) -> HostFuture<String> {
-    let started = call(|area| unsafe { host::next_message(subscription, area) });
-    HostFuture::new(started, runtime::take_text)
-}
-
-/// As the contract's `unsubscribe`.
-pub fn unsubscribe(subscription: u32) -> Result {
-    call(|area| unsafe { host::unsubscribe(subscription, area) })
+    HostFuture::new(host::next_message(subscription), runtime::take_text)
 }
 
 impl Drop for Subscription {

@@ -10,86 +10,32 @@
 //! What has been awaited is on disk. Operations take effect in the order in which they are first polled.
 //! [`store_get`] and the others of that form are the contract's own functions: they begin when called.
 
-use crate::abi::call;
 use crate::error::{ErrorCode, Result};
 use crate::future::HostFuture;
+use crate::host::store as host;
 use crate::runtime;
-
-mod host {
-    use super::Pair;
-
-    #[link(wasm_import_module = "pie:inferlet/store@0.1.0")]
-    unsafe extern "C" {
-        #[link_name = "store-get"]
-        pub fn store_get(key: *const u8, length: usize, area: *mut usize);
-        #[link_name = "store-set"]
-        pub fn store_set(
-            key: *const u8,
-            length: usize,
-            value: *const u8,
-            value_length: usize,
-            area: *mut usize,
-        );
-        #[link_name = "store-delete"]
-        pub fn store_delete(key: *const u8, length: usize, area: *mut usize);
-        #[link_name = "store-list"]
-        pub fn store_list(
-            prefix: *const u8,
-            prefix_length: usize,
-            after: *const u8,
-            after_length: usize,
-            limit: u32,
-            area: *mut usize,
-        );
-        #[link_name = "store-room"]
-        pub fn store_room(area: *mut usize);
-        #[link_name = "store-commit"]
-        pub fn store_commit(
-            expected: *const Pair,
-            expected_count: usize,
-            absent: *const [usize; 2],
-            absent_count: usize,
-            writes: *const Pair,
-            write_count: usize,
-            deletes: *const [usize; 2],
-            delete_count: usize,
-            area: *mut usize,
-        );
-    }
-}
-
-/// A key and a value as the canonical ABI has them: addresses and lengths.
-type Pair = [usize; 4];
 
 /// Most keys of one [`list`].
 const PAGE: u32 = 1000;
 
 /// As the contract's `store-get`: the error is `not-found` if there is no such key.
 pub fn store_get(key: &str) -> HostFuture<Vec<u8>> {
-    let started = call(|area| unsafe { host::store_get(key.as_ptr(), key.len(), area) });
-    HostFuture::new(started, runtime::take_blob)
+    HostFuture::new(host::store_get(key), runtime::take_blob)
 }
 
 /// As the contract's `store-set`.
 pub fn store_set(key: &str, value: &[u8]) -> HostFuture<()> {
-    let started = call(|area| unsafe {
-        host::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
-    });
-    HostFuture::new(started, runtime::take)
+    HostFuture::new(host::store_set(key, value), runtime::take)
 }
 
 /// As the contract's `store-delete`.
 pub fn store_delete(key: &str) -> HostFuture<()> {
-    let started = call(|area| unsafe { host::store_delete(key.as_ptr(), key.len(), area) });
-    HostFuture::new(started, runtime::take)
+    HostFuture::new(host::store_delete(key), runtime::take)
 }
 
 /// As the contract's `store-list`.
 pub fn store_list(prefix: &str, after: &str, limit: u32) -> HostFuture<Vec<String>> {
-    let started = call(|area| unsafe {
-        host::store_list(prefix.as_ptr(), prefix.len(), after.as_ptr(), after.len(), limit, area)
-    });
-    HostFuture::new(started, runtime::take_texts)
+    HostFuture::new(host::store_list(prefix, after, limit), runtime::take_texts)
 }
 
 /// As the contract's `store-commit`; [`Commit`] is more convenient.
@@ -99,27 +45,12 @@ pub fn store_commit(
     writes: &[(&str, &[u8])],
     deletes: &[&str],
 ) -> HostFuture<()> {
-    let (expected, writes) = (pairs(expected), pairs(writes));
-    let (absent, deletes) = (texts(absent), texts(deletes));
-    let started = call(|area| unsafe {
-        host::store_commit(
-            expected.as_ptr(),
-            expected.len(),
-            absent.as_ptr(),
-            absent.len(),
-            writes.as_ptr(),
-            writes.len(),
-            deletes.as_ptr(),
-            deletes.len(),
-            area,
-        )
-    });
-    HostFuture::new(started, runtime::take)
+    HostFuture::new(host::store_commit(expected, absent, writes, deletes), runtime::take)
 }
 
 /// Ready when the store accepts operations again.
 pub fn store_room() -> HostFuture<()> {
-    HostFuture::new(call(|area| unsafe { host::store_room(area) }), runtime::take)
+    HostFuture::new(host::store_room(), runtime::take)
 }
 
 /// A key's value; `None` if there is no such key.
@@ -232,15 +163,4 @@ async fn when_room<T>(start: impl Fn() -> HostFuture<T>) -> Result<T> {
             done => return done,
         }
     }
-}
-
-fn texts(texts: &[&str]) -> Vec<[usize; 2]> {
-    texts.iter().map(|text| [text.as_ptr() as usize, text.len()]).collect()
-}
-
-fn pairs(pairs: &[(&str, &[u8])]) -> Vec<Pair> {
-    let lowered = |(key, value): &(&str, &[u8])| {
-        [key.as_ptr() as usize, key.len(), value.as_ptr() as usize, value.len()]
-    };
-    pairs.iter().map(lowered).collect()
 }

@@ -102,6 +102,11 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Entries whose values are borrowed, as the SDK takes them.
+pub fn lent<'a>(entries: &'a [(&'a str, Vec<u8>)]) -> Vec<(&'a str, &'a [u8])> {
+    entries.iter().map(|(key, value)| (*key, value.as_slice())).collect()
+}
+
 fn wrong(place: usize, wanted: &str) -> Error {
     Error::other(format!("argument {place} is not {wanted}"))
 }

@@ -1,0 +1,27 @@
+"""`python -m benchmarks NAME`: holds pie_py against papers and peers, from a checkout."""
+
+from __future__ import annotations
+
+from pie_py.bench.benchmark import Benchmarks
+
+MODULES = {
+    "compare": "benchmarks.compare",
+    "stages": "benchmarks.tracing.stages",
+    "run-ahead": "benchmarks.run_ahead",
+    "prefix": "benchmarks.prefix",
+    "policies": "benchmarks.policies",
+    "capacity": "benchmarks.capacity",
+    "async": "benchmarks.async_calls.compare",
+    "intercept": "benchmarks.interception.compare",
+    "gpu": "benchmarks.gpu.run",
+}
+
+main = Benchmarks(
+    MODULES,
+    name="benchmarks",
+    help="Hold pie_py against papers and peers. Each benchmark starts its own servers.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

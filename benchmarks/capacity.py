@@ -1,0 +1,104 @@
+"""`pie-py bench capacity`: how many tokens a second the control layer can serve.
+
+The worker is a measuring device that answers at once (`benchmarks.instant_worker`), so all that is
+left is the control process: guests, calls, scheduler, messages. It is one thread; its CPU time per
+token tells what one core can do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import anyio
+import psutil  # type: ignore[import-untyped]
+
+from benchmarks.turns import Turns
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
+from pie_py.bench.decoding import decode_together
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import BenchServer, bench_server
+from pie_py.client import Client
+from pie_py.config.server import ModelConfig
+
+GOAL, GOAL_AT = 20_000.0, 256  # tokens a second, inferlets
+FLAT_GOAL = 1.25  # dearest token over the cheapest, among the counts from FLAT_FROM on
+FLAT_FROM = 8
+DEVICE = "benchmarks.instant_worker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Turns):
+    """Tokens a second of the control layer alone: its worker is a device that answers at once."""
+
+    model: ModelConfig = options.model("tiny")
+    at_once: tuple[int, ...] = options.at_once("8,32,128,256,512,896")
+    rounds: int = options.rounds(3)
+
+
+class Capacity(NamedTuple):
+    """One run's figures."""
+
+    tokens_a_second: float
+    cpu_us_a_token: float  # of the control process, everything in it, while all decode
+
+
+async def _measure(server: BenchServer, turns: Turns, program: bytes, count: int) -> Capacity:
+    control = psutil.Process(server.pid)
+    async with Client(server.endpoint) as client:
+        digest = await client.upload(program, name="bench")
+        spent: list[float] = []
+
+        def note() -> None:
+            spent.append(sum(control.cpu_times()[:2]))
+
+        decoded = await decode_together(
+            client, digest, count, turns.prompt, turns.tokens, before_go=note
+        )
+        note()
+    cpu = (spent[1] - spent[0]) / (count * turns.tokens)
+    return Capacity(decoded.tokens / decoded.seconds, cpu * 1e6)
+
+
+def capacity(turns: Settings, progress: Progress) -> Report:
+    """Measures the control layer against a worker that answers at once."""
+    progress.expect(turns.steps)
+    with bench_server(turns.model, worker_module=DEVICE) as server:
+        progress("the server runs")
+        found = turns.measure(
+            lambda program, count: anyio.run(_measure, server, turns, program, count), progress
+        )
+    rows: list[list[object]] = []
+    cost: dict[str, dict[int, float]] = {}
+    goals = []
+    for (language, count), runs in found.items():
+        rate = statistics.median(run.tokens_a_second for run in runs)
+        cpu = statistics.median(run.cpu_us_a_token for run in runs)
+        rows.append([language, count, rate, 1e6 / rate, cpu])
+        cost.setdefault(language, {})[count] = 1e6 / rate
+        if count == GOAL_AT:
+            what = f"tokens/s, {language}, {count} inferlets"
+            goals.append(Goal(what, rate, GOAL, at_most=False))
+    for language, costs in cost.items():
+        many = {count: us for count, us in costs.items() if count >= FLAT_FROM}
+        if len(many) > 1:
+            what = (
+                f"dearest token over the cheapest, {language}, {min(many)} to {max(many)} inferlets"
+            )
+            goals.append(Goal(what, max(many.values()) / min(many.values()), FLAT_GOAL))
+    return Report(
+        "Control layer: tokens a second with a worker that answers at once (no model runs)",
+        ["guest", "at once", "tokens/s", "µs a token", "CPU µs a token"],
+        rows,
+        [
+            f"Medians of {turns.rounds} rounds; {turns.prompt} prompt and {turns.tokens} new tokens"
+            " each.",
+            "CPU is the control process's own; where it is less than µs a token, it waited for a core.",
+        ],
+        goals,
+    )
+
+
+BENCHMARK = Benchmark(Settings, capacity)

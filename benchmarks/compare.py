@@ -1,0 +1,217 @@
+"""`pie-py bench compare`: completions beside an ideal loop and vLLM, on the same checkpoint, in one run.
+
+All sides are loaded, then measured in turns, round after round; those that are not measured sleep.
+Prompts are random tokens, decoding is greedy, there is no stop token. Two figures of each: the time
+per output token while all decode, in which there is no prefill; and tokens a second from the first
+request to the last token of all, prefill (and of ours the launch of the inferlets) included.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from benchmarks import peers as peer_processes
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
+from pie_py.bench.decoding import WARM_TOKENS, complete_all, decode_together, rest
+from pie_py.bench.programs import bench_programs
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server, with_room
+from pie_py.client import Client
+from pie_py.config.server import ModelConfig
+
+IDEAL, VLLM = "ideal", "vllm"
+PEERS = (IDEAL, VLLM)
+# Time per token over that of the ideal loop, by checkpoint and how many decode at once.
+IDEAL_GOALS = {
+    "tiny": {1: 1.3, 8: 1.3, 32: 1.5},
+    "small": {1: 1.05, 8: 1.05, 32: 1.10},
+}
+LANGUAGE_GOAL, LANGUAGE_GOAL_AT = 1.10, 32  # Python guests over Rust guests, time per token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Time per token and throughput beside an ideal loop and vLLM, in one run on one checkpoint."""
+
+    models: tuple[ModelConfig, ...] = options.models("tiny")
+    peers: tuple[str, ...] = options.some_of(
+        "--peer",
+        PEERS,
+        (IDEAL,),
+        "What else is measured, in turns; `ideal` unless given. Repeatable.",
+    )
+    languages: tuple[str, ...] = options.languages()
+    at_once: tuple[int, ...] = options.at_once("1,8,32")
+    rounds: int = options.rounds(5)
+    prompt: int = options.prompt()
+    tokens: int = options.tokens(64)
+    vllm_python: str | None = peer_processes.vllm_python()
+
+    def prompts(self, batch: int, vocabulary: int) -> list[list[int]]:
+        """Random prompts, away from the special tokens at the vocabulary's start; new ones every time."""
+        return [random.choices(range(16, vocabulary), k=self.prompt) for _ in range(batch)]
+
+
+@dataclass
+class Figures:
+    """What the rounds gave for one side."""
+
+    ms_a_token: list[float] = field(default_factory=list)
+    tokens_a_second: list[float] = field(default_factory=list)
+
+    @property
+    def ms(self) -> float:
+        """Median time per token, ms."""
+        return statistics.median(self.ms_a_token)
+
+    @property
+    def rate(self) -> float:
+        """Median tokens a second."""
+        return statistics.median(self.tokens_a_second)
+
+
+Side = Callable[[int], tuple[float, float]]  # batch -> ms a token, tokens a second
+
+
+@contextmanager
+def _sides(
+    model: ModelConfig, programs: dict[str, bytes], work: Settings, versions: dict[str, str]
+) -> Iterator[dict[str, Side]]:
+    """All sides, loaded, by name."""
+    sides: dict[str, Side] = {}
+    with ExitStack() as stack:
+        server = stack.enter_context(bench_server(model))
+        folder, vocabulary = checkpoint_facts(server.endpoint)
+        started = []
+        if IDEAL in work.peers:
+            started.append(peer_processes.ideal(folder, work.prompt + work.tokens))
+        if VLLM in work.peers:
+            if work.vllm_python is None:
+                raise RuntimeError("the peer vllm needs --vllm-python: a Python that has vLLM")
+            started.append(peer_processes.vllm(work.vllm_python, folder, work.prompt + work.tokens))
+        for peer in started:
+            stack.enter_context(peer)
+        for peer in started:
+            peer.wait_ready()
+            versions[peer.name] = peer.version
+            sides[peer.name] = _peer_side(peer, work, vocabulary)
+        for language, program in programs.items():
+            sides[language] = _our_side(server.endpoint, program, work, vocabulary)
+        yield sides
+
+
+def _peer_side(peer: peer_processes.Peer, work: Settings, vocabulary: int) -> Side:
+    def measure(batch: int) -> tuple[float, float]:
+        prompts = work.prompts(batch, vocabulary)
+        measured = peer.measure(prompts, work.tokens)
+        assert measured.ms_a_token is not None
+        return measured.ms_a_token, batch * work.tokens / measured.seconds
+
+    return measure
+
+
+def _our_side(endpoint: str, program: bytes, work: Settings, vocabulary: int) -> Side:
+    async def run(batch: int) -> tuple[float, float]:
+        async with Client(endpoint) as client:
+            digest = await client.upload(program, name="bench")
+            decoded = await decode_together(
+                client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
+            )
+            other, *prompts = (json.dumps(p) for p in work.prompts(batch + 1, vocabulary))
+            await rest(client, digest, other)
+            seconds = await complete_all(client, digest, prompts, work.tokens)
+            await rest(client, digest, other)
+            return decoded.ms_a_token, batch * work.tokens / seconds
+
+    return lambda batch: anyio.run(run, batch)
+
+
+def checkpoint_facts(endpoint: str) -> tuple[str, int]:
+    """Where the served checkpoint lies, and how many tokens it knows."""
+
+    async def ask() -> tuple[str, int]:
+        async with Client(endpoint) as client:
+            facts = (await client.models())[0]
+            return facts["folder"], facts["vocab_size"]
+
+    return anyio.run(ask)
+
+
+def compare(settings: Settings, progress: Progress) -> Report:
+    """Measures pie_py and its peers in turns."""
+    progress.expect(len(settings.models) * (1 + len(settings.at_once) * (settings.rounds + 1)))
+    versions: dict[str, str] = {}
+    report = Report(
+        f"Completion: {settings.prompt} prompt and {settings.tokens} new tokens, greedy",
+        ["model", "at once", "side", "ms a token", "× ideal", "tokens/s", "× vllm"],
+    )
+    for model in settings.models:
+        for batch, row in _measure(model, settings, versions, progress).items():
+            _add_rows(report, model_name(model), batch, row)
+    report.notes = [
+        f"Medians of {settings.rounds} rounds in turns. ms a token: while all decode; tokens/s: all of it.",
+        *(f"{name}: {text}" for name, text in versions.items()),
+    ]
+    return report
+
+
+def _measure(
+    model: ModelConfig, settings: Settings, versions: dict[str, str], progress: Progress
+) -> dict[int, dict[str, Figures]]:
+    """Figures of one model, by how many decode at once and by side; adds the peers' versions."""
+    figures: dict[int, dict[str, Figures]] = {}
+    programs = bench_programs(settings.languages)
+    roomy = with_room(model, max(settings.at_once), settings.prompt + settings.tokens)
+    with _sides(roomy, programs, settings, versions) as sides:
+        progress("all sides are loaded")
+        for turn in range(-1, settings.rounds):  # the first one warms all sides up
+            for batch in settings.at_once:
+                row = figures.setdefault(batch, {})
+                for name, side in sides.items():
+                    ms, rate = side(batch)
+                    if turn >= 0:
+                        row.setdefault(name, Figures()).ms_a_token.append(ms)
+                        row[name].tokens_a_second.append(rate)
+                progress(f"{model_name(model)}, {batch} at once")
+    return figures
+
+
+def model_name(model: ModelConfig) -> str:
+    """The checkpoint's name, less the dtype that those of the benchmarks have in theirs."""
+    return Path(model.source).name.removesuffix("-bfloat16").removesuffix("-float32")
+
+
+def _add_rows(report: Report, model: str, batch: int, figures: dict[str, Figures]) -> None:
+    """Adds the rows of one batch size, and the goals that they can be held to."""
+    base, peer = figures.get(IDEAL), figures.get(VLLM)
+    for name, own in figures.items():
+        to_base = own.ms / base.ms if base is not None else None
+        to_peer = own.rate / peer.rate if peer is not None else None
+        report.rows.append([model, batch, name, own.ms, to_base, own.rate, to_peer])
+        if name in PEERS:
+            continue
+        what = f"{model}, {batch} at once, {name}"
+        limit = IDEAL_GOALS.get(model, {}).get(batch)
+        if limit is not None and to_base is not None:
+            report.goals.append(
+                Goal(f"{what}: time per token over the ideal loop's", to_base, limit)
+            )
+        if to_peer is not None:
+            goal = Goal(f"{what}: tokens/s over vLLM's", to_peer, 1.0, at_most=False)
+            report.goals.append(goal)
+    if batch == LANGUAGE_GOAL_AT and {"rust", "python"} <= figures.keys():
+        ratio = figures["python"].ms / figures["rust"].ms
+        what = f"{model}, {batch} at once: Python guests' time per token over Rust guests'"
+        report.goals.append(Goal(what, ratio, LANGUAGE_GOAL))
+
+
+BENCHMARK = Benchmark(Settings, compare)

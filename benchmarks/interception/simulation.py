@@ -1,0 +1,318 @@
+"""A serving system step by step, in the time that a cost model says, with the server's own policies.
+
+For ranges of load that a machine at hand cannot show. It knows of memory, steps and transfers what
+InferCept's evaluation needs: continuous batching, recomputation in chunks or at once, preemption of
+the latest when memory runs out, transfers that hide behind steps up to a budget. One token of
+context is one unit of memory; pages are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.interception.load import Request
+from pie_control.interception.costs import Costs
+from pie_control.interception.history import Durations
+from pie_control.interception.policy import SOONEST_SECONDS, Policy
+from pie_control.interception.waste import Choice, Load, Paused
+
+WHOLE_BATCH = 2048  # tokens that are computed at once where contexts are not chunked, as vLLM did
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a run stands on."""
+
+    costs: Costs
+    memory: int  # tokens that fit on the device
+    host: int  # tokens that fit beside it
+    swap_share: float = 1.0  # of a step, behind which transfers hide
+    tail: bool = False  # whether one that comes back queues behind all others, as a new request
+    chunked: bool = (
+        True  # whether contexts are computed in chunks beside decoding; else at once, instead
+    )
+    within_budget: bool = True  # whether swaps keep to what hides behind steps
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    request: Request
+    number: int  # order of arrival
+    rank: float  # who goes first
+    context: int = 0  # tokens that have to be in memory before it can go on
+    held: int = 0  # tokens in memory
+    away: int = 0  # tokens on the host
+    at: int = 0  # segment
+    made: int = 0  # tokens of the segment
+    paused_since: float = 0.0
+    until: float = 0.0  # the call's end
+    recompute: int = 0  # tokens below this were there before
+    finished: float | None = None
+    paused: bool = False
+    dropped: bool = False
+
+    def __lt__(self, other: _Job) -> bool:
+        return (self.rank, self.number) < (other.rank, other.number)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    finished: list[dict[str, Any]] = field(default_factory=list)  # kind, latency per token, end
+    preserved: float = 0.0  # token-seconds held by those who were paused
+    recomputed: float = 0.0  # token-seconds held, or held up, by computing anew
+    stalled: float = 0.0  # token-seconds held while steps waited for transfers
+    recompute_seconds: float = 0.0  # of steps, for what had been computed before
+    swapped: int = 0  # tokens that went out
+    over_budget: int = 0  # of these, beyond what hides
+    preemptions: int = 0
+
+
+def simulate(requests: list[Request], machine: Machine, policy: Policy) -> Outcome:
+    """Serves requests, in order of arrival, until all are done.
+
+    Raises:
+        RuntimeError: if one needs more memory than there is.
+    """
+    return _Run(requests, machine, policy).run()
+
+
+class _Run:
+    def __init__(self, requests: list[Request], machine: Machine, policy: Policy) -> None:
+        self._coming = sorted(requests, key=lambda r: r.arrival)[::-1]
+        self._machine = machine
+        self._policy = policy
+        self._now = 0.0
+        self._ready: list[_Job] = []  # those that want to compute, in order of rank
+        self._paused: list[_Job] = []
+        self._durations = Durations()
+        self._numbers = 0
+        self._leaving = 0  # tokens that go out during the next step
+        self.out = Outcome()
+
+    def run(self) -> Outcome:
+        while self._coming or self._ready or self._paused:
+            self._arrive()
+            if not self._step():
+                self._skip()
+        self.out.seconds = self._now
+        return self.out
+
+    # What comes from outside
+
+    def _arrive(self) -> None:
+        while self._coming and self._coming[-1].arrival <= self._now:
+            request = self._coming.pop()
+            self._numbers += 1
+            job = _Job(request, self._numbers, request.arrival, context=request.prompt)
+            insort(self._ready, job)
+        for job in [job for job in self._paused if job.until <= self._now]:
+            self._paused.remove(job)
+            job.paused = False
+            job.recompute = job.context if job.dropped else 0
+            job.dropped = False
+            segment = job.request.segments[job.at]
+            self._durations.add("", job.request.kind, job.until - job.paused_since)
+            job.context += segment.answer
+            job.at += 1
+            job.made = 0
+            if self._machine.tail:
+                job.rank = self._now
+            insort(self._ready, job)
+
+    def _skip(self) -> None:
+        """Nothing can run: to the next thing that happens, or until policies are asked again."""
+        costs = self._machine.costs
+        self._intercept([], costs.step_time(1))
+        if self._leaving:
+            return
+        times = [job.until for job in self._paused]
+        if self._coming:
+            times.append(self._coming[-1].arrival)
+        if not times:
+            raise RuntimeError("a request needs more memory than there is")
+        waits = [self._facts(job).remaining / 4 for job in self._paused if job.held]
+        asked = max(SOONEST_SECONDS, min(waits, default=math.inf))
+        self._pass(max(min(min(times) - self._now, asked), 1e-9), 0)
+
+    # One step
+
+    def _step(self) -> bool:
+        decoding, computing, coming = self._choose_batch()
+        running = sum(job.held for job in decoding)
+        if computing and not self._machine.chunked:
+            decoding = []
+        inputs = sum(tokens for _, tokens in computing)
+        moved, self._leaving = coming + self._leaving, 0
+        if not decoding and not inputs and not moved:
+            return False
+        costs, machine = self._machine.costs, self._machine
+        step = costs.step_time(len(decoding), inputs)
+        step += sum(costs.quadratic * ((j.held + n) ** 2 - j.held**2) for j, n in computing)
+        stall = 0.0
+        if moved and costs.swap_out is not None:
+            hidden = machine.swap_share * step
+            stall = max(0.0, costs.swap_out.time(costs.pages(moved)) - hidden)
+        again = sum(min(n, max(0, j.recompute - j.held)) for j, n in computing)
+        self.out.stalled += stall * running
+        if again:
+            slowed = costs.linear * again if machine.chunked else step
+            self.out.recompute_seconds += slowed
+            self.out.recomputed += slowed * running
+            held = sum(j.held for j, _ in computing if j.held < j.recompute)
+            self.out.recomputed += step * held
+        self._pass(step + stall, 1)
+        for job, tokens in computing:
+            job.held += tokens
+        for job in decoding:
+            self._generate(job)
+        self._intercept([job for job in decoding if job.held and not job.paused], step)
+        return True
+
+    def _pass(self, seconds: float, steps: int) -> None:
+        self._now += seconds
+        self.out.steps += steps
+        self.out.preserved += seconds * sum(job.held for job in self._paused)
+
+    def _choose_batch(self) -> tuple[list[_Job], list[tuple[_Job, int]], int]:
+        """Who decodes, who computes how many tokens of context, and how many tokens come back."""
+        machine, costs = self._machine, self._machine.costs
+        free = machine.memory - sum(job.held for job in (*self._ready, *self._paused))
+        decoding = [j for j in self._ready if j.held == j.context and not j.away]
+        while len(decoding) > free:  # each needs room for a token
+            last = max((j for j in self._ready if j.held), default=None)
+            if last is None:
+                break
+            free += self._preempt(last)
+            if last in decoding:
+                decoding.remove(last)
+        free -= len(decoding)
+        left = costs.chunk(len(decoding)) if machine.chunked else WHOLE_BATCH
+        computing: list[tuple[_Job, int]] = []
+        moved = 0
+        for job in self._ready:
+            if job in decoding:
+                continue
+            if job.away:
+                if job.away > free:
+                    free += self._make_room(job, job.away - free)
+                if job.away > free:
+                    break
+                free -= job.away
+                moved += job.away
+                job.held, job.away = job.held + job.away, 0
+                continue
+            need = job.context - job.held
+            tokens = min(need, left)
+            if tokens <= 0:
+                break
+            if need + 1 > free:
+                free += self._make_room(job, need + 1 - free)
+            if need + 1 > free:  # first come, first served: nobody overtakes
+                break
+            # What it will need is kept for it: two that have half of it each would block each other.
+            free -= need + 1
+            computing.append((job, tokens))
+            left -= tokens
+        return decoding, computing, moved
+
+    def _make_room(self, job: _Job, count: int) -> int:
+        """Preempts later jobs that hold memory, if that is enough; returns what became free."""
+        later = [other for other in self._ready if job < other and other.held]
+        if sum(other.held for other in later) < count:
+            if not any(j.held for j in self._ready):  # only those who are paused hold memory
+                return self._drop_paused(count)
+            return 0
+        freed = 0
+        for other in reversed(later):
+            if freed >= count:
+                break
+            if other.held == other.context:  # decodes: leave it, as it makes progress
+                continue
+            freed += self._preempt(other)
+        return freed
+
+    def _drop_paused(self, count: int) -> int:
+        freed = 0
+        for other in sorted(self._paused, reverse=True):
+            if freed >= count:
+                break
+            freed += other.held
+            other.dropped = True
+            other.held = 0
+            self.out.preemptions += 1
+        return freed
+
+    def _preempt(self, job: _Job) -> int:
+        freed, job.held = job.held, 0
+        job.recompute = max(job.recompute, freed)
+        self.out.preemptions += 1
+        return freed
+
+    def _generate(self, job: _Job) -> None:
+        job.context += 1
+        job.held += 1
+        job.made += 1
+        segment = job.request.segments[job.at]
+        if job.made < segment.tokens:
+            return
+        self._ready.remove(job)
+        if job.at == len(job.request.segments) - 1:
+            outside = sum(s.seconds for s in job.request.segments)
+            tokens = sum(s.tokens for s in job.request.segments)
+            latency = (self._now - job.request.arrival - outside) / tokens
+            self.out.finished.append(
+                {"kind": job.request.kind, "latency": latency, "end": self._now}
+            )
+            job.held = 0
+            return
+        job.paused, job.paused_since = True, self._now
+        job.until = self._now + segment.seconds
+        self._paused.append(job)
+
+    # The policy
+
+    def _intercept(self, decoding: list[_Job], step: float) -> None:
+        """Carries out the policy's choices for those who are paused, when a step has ended.
+
+        What is given up is gone at once; what goes out is under way during the next step, which is
+        taken to last as long as this one.
+        """
+        jobs = [job for job in self._paused if job.held]
+        if not jobs:
+            return
+        machine, costs = self._machine, self._machine.costs
+        budget = costs.swap_budget(max(step, costs.step_time(1)), machine.swap_share)
+        room = machine.host - sum(j.away for j in (*self._ready, *self._paused))
+        load = Load(len(decoding), sum(j.held for j in decoding), budget, room)
+        facts = [self._facts(job) for job in jobs]
+        moved = 0
+        for job, choice in zip(jobs, self._policy(facts, load, costs), strict=True):
+            if choice is Choice.DISCARD:
+                job.held, job.dropped = 0, True
+            elif choice is Choice.SWAP:
+                most = min(room, budget) if machine.within_budget else room
+                tokens = max(0, min(job.held, most - moved))
+                job.held -= tokens
+                job.away += tokens
+                moved += tokens
+        self.out.swapped += moved
+        self.out.over_budget += max(0, moved - budget)
+        self._leaving += moved
+
+    def _facts(self, job: _Job) -> Paused:
+        elapsed = self._now - job.paused_since
+        left = self._durations.remaining("", job.request.kind, elapsed)
+        return Paused(job.number, job.held, left, can_discard=not job.away)
+
+
+def wasted(outcome: Outcome, machine: Machine) -> float:
+    """Share of the memory, over the run, that was held without use."""
+    lost = outcome.preserved + outcome.recomputed + outcome.stalled
+    return lost / (machine.memory * outcome.seconds) if outcome.seconds else 0.0

@@ -1,0 +1,64 @@
+"""What the plots of benchmarks share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pie_py.bench.options import option
+
+
+def plot_file() -> Any:
+    """The option that says where to draw: a text, or None."""
+    return option(
+        "--plot",
+        metavar="FILE|FOLDER",
+        help="Draw what was measured, as PNG, SVG or PDF; in a folder, as an SVG named after the benchmark.",
+    )
+
+
+def pyplot() -> Any:
+    """Matplotlib's `pyplot`, without a display.
+
+    Raises:
+        RuntimeError: if matplotlib is not there.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        # The same figures give the same file, and text in it can be searched.
+        matplotlib.rcParams.update({"svg.hashsalt": "pie-py", "svg.fonttype": "none"})
+        from matplotlib import pyplot as found
+    except ImportError:
+        raise RuntimeError("a plot needs matplotlib: pip install matplotlib") from None
+    return found
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure, PNG, SVG or PDF by the name's ending, and closes it.
+
+    Raises:
+        RuntimeError: if the file can't be written, or its ending is no format.
+    """
+    try:
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, metadata=metadata)
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"the plot can't be written to {path}: {error}") from None
+    finally:
+        pyplot().close(figure)
+
+
+def plot_path(given: str, name: str) -> Path:
+    """Where to write: the file that was given, or an SVG of this name in the folder that was given.
+
+    Raises:
+        RuntimeError: if there is no such folder.
+    """
+    path = Path(given)
+    if path.is_dir() or not path.suffix:
+        path = path / f"{name}.svg"
+    if not path.parent.is_dir():
+        raise RuntimeError(f"there is no folder {path.parent} for the plot {path.name}")
+    return path

@@ -1,0 +1,49 @@
+"""Measuring every program at every count of instances, in turns, so that all see the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pie_py.bench import options
+from pie_py.bench.benchmark import Progress
+from pie_py.bench.programs import bench_programs
+
+Figure = TypeVar("Figure")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """What instances do and how often it is measured: settings that benchmarks inherit."""
+
+    languages: tuple[str, ...] = options.languages()
+    at_once: tuple[int, ...] = options.at_once("1,8,32")
+    rounds: int = options.rounds(5)
+    prompt: int = options.prompt()
+    tokens: int = options.tokens(64)
+
+    @property
+    def steps(self) -> int:
+        """How often progress is told of, the server's start included."""
+        return 1 + len(self.languages) * len(self.at_once) * (self.rounds + 1)
+
+    def measure(
+        self, one: Callable[[bytes, int], Figure], progress: Progress
+    ) -> dict[tuple[str, int], list[Figure]]:
+        """Figures of all rounds by language and count; a round before them warms up.
+
+        Args:
+            one: measures a program at a count of instances.
+            progress: is told what has just been done.
+        """
+        programs = bench_programs(self.languages)
+        found: dict[tuple[str, int], list[Figure]] = {}
+        for turn in range(-1, self.rounds):
+            for language, program in programs.items():
+                for count in self.at_once:
+                    figure = one(program, count)
+                    if turn >= 0:
+                        found.setdefault((language, count), []).append(figure)
+                    progress(f"{language}, {count} at once")
+        return found

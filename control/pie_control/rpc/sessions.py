@@ -1,0 +1,461 @@
+"""All sessions of a server: a state machine without sockets, tasks or a clock of its own.
+
+Messages go in by `receive`, with the connection that they came by. Frames come out by
+`take_deliveries`. Work that needs a task (`Do`, `GiveUp`) and sessions that are over (`Gone`) are
+returned. The owner of the socket calls `undelivered` for what could not be sent, and `tick` often
+enough for the time-outs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import structlog
+
+from pie_control.instances.instance import Instance
+from pie_control.rpc.backlog import Backlog
+from pie_control.rpc.outlet import Outlet
+from pie_control.rpc.session import Change, Pending, Session
+from pie_py import __version__
+from pie_py.wire.rpc import (
+    PROTOCOL,
+    SESSION_BYTES,
+    Ack,
+    Bye,
+    Closed,
+    Failure,
+    Hello,
+    Message,
+    NotAMessage,
+    Ping,
+    Pong,
+    Probe,
+    Probed,
+    Refused,
+    Request,
+    Response,
+    Resume,
+    ToClient,
+    Welcome,
+    Who,
+    encode,
+)
+
+log = structlog.get_logger("pie.rpc")
+
+MAX_SESSIONS = 4096
+JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Intervals, in seconds."""
+
+    heartbeat: float = 2.0  # a client that says nothing else pings this often
+    dead: float = 10.0  # silence after which a client counts as gone
+    kept: float = 120.0  # how long a session of a client that is gone can be resumed
+
+
+DEFAULT_TIMING = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """A request that is new: do it, and give the answer to `Sessions.answer`."""
+
+    session: Session
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The client wants no answer any more: stop working on a request."""
+
+    session: Session
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A session has ended: stop working on all its requests."""
+
+    session: Session
+
+
+Event: TypeAlias = Do | GiveUp | Gone
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Frames to be sent to a connection, each as a message."""
+
+    peer: bytes
+    frames: list[bytes]
+    # A session's frames are never dropped: a connection that takes them not is given up, and the client
+    # resumes by another. Probes and refusals may be dropped.
+    must_arrive: bool = True
+
+
+class Sessions:
+    """The sessions by user and id, and by the connection that carries them."""
+
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        timing: Timing,
+        clock: Callable[[], float],
+        on_work: Callable[[], None],
+    ) -> None:
+        """No session yet.
+
+        Args:
+            facts: told to each client in its welcome.
+            timing: intervals.
+            clock: seconds that grow.
+            on_work: called when there may be something to send.
+        """
+        self.backlog = Backlog()
+        self._facts = facts
+        self._timing = timing
+        self._clock = clock
+        self._on_work = on_work
+        self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
+        self._peers: dict[bytes, Session] = {}  # by routing id
+        self._ready: dict[Outlet, None] = {}  # may have something to send, in order
+        self._held: dict[Outlet, None] = {}  # wait until their connections have read more
+        self._outgoing: dict[Session, None] = {}  # have frames to be sent
+        self._deliveries: list[Delivery] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def all(self) -> list[Session]:
+        """Sessions that have not ended, oldest first."""
+        return list(self._sessions.values())
+
+    # Messages in
+
+    def receive(self, peer: bytes, message: Message, user: str) -> Sequence[Event]:
+        """Handles a message.
+
+        Args:
+            peer: routing id of the connection.
+            message: as decoded.
+            user: whose key the connection was made with.
+        """
+        if isinstance(message, Hello):
+            self._hello(peer, message, user)
+            return ()
+        session = self._peers.get(peer)
+        if isinstance(message, Probed):
+            # Also by a connection that was cut off, and reads on: it counts for its user's others.
+            self._probe(peer, self.backlog.read(peer, message.number))
+            self._release_held()
+            if session is None:
+                return ()
+        if session is None:
+            self._deliver_one(peer, Who())
+            return ()
+        session.heard = self._clock()
+        self._change(session, Change.MESSAGE)
+        match message:
+            case Request():
+                return self._request(session, message)
+            case Ack(instance, consumed):
+                if (outlet := session.streams.get(instance)) is not None:
+                    outlet.acknowledge(consumed)
+                    self._close_if_finished(session, outlet)
+            case Resume(instance, received, consumed):
+                if (outlet := session.streams.get(instance)) is not None:
+                    outlet.resume(received, consumed)
+                    self._close_if_finished(session, outlet)
+                else:
+                    self._post(session, _closed(instance))
+            case Ping():
+                self._post(session, Pong())
+            case Bye():
+                return [self._end(session, Change.LEFT)]
+        return ()
+
+    def receive_garbage(self, peer: bytes, error: NotAMessage) -> None:
+        """Answers a frame that is no message: fails the request that it was to be, if that shows."""
+        session = self._peers.get(peer)
+        if error.request is None:
+            self._deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
+        elif session is None:
+            self._deliver_one(peer, Who())
+        else:
+            text = f"the request cannot be read: {error}"
+            self._post(session, Failure(error.request, "invalid-argument", text))
+
+    def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
+        key = (user, hello.session)
+        session = self._sessions.get(key)
+        refusal = self._refusal(hello, is_new=session is None)
+        if refusal is not None:
+            self._deliver_one(peer, refusal)
+            return
+        resumed = session is not None
+        if session is None:
+            session = self._sessions[key] = Session(hello.session, user, self._clock())
+            log.debug("session opened", user=user, client=hello.client[:100])
+        # The client says hello again because its connection broke: what waits for that one is lost, and
+        # the client asks again for all that it lacks.
+        if session.peer is not None:
+            del self._peers[session.peer]
+            session.outgoing.clear()
+        previous = self._peers.get(peer)
+        if previous is not None:
+            self._cut_off(previous)
+        session.peer = peer
+        session.heard = self._clock()
+        self._peers[peer] = session
+        self._post(session, Welcome(resumed, user, self._facts))
+        # A client may name its connections itself. The probe that is out may have gone to an older
+        # connection of this name, so it is sent again.
+        self._probe(peer, self.backlog.asked(peer))
+        for outlet in session.streams.values():
+            outlet.pause()  # until the client tells what it has received
+        self._change(session, Change.HELLO)
+
+    def _refusal(self, hello: Hello, *, is_new: bool) -> Refused | None:
+        if hello.protocol != PROTOCOL:
+            return Refused(
+                "unsupported",
+                f"the client speaks protocol {hello.protocol}, this server (pie_py {__version__})"
+                f" speaks {PROTOCOL}: install the same version of pie_py on both sides",
+            )
+        if len(hello.session) != SESSION_BYTES:
+            return Refused("invalid-argument", "a session id has 16 bytes")
+        if is_new and len(self._sessions) >= MAX_SESSIONS:
+            return Refused("busy", f"{MAX_SESSIONS} sessions are open; try later")
+        return None
+
+    # Requests
+
+    def _request(self, session: Session, request: Request) -> Sequence[Event]:
+        events: list[Event] = [
+            GiveUp(session, number) for number in session.confirm(request.answered_below)
+        ]
+        known = session.pending.get(request.number)
+        if known is not None:  # sent again after a broken connection: done at most once
+            if known.answer is not None:
+                self._transmit(session, known.answer)
+                self._begin_again(session, known.opened)
+            return events
+        if request.number <= session.highest:
+            # Its answer was confirmed, and then nothing waits for this one; or the client is wrong.
+            text = f"request {request.number} comes after {session.highest}; numbers begin with 1 and grow"
+            self._post(session, Failure(request.number, "invalid-argument", text))
+            return events
+        session.highest = request.number
+        session.pending[request.number] = Pending()
+        if session.takes_no_answers:
+            log.warning("session ended: it does not take its answers", user=session.user)
+            self._post(session, Bye("too many requests at once, or answers not taken"))
+            events.append(self._end(session, Change.LEFT))
+        else:
+            events.append(Do(session, request))
+        return events
+
+    def _begin_again(self, session: Session, opened: str | None) -> None:
+        """Starts a stream that the client could not resume: it did not know of it when it came back."""
+        outlet = None if opened is None else session.streams.get(opened)
+        if outlet is not None:
+            outlet.resume(0, 0)
+
+    def answer(self, session: Session, answer: Response | Failure) -> None:
+        """Answers a request, if its client still wants that."""
+        frame = encode(answer)
+        if session.answered(answer, frame):
+            self._transmit(session, frame)
+
+    # Streams
+
+    def stream_of(self, instance: Instance) -> Outlet:
+        """The stream of what an instance says."""
+        if instance.outlet is None:
+            instance.outlet = Outlet(instance, self._is_ready)
+        return instance.outlet
+
+    def read(self, session: Session, outlet: Outlet, window: int, received: int | None) -> None:
+        """Makes a session the reader of a stream; the reader before is told that it is none any more.
+
+        Args:
+            session: the reader.
+            outlet: the stream.
+            window: items that may be sent and not acknowledged.
+            received: number of the first item that it lacks; None for all that are not acknowledged.
+        """
+        instance = outlet.instance.id
+        previous = outlet.reader
+        if previous is not None and previous is not session:
+            previous.streams.pop(instance, None)
+            self._post(previous, _closed(instance))
+        session.streams[instance] = outlet
+        outlet.attach(session, window, received)
+        if not session.is_present:
+            outlet.absent(self._clock())
+
+    def stop_reading(self, session: Session, instance: str) -> None:
+        """A session leaves a stream, if it reads it."""
+        outlet = session.streams.pop(instance, None)
+        if outlet is not None:
+            outlet.detach(self._clock())
+
+    def _close_if_finished(self, session: Session, outlet: Outlet) -> None:
+        if outlet.finished:
+            self.stop_reading(session, outlet.instance.id)
+
+    def _is_ready(self, outlet: Outlet) -> None:
+        if outlet.reader is not None:
+            self._ready[outlet] = None
+            self._on_work()
+
+    def _release_held(self) -> None:
+        """Connections have read more, or are gone: streams that waited for that look again."""
+        held, self._held = self._held, {}
+        for outlet in held:
+            self._is_ready(outlet)
+
+    # Presence
+
+    def tick(self) -> Sequence[Event]:
+        """Handles time-outs: call it a few times within `Timing.dead` seconds."""
+        events: list[Event] = []
+        now = self._clock()
+        for session in self.all:
+            if now - session.heard > self._timing.dead:
+                self._change(session, Change.SILENCE)
+            away = session.away_since
+            if away is not None and now - away > self._timing.kept:
+                events.append(self._end(session, Change.EXPIRED))
+        self._look_at_connections()
+        self._release_held()
+        return events
+
+    def end_all(self, reason: str) -> Sequence[Gone]:
+        """Ends all sessions, because the server stops."""
+        for session in self.all:
+            self._post(session, Bye(reason))
+        return [self._end(session, Change.LEFT) for session in self.all]
+
+    def undelivered(self, delivery: Delivery, *, gone: bool) -> None:
+        """A delivery failed: its connection is `gone`, or its queue is full."""
+        if gone:
+            self.backlog.drop(delivery.peer)  # ZeroMQ has freed what it held for it
+        session = self._peers.get(delivery.peer)
+        if session is not None and (gone or delivery.must_arrive):
+            self._cut_off(session)
+
+    def _change(self, session: Session, change: Change) -> None:
+        was_present = session.is_present
+        session.change(change, self._clock())
+        if session.is_present and not was_present:
+            for outlet in session.streams.values():
+                self._is_ready(outlet)
+
+    def _cut_off(self, session: Session) -> None:
+        """A session loses its connection; its client may come back with another."""
+        assert session.peer is not None
+        del self._peers[session.peer]
+        session.peer = None
+        session.outgoing.clear()
+        self._outgoing.pop(session, None)
+        session.change(Change.LOST, self._clock())
+
+    def _end(self, session: Session, change: Change) -> Gone:
+        """A session ends for good, after what it has been told."""
+        self._collect(session)
+        if session.peer is not None:
+            del self._peers[session.peer]
+            session.peer = None
+        session.change(change, self._clock())
+        del self._sessions[session.user, session.id]
+        for instance in list(session.streams):
+            self.stop_reading(session, instance)
+        session.pending.clear()
+        return Gone(session)
+
+    def _look_at_connections(self) -> None:
+        """Sends something to each connection that may be gone, and so finds out whether it is.
+
+        A probe that found a full queue is sent again with that.
+        """
+        for peer in self.backlog.connections():
+            number = self.backlog.asked(peer)
+            session = self._peers.get(peer)
+            if number is not None:
+                self._deliver_one(peer, Probe(number))
+            elif session is None or not session.is_present:
+                self._deliver_one(peer, Pong())
+
+    # Frames out
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be something to send."""
+        return bool(self._ready or self._outgoing or self._deliveries)
+
+    def gather(self) -> None:
+        """Takes one message from every stream that has one, and all that waits; `take_deliveries` has it.
+
+        A stream that has more is ready for the next turn, so that a long one does not hold others up.
+        """
+        ready, self._ready = self._ready, {}
+        for outlet in ready:
+            session = outlet.reader
+            if session is None or session.peer is None or not session.is_present:
+                continue
+            if self.backlog.is_full(session.peer, session.user):
+                self._held[outlet] = None
+            elif (items := outlet.take()) is not None:
+                self._transmit(session, encode(items))
+                self._ready[outlet] = None
+        for session in list(self._outgoing):
+            self._collect(session)
+
+    def take_deliveries(self) -> list[Delivery]:
+        """What is to be sent now, in order."""
+        taken, self._deliveries = self._deliveries, []
+        return taken
+
+    def _post(self, session: Session, message: ToClient) -> None:
+        self._transmit(session, encode(message))
+
+    def _transmit(self, session: Session, frame: bytes) -> None:
+        """Sends to a session, with all else of this turn: waking ZeroMQ costs more than a frame."""
+        if session.peer is None:
+            return
+        session.outgoing.append(frame)
+        self._outgoing[session] = None
+        if len(session.outgoing) >= JOINED_FRAMES:
+            self._collect(session)
+        self._on_work()
+
+    def _collect(self, session: Session) -> None:
+        """Turns a session's frames into a delivery, and asks how far it has read if that is due."""
+        self._outgoing.pop(session, None)
+        frames, session.outgoing = session.outgoing, []
+        peer = session.peer
+        if peer is None or not frames:
+            return
+        if self.backlog.is_hopeless(peer):
+            self._cut_off(session)
+            return
+        self._deliveries.append(Delivery(peer, frames))
+        self._probe(peer, self.backlog.sent(peer, session.user, sum(map(len, frames))))
+
+    def _probe(self, peer: bytes, number: int | None) -> None:
+        if number is not None:
+            self._deliver_one(peer, Probe(number))
+
+    def _deliver_one(self, peer: bytes, message: ToClient) -> None:
+        self._deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
+
+
+def _closed(instance: str) -> Closed:
+    return Closed(instance, "cancelled", "another client reads this instance's messages now")

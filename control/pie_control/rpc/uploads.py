@@ -1,0 +1,132 @@
+"""Programs that clients are sending, chunk by chunk, and the check of one that has arrived."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.programs.source_check import check_source
+from pie_control.programs.store import Program, ProgramStore, kind_of
+from pie_control.rpc import params
+from pie_control.rpc.session import Session
+from pie_py.wire.rpc import CHUNK_BYTES
+
+MAX_UPLOADS = 4  # of a session, at once
+
+
+@dataclass(slots=True)
+class _Upload:
+    """A program that is being sent."""
+
+    digest: str
+    name: str
+    size: int
+    path: Path
+    file: BinaryIO
+    received: int = 0
+
+    def discard(self) -> None:
+        """Removes what has been received."""
+        self.file.close()
+        self.path.unlink(missing_ok=True)
+
+
+class Uploads:
+    """The uploads under way, by session and content hash."""
+
+    def __init__(
+        self, programs: ProgramStore, prepare: Callable[[Program], Awaitable[None]]
+    ) -> None:
+        """Takes where programs are kept, and what checks a component by compiling it."""
+        self._programs = programs
+        self._prepare = prepare
+        self._of: dict[Session, dict[str, _Upload]] = {}
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: its unfinished uploads go."""
+        for upload in self._of.pop(session, {}).values():
+            upload.discard()
+
+    def begin(self, session: Session, asked: params.Upload) -> Program | None:
+        """Begins an upload; returns the program, and begins none, if its bytes are here already.
+
+        Raises:
+            ApiError: `invalid-argument`, `limit-exceeded`, `busy`.
+        """
+        self._programs.check(asked.name, asked.size)
+        known = self._programs.name_again(asked.hash, asked.name, session.user)
+        if known is not None:
+            return known
+        if asked.size == 0:
+            raise ApiError("invalid-argument", "the program is empty")
+        uploads = self._of.setdefault(session, {})
+        if asked.hash in uploads:
+            uploads.pop(asked.hash).discard()
+        if len(uploads) >= MAX_UPLOADS:
+            raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
+        path = self._programs.temporary_path()
+        uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, path.open("wb"))
+        return None
+
+    async def add(self, session: Session, asked: params.Chunk) -> Program | None:
+        """Takes the next bytes of an upload; returns the program once it is complete and checked.
+
+        Raises:
+            ApiError: `not-found`, `invalid-argument`.
+            ProgramRejected: if the program cannot run here.
+        """
+        uploads = self._of.get(session, {})
+        upload = uploads.get(asked.hash)
+        if upload is None:
+            raise ApiError("not-found", "no such upload is under way; begin it again")
+        size = len(asked.data)
+        if asked.offset != upload.received or size > CHUNK_BYTES or not size:
+            raise ApiError(
+                "invalid-argument",
+                f"byte {upload.received} and up to {CHUNK_BYTES} bytes are to come next,"
+                f" not {size} bytes from {asked.offset}",
+            )
+        upload.received += size
+        if upload.received > upload.size:
+            uploads.pop(asked.hash).discard()
+            raise ApiError("invalid-argument", f"more than the {upload.size} bytes announced came")
+        upload.file.write(asked.data)
+        if upload.received < upload.size:
+            return None
+        del uploads[asked.hash]
+        upload.file.close()
+        try:
+            return await self._keep(upload, session.user)
+        finally:
+            upload.discard()
+
+    async def _keep(self, upload: _Upload, user: str) -> Program:
+        """Checks a program that has arrived, and keeps it if it can run here."""
+        kind, found = await trio.to_thread.run_sync(_inspect, upload.path, f"{upload.name}.py")
+        if found != upload.digest:
+            raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
+        if kind == "component":
+            candidate = Program(
+                found, upload.name, kind, upload.size, user, time.time_ns(), str(upload.path)
+            )
+            await self._prepare(candidate)
+        return self._programs.adopt(upload.path, found, upload.name, kind, user)
+
+
+def _inspect(path: Path, filename: str) -> tuple[Any, str]:
+    """Kind and hash of a program in a file; checks it if it is a Python source. Blocking."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        kind = kind_of(file.read(4))
+        if kind == "python":
+            file.seek(0)
+            check_source(file.read(), filename)
+    return kind, digest

@@ -1,0 +1,204 @@
+"""Keys and values of sequences that decode, kept side by side from one forward to the next.
+
+Without it every layer of every step gathers the whole context of every sequence from its pages. With
+it a step copies one token a sequence: the one it stores in the pool, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.device.upload import upload
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.zeros import zeros
+
+MAX_BYTES = 512 << 20  # of one window, all layers
+AHEAD = 64  # keys: so many columns beyond the longest sequence are made ready at once
+FEWEST_ROWS = 8  # that a window begins with
+IDLE = 8  # forwards after which a row that nobody wanted is free: fresh memory is dear to map
+NEVER = -IDLE - 1
+
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+class DecodeWindow:
+    """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row a sequence.
+
+    A sequence has the row in which the token before its input was stored, so it keeps it in whatever
+    order, and with whatever others, it is decoded. For every place it is remembered which slot it is a
+    copy of, and for every row when it was made; what has another slot now, or a slot that was written
+    since, is copied anew. So a window needs no notice of what happens to pages, and serves whatever
+    sequences come; it pays for those that it has seen before.
+    """
+
+    def __init__(self, cache: KvCache, room: int) -> None:
+        """Makes a window without rows, for sequences of up to `room` keys."""
+        self.room = room
+        self._cache = cache
+        self._most = MAX_BYTES // (room * cache.data[:, 0].numel() * cache.data.itemsize)
+        self._layers = [layer[:0] for layer in cache.rows]  # [rows * room, width]
+        self._slots: Int64 = np.empty((0, room), np.int64)  # slot of each place
+        self._lengths: Int64 = np.empty(0, np.int64)  # [rows] keys of the sequence
+        self._ready: Int64 = np.empty(0, np.int64)  # [rows] places that are kept up to date
+        self._made: Int64 = np.empty(0, np.int64)  # [rows] the pool's clock then, -1 if unfinished
+        self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward that had it
+        self._forwards = 0
+        self._columns = np.arange(room)
+        # The row, plus one, in which a slot was stored last; memory is taken where there are any.
+        self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
+        self._now = self._lengths  # rows of this forward
+        self._clock = 0
+        self._stale: torch.Tensor | None = None  # places to copy in every layer
+        self._sources = torch.empty(0, dtype=torch.int64)  # their slots
+        self._own = self._sources  # places of this forward's inputs, ascending
+
+    @property
+    def copied(self) -> int:
+        """Places that each layer of this forward copies from the pool."""
+        return 0 if self._stale is None else int(self._stale.numel())
+
+    def open(self, slots: Int64, lengths: Int64) -> Int64:
+        """Begins a forward.
+
+        Args:
+            slots: `[batch, keys]` of each sequence's keys, its input's last; then anything.
+            lengths: `[batch]` keys of each sequence, at most `room`.
+
+        Returns:
+            The row of each sequence, `[batch]`; -1 for one that there is no room for.
+        """
+        self._forwards += 1
+        rows = self._find(slots, lengths)
+        self._move_one_down(rows)
+        held = rows >= 0
+        if held.all():
+            self._plan(slots, lengths, rows)
+        else:
+            self._plan(slots[held], lengths[held], rows[held])
+        return rows
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """Brings a layer up to date, after the pool.
+
+        Args:
+            layer: its number.
+            keys_values: of the inputs, `[n, 2 * kv_heads * head_dim]`, in the order of their rows.
+        """
+        data = self._layers[layer]
+        if self._stale is not None:
+            data.index_copy_(0, self._stale, self._cache.rows[layer].index_select(0, self._sources))
+        data.index_copy_(0, self._own, keys_values)
+        if layer == len(self._layers) - 1:
+            self._made[self._now] = self._clock
+
+    def read(self, layer: int, rows: slice, keys: int) -> torch.Tensor:
+        """Keys and values `[rows, keys, 2, kv_heads, head_dim]`, after `store` of the layer."""
+        cache = self._cache
+        data = self._layers[layer].view(-1, self.room, 2, cache.kv_heads, cache.head_dim)
+        found: torch.Tensor = data[rows, :keys]
+        return found
+
+    def _find(self, slots: Int64, lengths: Int64) -> Int64:
+        """The rows of sequences; each new one gets one, if there is any."""
+        before = np.maximum(lengths - 2, 0)
+        ends = slots[np.arange(lengths.size), before]
+        rows = self._row_of[ends].astype(np.int64) - 1
+        some = np.flatnonzero(rows >= 0)
+        some = some[self._slots[rows[some], before[some]] == ends[some]]
+        # Of sequences that have just parted, and share what is before their inputs, one keeps the row.
+        if np.bincount(rows[some]).max(initial=0) > 1:
+            some = some[np.unique(rows[some], return_index=True)[1]]
+        found = np.full(lengths.size, -1)
+        found[some] = rows[some]
+        self._wanted[found[some]] = self._forwards
+        if some.size < lengths.size:
+            self._make_room(lengths.size - some.size)
+            for i in np.flatnonzero(found < 0).tolist():
+                found[i] = self._row_for(slots[i], int(lengths[i]))
+                if found[i] >= 0:
+                    self._wanted[found[i]] = self._forwards
+        return found
+
+    def _make_room(self, count: int) -> None:
+        """Adds rows for so many sequences at once: each growth maps memory anew, and copies all there is."""
+        held = self._lengths.size
+        lacking = count - int(np.count_nonzero(self._wanted < self._forwards - IDLE))
+        wanted = min(self._most, max(FEWEST_ROWS, 2 * held, held + lacking))
+        if lacking > 0 and wanted > held:
+            self._grow(wanted)
+
+    def _row_for(self, slots: Int64, length: int) -> int:
+        """A row for a sequence that did not decode in one just now."""
+        others = np.flatnonzero(self._wanted < self._forwards)
+        ends = self._lengths[others] - 1
+        ahead = (ends >= 0) & (ends < length - 1)
+        others, ends = others[ahead], ends[ahead]
+        own = self._slots[others, ends] == slots[ends]
+        if own.any():  # it has grown elsewhere since
+            return int(others[own][ends[own].argmax()])
+        free = np.flatnonzero(self._wanted < self._forwards - IDLE)
+        if free.size:
+            return int(free[0])
+        if not self._wanted.size:
+            return -1
+        oldest = int(self._wanted.argmin())
+        return oldest if self._wanted[oldest] < self._forwards else -1
+
+    def _move_one_down(self, rows: Int64) -> None:
+        """Closes gaps that sequences have left, one a forward, so that rows can be read as a range."""
+        free = np.flatnonzero(self._wanted < self._forwards - IDLE)
+        last = int(rows.argmax())
+        if free.size and free[0] < rows[last]:
+            self._wanted[rows[last]], self._lengths[rows[last]] = NEVER, 0
+            rows[last] = free[0]
+            self._wanted[free[0]] = self._forwards
+
+    def _plan(self, slots: Int64, lengths: Int64, rows: Int64) -> None:
+        """Notes which places are to be copied, and which ones the inputs go to."""
+        each = np.arange(rows.size)
+        # Places that may be read beyond a sequence's end hold its first key: nothing of another comes in.
+        read = min(self.room, -(-int(lengths.max()) // AHEAD) * AHEAD)
+        wanted = np.repeat(slots[:, :1], read, axis=1)
+        keys = min(read, slots.shape[1])
+        real = self._columns[:keys] < lengths[:, None]
+        np.copyto(wanted[:, :keys], slots[:, :keys], where=real)
+        stale = wanted != self._slots[rows, :read]
+        stale |= self._cache.written[wanted] > self._made[rows][:, None]
+        stale[each, lengths - 1] = False  # `store` writes these
+        self._stale = None
+        if stale.any():
+            at, column = np.nonzero(stale)
+            self._stale = self._tensor(rows[at] * self.room + column)
+            self._sources = self._tensor(wanted[at, column])
+        self._own = self._tensor(np.sort(rows * self.room + lengths - 1))
+        self._slots[rows, :read] = wanted
+        longer = rows[
+            self._ready[rows] > read
+        ]  # what was made ready further on is not kept up to date
+        if longer.size:
+            self._slots[longer, read:] = -1
+        self._ready[rows] = read
+        self._lengths[rows] = lengths
+        self._row_of[slots[each, lengths - 1]] = rows + 1
+        self._made[rows] = -1
+        self._now, self._clock = rows, self._cache.clock
+
+    def _grow(self, count: int) -> None:
+        device = self._cache.data.device
+        for i, old in enumerate(self._layers):
+            shape = (count * self.room, old.shape[1])
+            self._layers[i] = zeros(shape, old.dtype, device)
+            self._layers[i][: old.shape[0]] = old
+        more = count - self._lengths.size
+        none = np.full((more, self.room), -1, np.int64)
+        self._slots = np.concatenate([self._slots, none])
+        self._lengths = np.concatenate([self._lengths, np.zeros(more, np.int64)])
+        self._ready = np.concatenate([self._ready, np.zeros(more, np.int64)])
+        self._made = np.concatenate([self._made, none[:, 0]])
+        self._wanted = np.concatenate([self._wanted, np.full(more, NEVER)])
+
+    def _tensor(self, array: Int64) -> torch.Tensor:
+        return upload(array, self._cache.data.device)

@@ -1,0 +1,1 @@
+"""Reads what checkpoints hold: config.json, tensors; and the embedded ones."""

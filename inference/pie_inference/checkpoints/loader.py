@@ -1,0 +1,225 @@
+"""Reads Hugging Face checkpoints: config.json and safetensors, whole or sharded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError, safe_open
+
+from pie_inference.checkpoints import embedded
+from pie_inference.errors import LoadError
+
+log = structlog.get_logger("pie.worker.load")
+
+RANDOM_DEVIATION = 0.02  # as models are often initialized
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
+_DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; config.json tells it
+
+
+def checkpoint_folder(source: str) -> Path:
+    """The folder of a model: an embedded one's, a local one, or a download of a hub id.
+
+    Raises:
+        LoadError: if there is none.
+    """
+    if (packaged := embedded.folder(source)) is not None:
+        return packaged
+    local = Path(source).expanduser()
+    if local.is_dir():
+        return local.resolve()
+    if not _HUB_ID.fullmatch(source):
+        raise LoadError(
+            f"there is no folder {source!r}; name a folder with a config.json,"
+            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
+        )
+    log.info("downloading a model", source=source)
+    try:
+        return Path(snapshot_download(source, allow_patterns=_HUB_FILES))
+    except Exception as error:  # the hub's client raises errors of several libraries
+        raise LoadError(
+            f"there is no folder {source!r}, and it could not be downloaded from the hub: {error}"
+        ) from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's config.json.
+
+    Raises:
+        LoadError: if it lacks or is no JSON object.
+    """
+    return _read_json(folder / "config.json")
+
+
+def read_preprocessing(folder: Path) -> dict[str, Any]:
+    """How the images of a model are prepared: its preprocessor_config.json or processor_config.json.
+
+    Raises:
+        LoadError: if both lack, or one is no JSON object.
+    """
+    combined = folder / "processor_config.json"
+    if combined.is_file() and "image_processor" in (found := _read_json(combined)):
+        return found
+    return _read_json(folder / "preprocessor_config.json")
+
+
+def stop_tokens(folder: Path, config: Mapping[str, Any]) -> list[int]:
+    """Tokens that end a text, from generation_config.json if it names them, else config.json."""
+    found = config.get("eos_token_id")
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        found = _read_json(generation).get("eos_token_id", found)
+    if found is None:
+        return []
+    return [int(token) for token in found] if isinstance(found, list) else [int(found)]
+
+
+def choose_dtype(wanted: str, config: Mapping[str, Any], device: torch.device) -> torch.dtype:
+    """The dtype to run in: the one wanted, or for "auto" the checkpoint's.
+
+    A float16 checkpoint runs in float32 on a CPU, which has no fast float16, and a bfloat16 one does
+    on a CPU without bfloat16 instructions: there it would be slower and less exact.
+    """
+    if wanted != "auto":
+        return _DTYPES[wanted]
+    name = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    if name not in _DTYPES:
+        raise LoadError(
+            f"config.json: dtype {name!r} is not supported; set dtype to float32 or bfloat16"
+        )
+    stored = _DTYPES[name]
+    if device.type == "cpu" and (
+        stored == torch.float16 or (stored == torch.bfloat16 and not cpu_has_bfloat16())
+    ):
+        log.info("the checkpoint's dtype is slow on this CPU; running in float32", dtype=name)
+        return torch.float32
+    return stored
+
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware."""
+    flags = Path("/proc/cpuinfo")
+    if not flags.is_file():
+        return False
+    return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags.read_text()))
+
+
+def load_tensors(
+    folder: Path,
+    expected: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    device: torch.device,
+    rename: Callable[[str], str | None] = str,
+    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+) -> dict[str, torch.Tensor]:
+    """Reads the expected tensors of a checkpoint, after checking all names and shapes.
+
+    Args:
+        folder: the checkpoint.
+        expected: names and shapes.
+        dtype: of the result.
+        device: of the result.
+        rename: from a name in the checkpoint to an expected one, or None for what is not wanted.
+        part: what is wanted of an expected tensor.
+
+    Raises:
+        LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
+            another shape; the text names them.
+    """
+    files = _tensor_files(folder)
+    tensors: dict[str, torch.Tensor] = {}
+    unknown: list[str] = []
+    wrong: list[str] = []
+    for file in files:
+        try:
+            with safe_open(file, framework="pt", device="cpu") as opened:
+                for stored in opened.keys():  # noqa: SIM118 - not a mapping
+                    name = rename(stored)
+                    if name is None:
+                        continue
+                    shape = expected.get(name)
+                    found = tuple(opened.get_slice(stored).get_shape())
+                    if shape is None:
+                        unknown.append(name)
+                    elif found != shape:
+                        wrong.append(f"{name} is {list(found)}, not {list(shape)}")
+                    else:
+                        tensor = opened.get_tensor(stored)
+                        if not tensor.is_floating_point():
+                            wrong.append(f"{name} holds {tensor.dtype}, not floating-point numbers")
+                        tensors[name] = part(name, tensor).to(device=device, dtype=dtype)
+        except (SafetensorError, OSError) as error:
+            raise LoadError(f"{file} cannot be read, download it again: {error}") from None
+    if wrong:
+        raise LoadError(f"{folder}: tensors that disagree with config.json: {_few(wrong)}")
+    missing = [name for name in expected if name not in tensors]
+    if missing:
+        raise LoadError(f"{folder}: the checkpoint lacks tensors: {_few(missing)}")
+    # A tied head is sometimes stored a second time.
+    surplus = [n for n in unknown if not _DERIVED.search(n) and not n.endswith("lm_head.weight")]
+    if surplus:
+        raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
+    return tensors
+
+
+def random_tensors(
+    expected: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    device: torch.device,
+    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+) -> dict[str, torch.Tensor]:
+    """Random tensors of the expected names and shapes, always the same: norms near 1, all else small."""
+    generator = torch.Generator(device).manual_seed(0)
+    tensors = {}
+    for name, shape in expected.items():
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+        mean = 1.0 if name.endswith("norm.weight") else 0.0
+        tensors[name] = part(name, tensor.normal_(mean, RANDOM_DEVIATION, generator=generator))
+    return tensors
+
+
+def _tensor_files(folder: Path) -> list[Path]:
+    index = folder / INDEX_FILE
+    if index.is_file():
+        table = _read_json(index).get("weight_map")
+        if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
+            raise LoadError(f"{index} lacks the table 'weight_map' of tensors and files")
+        files = [folder / name for name in sorted(set(table.values()))]
+        absent = [file.name for file in files if not file.is_file()]
+        if absent:
+            raise LoadError(f"{folder} lacks files that {INDEX_FILE} names: {_few(absent)}")
+        return files
+    single = folder / SINGLE_FILE
+    if single.is_file():
+        return [single]
+    raise LoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LoadError(f"{file.parent} has no {file.name}; is it a model's folder?") from None
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{file} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise LoadError(f"{file} holds no JSON object")
+    return value
+
+
+def _few(names: Iterable[str], limit: int = 5) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more

@@ -1,0 +1,1 @@
+"""Makes served models of checkpoints: devices, kernels, pool sizes, pools."""

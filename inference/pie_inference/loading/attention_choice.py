@@ -1,0 +1,72 @@
+"""Which attention a model is served with."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import structlog
+import torch
+
+from pie_inference.errors import LoadError
+from pie_inference.models.base import ModelShape
+from pie_py.config.server import ModelConfig
+
+log = structlog.get_logger("pie.worker")
+
+HEAD_DIMS = (64, 128, 256)  # that FlashInfer's kernels are for
+FP8 = torch.float8_e4m3fn
+FP8_CAPABILITY = (8, 9)  # of chips with 8-bit floats
+
+
+def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
+    """Why FlashInfer cannot serve a model, or None if it can."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        return f"its kernels compute in bfloat16 and float16, not {name}; set dtype to bfloat16"
+    if shape.head_dim not in HEAD_DIMS:
+        return (
+            f"its kernels are for heads of {', '.join(map(str, HEAD_DIMS))}, not {shape.head_dim}"
+        )
+    return None
+
+
+def flashinfer_for(
+    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, device: torch.device
+) -> ModuleType | None:
+    """The module `flashinfer` if a model is to be served with it, else None: by PyTorch's attention.
+
+    Raises:
+        LoadError: if the configuration wants it and it cannot be.
+    """
+    if config.attention == "torch":
+        return None
+    reason = "it needs an NVIDIA GPU" if device.type != "cuda" else unsuited(shape, dtype)
+    if reason is None:
+        try:
+            return importlib.import_module("flashinfer")
+        except ImportError as error:
+            reason = f"{error}; install pie-py[cuda]"
+    if config.attention == "flashinfer":
+        raise LoadError(f"attention: FlashInfer cannot serve it: {reason}")
+    if device.type == "cuda":
+        log.warning("attention by PyTorch, which is slower", reason=reason)
+    return None
+
+
+def stored_dtype(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of keys and values in the pool.
+
+    Raises:
+        LoadError: if the chip lacks the one wanted.
+    """
+    if config.kv_dtype == "auto":
+        return dtype
+    if device.type == "cuda":
+        found = torch.cuda.get_device_capability(device)
+        if found < FP8_CAPABILITY:
+            raise LoadError(
+                f"kv_dtype: this GPU has no 8-bit floats (compute capability {found[0]}.{found[1]},"
+                f" they came with {FP8_CAPABILITY[0]}.{FP8_CAPABILITY[1]}); leave kv_dtype at auto"
+            )
+    return FP8

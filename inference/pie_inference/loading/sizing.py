@@ -1,0 +1,161 @@
+"""How large the pools of a model are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import torch
+
+from pie_inference.errors import LoadError
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.models.base import ModelShape
+from pie_py.config.server import ModelConfig
+
+CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
+HOST_SHARE = 0.1  # of the free host memory, for swapped pages
+MAX_AUTO_HOST = 8 << 30  # bytes; pinning a gigabyte takes a good part of a second
+MAX_AUTO_PAGES = 1 << 17  # more is bookkeeping without use, unless it is asked for
+MAX_AUTO_EMBEDS = 1 << 16
+EMBED_SHARE = 1 / 16  # of the pools' memory
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSizes:
+    """Pages of the KV pool and embeds of the embed pool."""
+
+    kv_pages: int
+    embeds: int
+
+
+@dataclass(slots=True)
+class Memory:
+    """Memory of a device for the pools of the models on it."""
+
+    free: int  # bytes, once all weights are loaded and what computing takes is set aside
+    usable: int  # bytes of it, for pools that do not say how large they want to be
+    models: int  # how many share it
+    granted: int = 0  # bytes, to pools so far
+
+    @property
+    def budget(self) -> int:
+        """Bytes for the pools of one model that does not say how many it wants."""
+        return self.usable // self.models
+
+
+def cpu_memory(models: int) -> Memory:
+    """The host's memory, for so many models."""
+    free = free_memory(torch.device("cpu"))
+    return Memory(free, int(free * CPU_SHARE), models)
+
+
+def gpu_memory(free: int, total: int, utilization: float, working: int, models: int) -> Memory:
+    """A GPU's memory for pools.
+
+    Args:
+        free: bytes, once all weights are loaded.
+        total: bytes of the device.
+        utilization: share of the whole that the server may use, with what is used already.
+        working: bytes that computing takes, graphs and workspaces included.
+        models: how many share it.
+    """
+    usable = int(total * utilization) - (total - free) - working
+    return Memory(max(0, free - working), max(0, usable), models)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on a device; for the CPU also under the container's limit."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = int(psutil.virtual_memory().available)
+    if _CGROUP_LIMIT.is_file() and (limit := _CGROUP_LIMIT.read_text().strip()) != "max":
+        free = min(free, int(limit) - int(_CGROUP_USED.read_text()))
+    return max(free, 0)
+
+
+def pool_sizes(
+    config: ModelConfig,
+    shape: ModelShape,
+    dtype: torch.dtype,
+    stored: torch.dtype,
+    memory: Memory,
+) -> PoolSizes:
+    """Sizes of a model's pools: what the configuration says, else a share of the free memory.
+
+    Args:
+        config: the model's configuration.
+        shape: of the loaded model.
+        dtype: of embeds.
+        stored: dtype of keys and values.
+        memory: where they will lie; the pools are added to what it has granted.
+
+    Raises:
+        LoadError: if there is no room, or less is granted than one largest batch needs.
+    """
+    free = memory.free - memory.granted
+    budget = min(memory.budget, free)
+    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, stored)
+    embed = shape.hidden * dtype.itemsize
+    embeds = config.embeds or max(
+        config.max_batch_tokens, min(MAX_AUTO_EMBEDS, int(budget * EMBED_SHARE) // embed)
+    )
+    page = config.page_size * slot
+    scratch = -(-config.max_batch_tokens // config.page_size) + 1  # pages
+    overhead = (embeds + 1) * embed + scratch * page
+    if config.kv_pages is not None:
+        pages = config.kv_pages
+    elif config.kv_memory is not None:
+        pages = config.kv_memory // page
+    else:
+        pages = min(MAX_AUTO_PAGES, (budget - overhead) // page)
+    if pages < 1:
+        raise LoadError(
+            f"no memory for the KV pool: a page takes {page:,} bytes, {max(budget - overhead, 0):,} are"
+            f" left to it of {free:,} free; set kv_memory or kv_pages, raise gpu_memory_utilization on"
+            " a GPU, or free memory"
+        )
+    if pages * page + overhead > free:
+        others = f", and {memory.granted:,} are other models'" if memory.granted else ""
+        raise LoadError(
+            f"no memory for a KV pool of {pages:,} pages and {embeds:,} embeds:"
+            f" {pages * page + overhead:,} bytes are needed, {free:,} are free{others}"
+        )
+    memory.granted += pages * page + overhead
+    return PoolSizes(kv_pages=pages, embeds=embeds)
+
+
+def host_pages(
+    config: ModelConfig, shape: ModelShape, dtype: torch.dtype, kv_pages: int, memory: Memory
+) -> int:
+    """Pages of a model's host pool: what the configuration says, else a share of the free memory.
+
+    Args:
+        config: the model's configuration.
+        shape: of the loaded model.
+        dtype: of the KV pool.
+        kv_pages: of the KV pool; unless told, the host pool is not larger.
+        memory: of the host; the pool is added to what it has granted.
+
+    Raises:
+        LoadError: if there is no room for what the configuration says.
+    """
+    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, dtype)
+    page = config.page_size * slot
+    free = memory.free - memory.granted
+    if config.host_pages is not None:
+        pages = config.host_pages
+    elif config.host_memory is not None:
+        pages = config.host_memory // page
+    else:
+        share = min(MAX_AUTO_HOST, int(memory.free * HOST_SHARE / memory.models))
+        pages = max(0, min(kv_pages, min(share, free) // page))
+    if pages * page > free:
+        raise LoadError(
+            f"no memory for a host pool of {pages:,} pages: {pages * page:,} bytes are needed, {free:,}"
+            " are free; set host_memory or host_pages, or free memory"
+        )
+    memory.granted += pages * page
+    return pages

@@ -1,0 +1,1 @@
+"""Where keys, values and hidden states lie: the KV pool, embeds, and pages in host memory."""

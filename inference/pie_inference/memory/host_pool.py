@@ -1,0 +1,162 @@
+"""The pool of swapped pages: host memory, pinned if the KV pool lies on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.device.fence import passed
+from pie_inference.device.upload import upload_index
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.zeros import zeros
+
+STAGING_BYTES = 64 << 20  # of the pages gathered at once
+# Pinned at once: PyTorch rounds up to a power of two, which must not be one of the whole pool.
+PINNED_BYTES = 1 << 30
+
+Int32 = NDArray[np.int32]
+
+
+class HostPool:
+    """Pages as parts of `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
+
+    A page is one block here, so that a transfer is a few large copies, however many layers there are.
+    On a GPU the copies run beside its kernels, those out and those in on a stream each: pages that come
+    in are waited for by the kernels after them alone, and the host waits for none.
+    """
+
+    def __init__(self, cache: KvCache, pages: int) -> None:
+        """Allocates memory for as many pages of the cache."""
+        self.pages = pages
+        self._cache = cache
+        layers, _, *token = cache.data.shape
+        self._block = cache.page_size * int(np.prod(token))  # numbers a page and layer
+        self._on_cpu = cache.data.device.type == "cpu"
+        self._page = (layers, self._block)
+        dtype = cache.data.dtype
+        self.page_bytes = layers * self._block * dtype.itemsize
+        if self._on_cpu:
+            self._part = max(1, pages)  # pages
+            self._parts = [zeros((pages, *self._page), dtype, cache.data.device)]
+        else:
+            self._part = max(1, PINNED_BYTES // self.page_bytes)
+            self._parts = [
+                torch.empty(
+                    (min(self._part, pages - first), *self._page), dtype=dtype, pin_memory=True
+                )
+                for first in range(0, pages, self._part)
+            ]
+        # [layers, pages, numbers], a view of the KV pool
+        self._resident = cache.data[:, : cache.slots].view(layers, cache.pages, self._block)
+        self._masked: NDArray[np.bool_] = np.zeros((pages, cache.page_size), np.bool_)
+        self._positions: Int32 = np.zeros((pages, cache.page_size), np.int32)
+        self._ways = None if self._on_cpu else _Ways(cache.data.device, pages)
+        self._step = max(1, STAGING_BYTES // self.page_bytes)
+
+    def swap_out(self, pages: Int32, hosts: Int32) -> None:
+        """Copies pages, with positions and masks, to host pages that are all different."""
+        slots = self._slots(pages)
+        self._masked[hosts] = self._cache.masked[slots]
+        self._positions[hosts] = self._cache.positions[slots]
+        for first in range(0, pages.size, self._step):
+            part = slice(first, first + self._step)
+            # Not `index_select`: of a view with gaps that copies the whole pool first, on a CPU.
+            staged = self._resident[:, self._index(pages[part])].transpose(0, 1).contiguous()
+            with self._leaving(staged, hosts[part]):
+                for at, data in self._runs(hosts[part]):
+                    data.copy_(staged[at], non_blocking=True)
+
+    def swap_in(self, hosts: Int32, pages: Int32) -> None:
+        """Copies host pages, with positions and masks, to pages that are all different."""
+        slots = self._slots(pages)
+        self._cache.stamp(slots)
+        self._cache.masked[slots] = self._masked[hosts]
+        self._cache.positions[slots] = self._positions[hosts]
+        for first in range(0, pages.size, self._step):
+            part = slice(first, first + self._step)
+            with self._coming(hosts[part]):
+                staged = self._resident.new_empty((pages[part].size, *self._page))
+                for at, data in self._runs(hosts[part]):
+                    staged[at].copy_(data, non_blocking=True)
+            if self._ways is not None:
+                self._ways.arrived(staged)
+            self._resident.index_copy_(1, self._index(pages[part]), staged.transpose(0, 1))
+
+    def _leaving(self, staged: torch.Tensor, hosts: Int32) -> AbstractContextManager[object]:
+        return nullcontext() if self._ways is None else self._ways.leaving(staged, hosts)
+
+    def _coming(self, hosts: Int32) -> AbstractContextManager[object]:
+        return nullcontext() if self._ways is None else self._ways.coming(hosts)
+
+    def clear(self, hosts: Int32) -> None:
+        """Writes zeros into host pages."""
+        self._masked[hosts] = False
+        self._positions[hosts] = 0
+        if hosts.size and not self._on_cpu:
+            torch.cuda.synchronize(self._cache.data.device)  # copies may be under way
+        for _, data in self._runs(hosts):
+            data.zero_()
+
+    def _runs(self, hosts: Int32) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Host pages that lie side by side: where they are in the list, and their memory."""
+        if not hosts.size:
+            return
+        parts, places = np.divmod(hosts, self._part)
+        cuts = np.flatnonzero((np.diff(hosts) != 1) | (np.diff(parts) != 0)) + 1
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), hosts.size], strict=True):
+            first = int(places[start])
+            yield slice(start, end), self._parts[parts[start]][first : first + end - start]
+
+    def _slots(self, pages: Int32) -> NDArray[np.int64]:
+        """Slots of pages, `[n, page_size]`."""
+        size = self._cache.page_size
+        return pages[:, None].astype(np.int64) * size + np.arange(size)
+
+    def _index(self, pages: Int32) -> torch.Tensor:
+        return upload_index(pages, self._resident.device)
+
+
+class _Ways:
+    """The streams of copies between a GPU and the host pool."""
+
+    def __init__(self, device: torch.device, hosts: int) -> None:
+        self._device = device
+        self._out: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._in: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        # Which of the copies out, counted, a host page was written by last; those under way.
+        self._writer: NDArray[np.int64] = np.zeros(hosts, np.int64)
+        self._written = 0
+        self._under_way: dict[int, torch.cuda.Event] = {}
+
+    @contextmanager
+    def leaving(self, staged: torch.Tensor, hosts: Int32) -> Iterator[None]:
+        """Within it, what has been staged goes to host pages that nothing reads any more."""
+        self._out.wait_stream(torch.cuda.current_stream(self._device))
+        self._out.wait_stream(self._in)
+        with torch.cuda.stream(self._out):
+            yield
+        staged.record_stream(self._out)
+        self._written += 1
+        self._writer[hosts] = self._written
+        event = self._out.record_event()
+        self._under_way = {n: e for n, e in self._under_way.items() if not passed(e)}
+        self._under_way[self._written] = event
+
+    @contextmanager
+    def coming(self, hosts: Int32) -> Iterator[None]:
+        """Within it, host pages are copied to the device, after they have been written."""
+        writer = self._under_way.get(int(self._writer[hosts].max()))
+        if writer is not None:
+            self._in.wait_event(writer)
+        with torch.cuda.stream(self._in):
+            yield
+
+    def arrived(self, staged: torch.Tensor) -> None:
+        """Lets the current stream go on with what has come in."""
+        current = torch.cuda.current_stream(self._device)
+        current.wait_stream(self._in)
+        staged.record_stream(current)

@@ -1,0 +1,129 @@
+"""The paged KV pool of one model and which of its slots are masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.device.upload import upload_index
+from pie_inference.memory.zeros import zeros
+
+Int64 = NDArray[np.int64]
+
+
+class KvCache:
+    """Keys and values of every slot: `[layers, slots, 2, kv_heads, head_dim]`.
+
+    Slot `page * page_size + offset` is one token. Its key is stored rotated, so that it carries its
+    position, and its key and value lie side by side, so that storing or gathering a token moves one
+    contiguous row. What moves a slot also moves its mask and its position, which windows look at.
+    After the last page lie `scratch` slots, for inputs whose key and value are used in their own
+    forward only, and one more page, `spare`, for rows that only fill a batch up. Memory of the pool is
+    touched when a slot is first written.
+
+    Numbers of one byte (`stored`) are moved as bytes, for few operations know them; `pack` and `unpack`
+    turn rows of the pool into numbers of the model's dtype, and back.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        pages: int,
+        page_size: int,
+        kv_heads: int,
+        head_dim: int,
+        scratch: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        stored: torch.dtype | None = None,
+    ) -> None:
+        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, the model's unless told."""
+        self.pages = pages
+        self.page_size = page_size
+        self.slots = pages * page_size
+        self.scratch = scratch
+        self.kv_heads = kv_heads
+        self.head_dim = head_dim
+        self.dtype = dtype
+        self.stored = stored or dtype
+        self.spare = pages + -(-scratch // page_size)
+        slots = (self.spare + 1) * page_size
+        shape = (layers, slots, 2, kv_heads, head_dim)
+        self.data = zeros(shape, torch.uint8 if self.stored.itemsize == 1 else dtype, device)
+        self.rows = [layer.view(slots, -1) for layer in self.data]
+        self.masked: NDArray[np.bool_] = np.zeros(slots, np.bool_)
+        self.positions: NDArray[np.int32] = np.zeros(slots, np.int32)
+        self.clock = 0  # counts the times at which slots were written
+        self.written: Int64 = np.zeros(slots, np.int64)  # the last of them, a slot
+
+    @staticmethod
+    def slot_bytes(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+        """Bytes of the pool that one slot takes."""
+        return layers * 2 * kv_heads * head_dim * dtype.itemsize
+
+    def pack(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Numbers of the model's dtype as they are stored."""
+        if self.stored == self.dtype:
+            return numbers
+        most = torch.finfo(self.stored).max  # beyond it, converting makes no number
+        return numbers.clamp(-most, most).to(self.stored).view(self.data.dtype)
+
+    def unpack(self, stored: torch.Tensor) -> torch.Tensor:
+        """The inverse of `pack`, up to rounding."""
+        if self.stored == self.dtype:
+            return stored
+        return stored.view(self.stored).to(self.dtype)
+
+    def mask(self, pages: NDArray[np.int32], words: NDArray[np.uint32]) -> None:
+        """Sets the mask of whole pages: bit `i` of a page's word hides its slot `i`."""
+        bits = (words[:, None] >> np.arange(self.page_size, dtype=np.uint32)) & 1
+        self.masked[: self.slots].reshape(self.pages, self.page_size)[pages] = bits.astype(np.bool_)
+
+    def stamp(self, slots: NDArray[np.integer[Any]]) -> None:
+        """Notes that slots are being written."""
+        self.clock += 1
+        self.written[slots] = self.clock
+
+    def clear(self, slots: NDArray[np.int32]) -> None:
+        """Writes zeros into slots, which are live then, at position 0."""
+        if slots.size:
+            self.stamp(slots)
+            self.masked[slots] = False
+            self.positions[slots] = 0
+            self.data.index_fill_(1, self._index(slots), 0)
+
+    def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+        """Copies slots with their positions and masks, as if one after the other."""
+        self.stamp(targets)
+        for start, end in _independent_runs(sources, targets):
+            source, target = sources[start:end], targets[start:end]
+            self.masked[target] = self.masked[source]
+            self.positions[target] = self.positions[source]
+            rows = self.data.index_select(1, self._index(source))
+            self.data.index_copy_(1, self._index(target), rows)
+
+    def _index(self, slots: NDArray[np.int32]) -> torch.Tensor:
+        return upload_index(slots, self.data.device)
+
+
+def _independent_runs(
+    sources: NDArray[np.int32], targets: NDArray[np.int32]
+) -> list[tuple[int, int]]:
+    """Cuts a list of copies into runs in which no copy reads or writes what an earlier one wrote."""
+    if np.unique(targets).size == targets.size and not np.isin(sources, targets).any():
+        return [(0, sources.size)]
+    runs = []
+    start = 0
+    written: set[int] = set()
+    for i, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        if source in written or target in written:
+            runs.append((start, i))
+            start = i
+            written.clear()
+        written.add(target)
+    runs.append((start, sources.size))
+    return runs

@@ -1,0 +1,264 @@
+"""Loads models and runs plans on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+import torch
+
+from pie_inference import handlers
+from pie_inference.calibration import threads
+from pie_inference.calibration.costs import measure
+from pie_inference.calibration.threads import Threads
+from pie_inference.calibration.trial import run_trial
+from pie_inference.device.current import current
+from pie_inference.device.future import Later, now
+from pie_inference.errors import BadBatch, LoadError
+from pie_inference.loading.assembly import load_models
+from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.served_model import ServedModel
+from pie_inference.serving.flight import LONG_KINDS, Flight, has_values
+from pie_py.config.server import ModelConfig
+from pie_py.wire.plan import (
+    AdapterDone,
+    Batch,
+    BatchResult,
+    Clear,
+    CopyEmbed,
+    CopyKv,
+    EmbedImage,
+    EmbedSampled,
+    EmbedText,
+    FeedSampler,
+    Forward,
+    LoadAdapter,
+    MaskKv,
+    ModelDescription,
+    NextDist,
+    Plan,
+    PlanResult,
+    Sample,
+    SetSampler,
+    SwapIn,
+    SwapOut,
+    UnloadAdapter,
+)
+
+log = structlog.get_logger("pie.worker")
+
+# How long a batch that others wait for has to take for a message of its own to pay that brings earlier
+# results.
+LONG_NS = 2_000_000
+
+
+class Engine:
+    """The models of one worker."""
+
+    def __init__(
+        self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE, fixed_threads: bool = True
+    ) -> None:
+        """Loads every model, or this rank's part of it, and sizes its pools.
+
+        Args:
+            configs: of the models.
+            ranks: that compute them together.
+            fixed_threads: whether PyTorch's number of threads stays as it is; else it is chosen for
+                each forward.
+
+        Raises:
+            LoadError: if one of them cannot be served.
+        """
+        self._models: dict[str, ServedModel] = {}
+        self._threads: dict[str, Threads] = {}
+        self._long_ns = dict.fromkeys(LONG_KINDS, 0)  # what each of them took last
+        self._ended_ns = 0  # when the last plan was done
+        self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
+        for model in load_models(configs, ranks):
+            name = model.description.name
+            if name in self._models:
+                raise LoadError(f"two models are called {name!r}; give one of them another name")
+            self._models[name] = model
+            with current(model.device):
+                _warm_up(model)
+                self._threads[name] = Threads(torch.get_num_threads())
+                if not fixed_threads and model.device.type == "cpu":
+                    self._threads[name] = threads.measured(model)
+                model.description.kv_costs = measure(model, self._threads[name].use)
+
+    @property
+    def descriptions(self) -> list[ModelDescription]:
+        """What the control layer is told of the models."""
+        return [model.description for model in self._models.values()]
+
+    @property
+    def device(self) -> str:
+        """Devices that the models run on, as text."""
+        return ", ".join(sorted({str(model.device) for model in self._models.values()}))
+
+    def load_adapter(self, order: LoadAdapter) -> AdapterDone:
+        """Loads an adapter and tells how it went."""
+        model = self._models.get(order.model)
+        if model is None:
+            return AdapterDone(order.model, order.slot, f"this worker has no model {order.model!r}")
+        if model.ranks.size > 1:
+            text = "adapters need a worker with tensor_parallel_size 1"
+            return AdapterDone(order.model, order.slot, text)
+        try:
+            model.adapters.load(order.slot, Path(order.folder))
+        except LoadError as error:
+            return AdapterDone(order.model, order.slot, str(error))
+        except Exception as error:  # a folder must not end the worker, whatever is in it
+            log.exception("an adapter cannot be loaded", folder=order.folder)
+            text = f"adapter {order.folder}: {type(error).__name__}: {error}"
+            return AdapterDone(order.model, order.slot, text)
+        return AdapterDone(order.model, order.slot, None)
+
+    def unload_adapter(self, order: UnloadAdapter) -> None:
+        """Forgets an adapter."""
+        if order.model in self._models:
+            self._models[order.model].adapters.unload(order.slot)
+
+    def served(self, name: str) -> ServedModel:
+        """A model, to measure it."""
+        return self._models[name]
+
+    @property
+    def flies(self) -> bool:
+        """Whether plans are for `start`, since a GPU computes while the host goes on, or for `run`."""
+        return any(model.device.type == "cuda" for model in self._models.values())
+
+    def start(self, plan: Plan) -> Flight | PlanResult:
+        """Hands a plan to its GPU, or runs it if its model is on the CPU."""
+        model = self._models.get(plan.model)
+        if model is None or model.device.type != "cuda":
+            return self.run(plan)
+        flight = Flight(plan.id, plan.model, model.device, self._flights.get(model.device))
+        with torch.inference_mode(), current(model.device):
+            for batch in plan.batches:
+                flight.add(batch.kind, _start(model, batch))
+        self._flights[model.device] = flight
+        return flight
+
+    def run(
+        self,
+        plan: Plan,
+        tell: Callable[[PlanResult], None] = lambda part: None,
+        look: Callable[[], None] = lambda: None,
+    ) -> PlanResult:
+        """Runs the batches of a plan in order. One that fails does not keep the next from running.
+
+        Args:
+            plan: what to run.
+            tell: takes results that are ready while a long batch is still to come.
+            look: called behind each long batch: what is to be run next may have come meanwhile.
+
+        Returns:
+            The results that `tell` was not given.
+        """
+        start = time.perf_counter_ns()
+        idle = start - self._ended_ns if self._ended_ns else 0
+        model = self._models.get(plan.model)
+        if model is None:
+            error = f"this worker has no model {plan.model!r}"
+            return PlanResult(plan.id, plan.model, [BatchResult(error) for _ in plan.batches])
+        results: list[BatchResult] = []
+        first = 0
+        own = self._threads[plan.model]
+        with torch.inference_mode():
+            for batch in plan.batches:
+                kind = batch.kind
+                if isinstance(batch, Forward):
+                    own.use(batch.inputs.size, batch.input_starts.size - 1)
+                if kind not in LONG_KINDS:
+                    results.append(_run(model, batch))
+                    continue
+                if self._long_ns[kind] >= LONG_NS and any(map(has_values, results)):
+                    tell(PlanResult(plan.id, plan.model, results, first, last=False))
+                    first += len(results)
+                    results = []
+                results.append(_run(model, batch))
+                self._long_ns[kind] = results[-1].nanoseconds
+                look()
+        self._ended_ns = time.perf_counter_ns()
+        return PlanResult(plan.id, plan.model, results, first, idle_ns=idle)
+
+
+def _run(model: ServedModel, batch: Batch) -> BatchResult:
+    start = time.perf_counter_ns()
+    result = _start(model, batch).get()
+    result.nanoseconds = time.perf_counter_ns() - start
+    return result
+
+
+def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
+    """Hands a batch to the device."""
+    try:
+        return _handle(model, batch)
+    except BadBatch as error:
+        result = BatchResult(error=str(error))
+    except Exception as error:  # a batch must not end the worker, whatever is wrong with it
+        # Unless the others have gone on without this rank, or the device is lost: a new worker helps.
+        if model.ranks.size > 1 or isinstance(error, torch.AcceleratorError):
+            raise
+        log.exception("a batch failed", kind=batch.kind)
+        result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
+    _clear_after(model, batch)
+    return now(result)
+
+
+def _clear_after(model: ServedModel, batch: Batch) -> None:
+    """What a failed batch was to write must not show what somebody else left there."""
+    try:
+        handlers.clear(model, handlers.written_by(model, batch))
+    except Exception:  # of a batch that named what does not exist, or the device is lost
+        log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
+
+
+def _handle(model: ServedModel, batch: Batch) -> Later[BatchResult]:
+    match batch:
+        case EmbedText():
+            handlers.embed_text(model, batch)
+        case EmbedImage():
+            return now(BatchResult(refused=handlers.embed_image(model, batch)))
+        case CopyEmbed():
+            handlers.copy_embed(model, batch)
+        case Forward():
+            attention, without = handlers.forward_within_memory(model, batch)
+            if attention is not None:
+                return attention.then(lambda seen: BatchResult(attention=seen, refused=without))
+            return now(BatchResult(refused=without or None))
+        case CopyKv():
+            handlers.copy_kv(model, batch)
+        case MaskKv():
+            handlers.mask_kv(model, batch)
+        case NextDist():
+            distributions = handlers.next_dist(model, batch)
+            return distributions.then(lambda found: BatchResult(distributions=found))
+        case SetSampler():
+            handlers.set_sampler(model, batch)
+        case FeedSampler():
+            handlers.feed_sampler(model, batch)
+        case Sample():
+            chosen = handlers.sample(model, batch)
+            return chosen.then(lambda pair: BatchResult(samples=pair[0], refused=pair[1]))
+        case EmbedSampled():
+            refused = handlers.embed_sampled(model, batch)
+            return refused.then(lambda rows: BatchResult(refused=rows))
+        case Clear():
+            handlers.clear(model, batch)
+        case SwapOut():
+            handlers.swap_out(model, batch)
+        case SwapIn():
+            handlers.swap_in(model, batch)
+    return now(BatchResult())
+
+
+def _warm_up(model: ServedModel) -> None:
+    """Runs a small prefill and decode, so that the first plan does not pay for lazy set-up."""
+    prompt, decode = min(32, model.embeds.size), min(8, model.embeds.size)
+    with torch.inference_mode():
+        for lengths in ([prompt], [1], [1] * decode):
+            run_trial(model, lengths)

@@ -1,0 +1,269 @@
+"""The worker's process: its socket, its end, and the loop between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from pathlib import Path
+
+import structlog
+import torch
+import zmq
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from pie_inference.errors import LoadError
+from pie_inference.parallel.ranks import ALONE
+from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
+from pie_inference.serving.engine import Engine
+from pie_inference.serving.flight import Flight
+from pie_py.config.observer import ObserverConfig
+from pie_py.config.server import ModelConfig
+from pie_py.wire.messages import decode, encode
+from pie_py.wire.observer import observing
+from pie_py.wire.plan import (
+    Failed,
+    Hello,
+    LoadAdapter,
+    Message,
+    Plan,
+    PlanResult,
+    Stop,
+    UnloadAdapter,
+)
+from pie_py.wire.zmq_socket import has_input
+
+log = structlog.get_logger("pie.worker")
+
+SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs more than looking
+PARENT_SECONDS = 0.5  # how often to look whether the parent lives
+LINGER_MS = 5000  # for the last message
+GRACE_SECONDS = 10
+MOST_FLIGHTS = 3  # plans that a rank hands over before it waits for the first of them
+# On a CPU the control process and its clients want the same cores for a moment at a time, and everybody
+# waits for them; the worker's threads want them all the time.
+CPU_NICENESS = 5
+
+
+class WorkerConfig(BaseModel):
+    """What the control process tells a worker on its command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    models: tuple[ModelConfig, ...] = Field(min_length=1)
+    threads: PositiveInt | None = None  # of torch; chosen for each forward unless told
+    tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
+    observer: ObserverConfig | None = None
+
+    @property
+    def fixed_threads(self) -> bool:
+        """Whether somebody has said how many threads PyTorch has; ranks share the cores as they are."""
+        told = self.threads is not None or "OMP_NUM_THREADS" in os.environ
+        return told or self.tensor_parallel_size > 1
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether ranks compute on the CPU."""
+        return not torch.cuda.is_available() or all(m.device == "cpu" for m in self.models)
+
+
+def run(endpoint: str, config: WorkerConfig) -> int:
+    """Connects to the control process, loads the models and runs plans until told to stop.
+
+    Returns:
+        The process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
+    """
+    _settle(config)
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.connect(endpoint)
+    team: Team | None = None
+    try:
+        try:
+            ranks = ALONE
+            if (size := config.tensor_parallel_size) > 1:
+                check_devices(size, config.on_cpu)
+                team = Team(context, size, config.model_dump_json())
+                ranks = join(0, size, team.meeting, config.on_cpu)
+            engine = Engine(config.models, ranks, config.fixed_threads)
+        except LoadError as error:
+            send(socket, Failed(str(error)))
+            return 1
+        except Exception as error:  # control must learn why, whatever it is
+            traceback.print_exc()
+            send(socket, Failed(f"{type(error).__name__}: {error}"))
+            return 1
+        send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
+        with observing(config.observer, "worker", sys.modules[__name__]):
+            if engine.flies:
+                _serve_flying(socket, engine, team)
+            else:
+                _serve(socket, engine, team)
+        return 0
+    finally:
+        if team is not None:
+            team.close()
+        socket.close()
+        context.term()
+
+
+def follow(folder: Path, rank: int, config: WorkerConfig) -> int:
+    """Computes as a rank other than the first, until told to stop."""
+    _settle(config)
+    context = zmq.Context()
+    socket = context.socket(zmq.PULL)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.connect(ear(folder, rank))
+    try:
+        ranks = join(rank, config.tensor_parallel_size, meeting(folder), config.on_cpu)
+        try:
+            engine = Engine(config.models, ranks)
+        except LoadError as error:
+            log.error("a rank cannot serve its part", rank=rank, reason=str(error))
+            time.sleep(GRACE_SECONDS)  # the first rank finds the same, mostly, and tells it
+            return 1
+        flights: deque[Flight] = deque()
+        while True:
+            match decode(socket.recv()):
+                case Plan() as plan:
+                    started = engine.start(plan)
+                    if isinstance(started, Flight):
+                        flights.append(started)
+                        while len(flights) > MOST_FLIGHTS:
+                            flights.popleft().take(wait=True)
+                case Stop():
+                    return 0
+                case _:  # what the first rank answers for all
+                    pass
+    finally:
+        socket.close()
+        context.term()
+
+
+def _settle(config: WorkerConfig) -> None:
+    """What every process of a worker does first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
+    _exit_with_parent()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if not torch.cuda.is_available():
+        os.nice(CPU_NICENESS)  # before torch starts its threads, which inherit it
+
+
+def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
+    """The next message, which the other ranks get, too."""
+    frame = receive(socket)
+    if team is not None:
+        team.pass_on(frame)
+    return decode(frame)
+
+
+class _Inbox:
+    """Messages in their order. One that comes while a plan runs is read before that plan's end."""
+
+    def __init__(self, socket: zmq.Socket[bytes], team: Team | None) -> None:
+        self._socket = socket
+        self._team = team
+        self._read: Message | None = None
+
+    def look(self) -> None:
+        """Reads the next message if it is there."""
+        if self._read is None and has_input(self._socket):
+            self._read = _next(self._socket, self._team)
+
+    def take(self) -> Message:
+        """The next message."""
+        message, self._read = self._read, None
+        return message or _next(self._socket, self._team)
+
+
+def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
+    """Answers plans until `Stop`. One that has come while another ran has been read by its end."""
+    inbox = _Inbox(socket, team)
+
+    def tell(part: PlanResult) -> None:
+        send(socket, part)
+
+    while True:
+        match inbox.take():
+            case Plan() as plan:
+                send(socket, engine.run(plan, tell, inbox.look))
+            case Stop():
+                return
+            case other:
+                _obey(socket, engine, other)
+
+
+def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
+    """As `_serve`, for plans that a GPU computes: meanwhile the next one is prepared and handed over."""
+    flights: deque[Flight] = deque()
+
+    def land(wait: bool = False) -> None:
+        while flights and (part := flights[0].take(wait)):
+            send(socket, part)
+            if part.last:
+                flights.popleft()
+
+    while True:
+        land()
+        if flights and not socket.poll(0):
+            continue
+        match _next(socket, team):
+            case Plan() as plan:
+                started = engine.start(plan)
+                if isinstance(started, PlanResult):
+                    land(wait=True)  # answers come in the order of the plans
+                    send(socket, started)
+                else:
+                    flights.append(started)
+            case Stop():
+                return
+            case other:
+                _obey(socket, engine, other)
+
+
+def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
+    """Does what a message asks for that is neither a plan nor `Stop`."""
+    match message:
+        case LoadAdapter() as order:
+            send(socket, engine.load_adapter(order))
+        case UnloadAdapter() as order:
+            engine.unload_adapter(order)
+        case other:
+            log.error("a message that is not for workers", message=type(other).__name__)
+
+
+def receive(socket: zmq.Socket[bytes]) -> bytes:
+    """The next message: looks for it for a moment, then sleeps until it comes."""
+    end = time.perf_counter() + SPIN_SECONDS
+    while time.perf_counter() < end:
+        if socket.poll(0):
+            break
+    return socket.recv()
+
+
+def send(socket: zmq.Socket[bytes], message: Message) -> None:
+    """Sends a message to the control process."""
+    socket.send(encode(message), copy=False)
+
+
+def _exit_with_parent() -> None:
+    """Ends this process soon after its parent has ended, for then nobody will ever stop it.
+
+    The kernel's own signal for this is of no use: it comes when the parent's *thread* that started
+    this process ends.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

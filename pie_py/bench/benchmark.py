@@ -1,0 +1,130 @@
+"""A benchmark as a value, and the one command line that runs any of them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from pie_py.bench.options import click_options
+from pie_py.bench.report import Report, environment
+from pie_py.build.errors import BuildError
+from pie_py.client.errors import ClientError
+from pie_py.client.server_process import ServerFailed
+
+# What a user can mend; everything else is a fault of the benchmark and keeps its traceback.
+EXPECTED = (BuildError, ServerFailed, ClientError, RuntimeError)
+
+
+class Progress:
+    """The bar on standard error. A benchmark says how many steps it has, then calls it at each."""
+
+    def __init__(self, bars: Bars, console: Console) -> None:
+        self._bars = bars
+        self._console = console
+        self._task = bars.add_task("starting", total=None)
+
+    def expect(self, steps: int) -> None:
+        """Says how many steps there will be."""
+        self._bars.update(self._task, total=steps)
+
+    def __call__(self, text: str) -> None:
+        """Says which step has just been done."""
+        self._bars.update(self._task, advance=1, description=text)
+        if not self._console.is_terminal:
+            self._console.print(text, highlight=False)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What a benchmark's module offers as `BENCHMARK`.
+
+    Attributes:
+        settings: a dataclass of options (`pie_py.bench.options`); its docstring is the help text.
+        run: measures; takes the settings and a `Progress`, gives a report or several.
+    """
+
+    settings: type[Any]
+    run: Callable[[Any, Progress], Report | Sequence[Report]]
+
+    def command(self, name: str) -> click.Command:
+        """The click command: the options of the settings, `--json`, and `--check`."""
+        as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, not a table.")
+        check = click.Option(
+            ["--check"], is_flag=True, help="Exit with status 1 if a goal is missed."
+        )
+        options = [*click_options(self.settings), as_json, check]
+        text = inspect.getdoc(self.settings)
+        return click.Command(name, callback=self._invoke, params=options, help=text)
+
+    def _invoke(self, as_json: bool, check: bool, **values: Any) -> None:
+        with _progress() as progress:
+            found = self.run(self.settings(**values), progress)
+        reports = [found] if isinstance(found, Report) else found
+        if as_json:
+            several = {"reports": [report.to_json() for report in reports]}
+            document = found.to_json() if isinstance(found, Report) else several
+            print(json.dumps({**document, "environment": environment()}))
+        else:
+            for report in reports:
+                report.show()
+        if check and not all(goal.met for report in reports for goal in report.goals):
+            raise click.exceptions.Exit(1)
+
+
+class Benchmarks(click.Group):
+    """Benchmarks by name. A module is imported when its benchmark is asked for."""
+
+    def __init__(self, modules: Mapping[str, str], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._modules = modules
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(self._modules)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of this name."""
+        module = self._modules.get(name)
+        if module is None:
+            return None
+        benchmark: Benchmark = importlib.import_module(module).BENCHMARK
+        return benchmark.command(name)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Shows progress; errors that a user can mend become a line on standard error.
+
+    Within it SIGTERM ends this process as an exception does, so that no server or peer stays
+    behind.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Bars(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
+        try:
+            yield Progress(bars, console)
+        except Exception as error:
+            reason = _first(error)
+            if isinstance(reason, EXPECTED):
+                raise click.ClickException(str(reason)) from None
+            raise
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first in a group of tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,78 @@
+"""`docs/api.md`: every function of the contract, and the conformance cases that hold it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import defaultdict
+from typing import Any
+
+from pie_py.build.generate.source import REPOSITORY, imported, notice
+
+IN_PAPER = 42  # functions of the paper's API
+SHOWN = 5  # cases of a function
+
+_HEAD = """\
+# The functions of the contract
+
+There are {count} functions in {traits} traits; the paper (Pie, table 1) has {paper}. *Queue* says
+whether a function goes through a command queue of a model. Cases are named by file and number within
+it, the first few of them; those in *italics* make the function fail.
+"""
+
+
+def render() -> str:
+    """Text of the page."""
+    cases = _cases_of_functions()
+    count = sum(len(interface.functions) for interface in imported().values())
+    lines = [_HEAD.format(count=count, traits=len(imported()), paper=IN_PAPER)]
+    for trait, interface in imported().items():
+        lines += [
+            f"## {trait} ({len(interface.functions)})",
+            "",
+            "| function | what it does | queue | cases |",
+            "|---|---|---|---|",
+        ]
+        for name, function in interface.functions.items():
+            params = ", ".join(f"{name}: {of}" for name, of in function.params)
+            returns = f" → {function.result}" if function.result else ""
+            queue = "yes" if function.params and function.params[0][0] == "queue" else ""
+            lines.append(
+                f"| `{name}`<br>`({params}){returns}` | {_sentence(function.doc)} | {queue}"
+                f" | {_cases(cases[name])} |"
+            )
+        lines.append("")
+    return notice("<!--", "sdk/wit/inferlet.wit and tests/conformance", " -->") + "\n".join(lines)
+
+
+def _cases_of_functions() -> dict[str, dict[str, bool]]:
+    """The names of the cases that call a function, by function, and whether it only fails there."""
+    folder = str(REPOSITORY / "tests" / "conformance")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    load: Any = importlib.import_module("case_files").load
+    found: dict[str, dict[str, bool]] = defaultdict(dict)
+    numbers: dict[str, int] = defaultdict(int)
+    for case in load():
+        numbers[case.file] += 1
+        name = f"{case.file} {numbers[case.file]}"
+        for step in case.steps:
+            if step.function:
+                fails = step.error is not None
+                found[step.function][name] = found[step.function].get(name, True) and fails
+    return found
+
+
+def _cases(cases: dict[str, bool]) -> str:
+    """The first cases, failures among them, and how many there are besides."""
+    order = sorted(cases, key=lambda name: not cases[name])  # those that fail are fewer
+    shown = [f"*{name}*" if cases[name] else name for name in order[:SHOWN]]
+    more = [f"and {len(order) - SHOWN} more"] if len(order) > SHOWN else []
+    return ", ".join(shown + more)
+
+
+def _sentence(doc: str) -> str:
+    """First sentence of a doc comment."""
+    doc = doc.replace("\n", " ")
+    end = doc.find(". ")
+    return (doc if end < 0 else doc[: end + 1]).replace("|", "\\|")

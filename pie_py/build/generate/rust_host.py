@@ -1,0 +1,195 @@
+"""The host's functions for Rust programs: `sdk/rust/inferlet/src/host.rs`.
+
+The text is laid out as rustfmt does it, so that it can be generated where there is no Rust compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pie_py.build.generate.source import GenerateError, contract, imported, notice, ok_type, snake
+from pie_py.build.generate.spelling import spell
+from pie_py.build.wit import Function, Interface, Type
+
+_WIDTH = 100
+
+_HEAD = """\
+//! The contract as it is: a module for each interface, a function for each function.
+//!
+//! A function that takes time returns the handle of a future. What of this is public, the modules of
+//! the crate export again, some of it under a type that says more.
+
+#![allow(clippy::too_many_arguments)]
+
+/// Words of the largest result, `{largest}`.
+pub(crate) const AREA_WORDS: usize = {words};
+"""
+
+# Rust's type of a parameter.
+_PARAMS = {
+    "bool": "bool",
+    "u32": "u32",
+    "u64": "u64",
+    "s32": "i32",
+    "string": "&str",
+    "list<u8>": "&[u8]",
+    "list<u32>": "&[u32]",
+    "list<string>": "&[&str]",
+    "list<tuple<string, string>>": "&[(&str, &str)]",
+    "list<tuple<string, list<u8>>>": "&[(&str, &[u8])]",
+}
+# The element of a list as it lies in memory, and the function that lays a slice out like that.
+_LAID_OUT = {
+    "list<string>": ("[usize; 2]", "texts"),
+    "list<tuple<string, string>>": ("[usize; 4]", "pairs"),
+    "list<tuple<string, list<u8>>>": ("[usize; 4]", "pairs"),
+}
+_ELEMENTS = {"string": "u8", "list<u8>": "u8", "list<u32>": "u32"}
+_RESULTS = {"bool": "bool", "u32": "u32", "f32": "f32", "string": "String"}
+_DIRECT = ("u64",)  # results that need no area
+
+
+def render() -> str:
+    """Text of the file."""
+    functions = [each for members in imported().values() for each in members.functions.values()]
+    largest = max((each.result for each in functions if each.result), key=_words)
+    text = notice("//") + "\n" + _HEAD.format(largest=largest, words=_words(largest))
+    for name, members in imported().items():
+        text += "\n" + _module(name, members)
+    return text
+
+
+def _module(interface: str, members: Interface) -> str:
+    """A module: what is imported, and a function for each of it that is safe to call."""
+    body = "".join(
+        "\n" + _indent(_wrapper(name, function, members))
+        for name, function in members.functions.items()
+    )
+    used = [name for name in ("call", "pairs", "texts") if f"{name}(" in body]
+    names = used[0] if len(used) == 1 else f"{{{', '.join(used)}}}"
+    uses = f"    use crate::abi::{names};\n"
+    if "-> Result" in body:
+        uses += "    use crate::error::Result;\n"
+    imports = "".join(_import(name, function) for name, function in members.functions.items())
+    link = contract().import_name(interface)
+    return (
+        f"{_doc(members.doc)}pub mod {snake(interface)} {{\n{uses}\n"
+        f'    mod imports {{\n        #[link(wasm_import_module = "{link}")]\n'
+        f'        unsafe extern "C" {{\n{imports}        }}\n    }}\n{body}}}\n'
+    )
+
+
+def _import(name: str, function: Function) -> str:
+    """The declaration of an imported function, as the canonical ABI flattens it."""
+    params: list[str] = []
+    for key, of in function.params:
+        value = snake(key)
+        if element := _element(of):
+            params += [f"{value}: *const {element}", f"{value}_length: usize"]
+        else:
+            params.append(f"{value}: {_scalar(of)}")
+    if len(params) > 16:
+        raise GenerateError(f"`{name}` has {len(params)} flat parameters; the ABI passes 16")
+    returns = ""
+    if str(function.result) in _DIRECT:
+        returns = f" -> {function.result}"
+    elif function.result is not None:
+        params.append("area: *mut usize")
+    renamed = f'            #[link_name = "{name}"]\n' if "-" in name else ""
+    return renamed + _fit(12, f"pub fn {snake(name)}(", params, f"){returns};") + "\n"
+
+
+def _wrapper(name: str, function: Function, members: Interface) -> str:
+    """The safe function around an imported one."""
+    value, fallible = ok_type(function.result)
+    returns = "" if value is None else _result(value)
+    if fallible:
+        returns = f"Result<{returns}>" if returns else "Result"
+    params = [f"{snake(key)}: {_param(of, members)}" for key, of in function.params]
+    arrow = f" -> {returns}" if returns else ""
+    lines = [_doc(function.doc) + _fit(0, f"pub fn {snake(name)}(", params, f"){arrow} {{", 4)]
+    arguments: list[str] = []
+    for key, of in function.params:
+        argument = snake(key)
+        if str(of) in _LAID_OUT:
+            lines.append(f"    let {argument} = {_LAID_OUT[str(of)][1]}({argument});")
+        if _element(of):
+            arguments += [f"{argument}.as_ptr()", f"{argument}.len()"]
+        else:
+            arguments.append(f"{argument}.into()" if of.name == "bool" else argument)
+    lines.append(_call(f"imports::{snake(name)}(", arguments, function.result))
+    return "\n".join(lines) + "\n}\n"
+
+
+def _call(head: str, arguments: list[str], result: Type | None) -> str:
+    """The body: a direct call, or one that fills an area."""
+    if result is None or str(result) in _DIRECT:
+        return f"    unsafe {{ {head}{', '.join(arguments)}) }}"
+    arguments = [*arguments, "area"]
+    line = f"    call(|area| unsafe {{ {head}{', '.join(arguments)}) }})"
+    if len(line) + 4 <= _WIDTH:
+        return line
+    return f"    call(|area| unsafe {{\n{_fit(8, head, arguments, ')', 4)}\n    }})"
+
+
+def _fit(indent: int, head: str, parts: Iterable[str], tail: str, outer: int = 0) -> str:
+    """A list in one line if it fits, else one part a line. `outer` columns are added later."""
+    parts = list(parts)
+    space = " " * indent
+    line = f"{space}{head}{', '.join(parts)}{tail}"
+    if len(line) + outer <= _WIDTH:
+        return line
+    return f"{space}{head}\n" + "".join(f"{space}    {part},\n" for part in parts) + space + tail
+
+
+def _param(of: Type, members: Interface) -> str:
+    if of.name in members.enums:
+        return "u32"  # the case's number
+    if str(of) not in _PARAMS:
+        raise GenerateError(f"no parameter of a Rust program can be a {of} yet")
+    return _PARAMS[str(of)]
+
+
+def _scalar(of: Type) -> str:
+    """The flat type of what is not a list; a boolean and an enum's case are numbers."""
+    return {"u64": "u64", "s32": "i32"}.get(of.name, "u32")
+
+
+def _element(of: Type) -> str | None:
+    """Type of a list's elements in memory; None if the type is not a list."""
+    if str(of) in _LAID_OUT:
+        return _LAID_OUT[str(of)][0]
+    return _ELEMENTS.get(str(of))
+
+
+def _result(of: Type) -> str:
+    if of.name in _RESULTS or of.name in _DIRECT:
+        return _RESULTS.get(of.name, of.name)
+    if str(of) == "list<u8>":
+        return "Vec<u8>"
+    inner = [each for each in of.arguments if each is not None]
+    if of.name not in ("list", "tuple") or any(each.name == "bool" for each in inner):
+        raise GenerateError(f"no result of a Rust program can be a {of} yet")
+    parts = ", ".join(_result(each) for each in inner)
+    return f"Vec<{parts}>" if of.name == "list" else f"({parts})"
+
+
+def _words(of: Type) -> int:
+    """Words that a value takes where the host writes it."""
+    match of.name:
+        case "string" | "list":
+            return 2
+        case "tuple":
+            return sum(_words(each) for each in of.arguments if each is not None)
+        case "result":
+            return 1 + max(_words(each) for each in of.arguments if each is not None)
+        case _:
+            return 1
+
+
+def _doc(text: str) -> str:
+    return "".join(f"/// {line}".rstrip() + "\n" for line in spell(text, "::").split("\n"))
+
+
+def _indent(text: str) -> str:
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(True))

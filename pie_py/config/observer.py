@@ -1,0 +1,16 @@
+"""Setting of the seam for benchmarks that look into the processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ObserverConfig(BaseModel):
+    """A function that watches both processes for a benchmark; without one, nothing does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    observer: str = Field(pattern=r"^[\w.]+:\w+$")  # `package.module:function`
+    folder: Path  # where it writes what it has found

@@ -1,0 +1,109 @@
+"""A ZeroMQ socket in an event loop: the one place that knows how ZeroMQ announces input.
+
+Three faults of libzmq 4.3 are worked round here.
+
+*Edges.* A socket's descriptor becomes readable when the socket's events *change* (an edge), and any send or
+receive may consume that signal while input is still there. So a task that waits for the descriptor
+alone may wait for ever. `Socket` looks for input after each send and wakes the waiting task.
+
+*Parts.* Messages between processes have one frame (after the routing id, on a ROUTER): a receiver that
+has read some parts of a message when the connection breaks is aborted (`!_more` in fq.cpp).
+
+*Heartbeats.* ZeroMQ's own are off: one that comes due on a connection that broke while its input was held
+back aborts the process (4.3.5, an assertion in out_event). `keep_alive` has the kernel look instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import zmq
+
+_INPUT = int(zmq.POLLIN)  # an enum's `&` is slow
+
+
+def has_input(socket: zmq.Socket[Any]) -> bool:
+    """Whether a message can be received now."""
+    events = socket.getsockopt(zmq.EVENTS)
+    assert isinstance(events, int)
+    return events & _INPUT != 0
+
+
+def keep_alive(socket: zmq.Socket[Any]) -> None:
+    """Has the kernel close connections whose other machine is gone, within a minute."""
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+
+
+class Socket:
+    """Sends and receives without blocking; one task waits for input. Works under asyncio and trio."""
+
+    def __init__(self, socket: zmq.Socket[Any]) -> None:
+        """Takes a socket, which only this object uses from now on."""
+        self._socket = socket
+        descriptor = socket.getsockopt(zmq.FD)
+        assert isinstance(descriptor, int)
+        self._descriptor = descriptor
+        self._waiting: anyio.CancelScope | None = None  # of the task in `wait`
+
+    def has_input(self) -> bool:
+        """Whether a message can be received now."""
+        found = has_input(self._socket)
+        if found:
+            self.wake()  # asking has consumed the signal that the task waits for
+        return found
+
+    def receive(self) -> bytes | None:
+        """The next message of one frame; None if there is none."""
+        if not has_input(self._socket):  # asking is cheaper than an exception
+            return None
+        return self._socket.recv(zmq.NOBLOCK)
+
+    def receive_frames(self) -> list[zmq.Frame] | None:
+        """The next message's frames without copying them, a ROUTER's with the routing id first."""
+        if not has_input(self._socket):
+            return None
+        return self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+
+    def send(self, *frames: bytes) -> int | None:
+        """Sends one message.
+
+        Args:
+            frames: the message, after the routing id on a ROUTER.
+
+        Returns:
+            None, or what is in the way: `zmq.EAGAIN` (no connection, or one whose queue is full) or
+            `zmq.EHOSTUNREACH` (a ROUTER's connection is gone).
+        """
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            return error.errno
+        self._look()
+        return None
+
+    async def wait(self) -> None:
+        """Waits until there may be input, or until `wake`; others run in any case. One task at a time."""
+        if has_input(self._socket):
+            await anyio.lowlevel.checkpoint()
+            return
+        with anyio.CancelScope() as self._waiting:
+            await anyio.wait_readable(self._descriptor)
+        self._waiting = None
+
+    def wake(self) -> None:
+        """Ends `wait` in the task that is in it."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def close(self, linger: int | None = None) -> None:
+        """Closes the socket, which goes on sending for `linger` milliseconds."""
+        self._socket.close(linger)
+
+    def _look(self) -> None:
+        if self._waiting is not None and has_input(self._socket):
+            self._waiting.cancel()  # the send has consumed the signal that the task waits for

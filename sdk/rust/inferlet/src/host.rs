@@ -1,0 +1,1883 @@
+// Generated from sdk/wit/inferlet.wit by `python -m pie_py.build.generate`; do not edit.
+
+//! The contract as it is: a module for each interface, a function for each function.
+//!
+//! A function that takes time returns the handle of a future. What of this is public, the modules of
+//! the crate export again, some of it under a type that says more.
+
+#![allow(clippy::too_many_arguments)]
+
+/// Words of the largest result, `result<tuple<u32, f32, list<u32>, list<f32>>, string>`.
+pub(crate) const AREA_WORDS: usize = 7;
+
+/// Life of the instance, command queues, futures, time, randomness, logging, child instances.
+pub mod runtime {
+    use crate::abi::{call, texts};
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "get-arg"]
+            pub fn get_arg(area: *mut usize);
+            #[link_name = "instance-id"]
+            pub fn instance_id(area: *mut usize);
+            pub fn user(area: *mut usize);
+            pub fn version(area: *mut usize);
+            #[link_name = "available-models"]
+            pub fn available_models(area: *mut usize);
+            #[link_name = "available-traits"]
+            pub fn available_traits(model: *const u8, model_length: usize, area: *mut usize);
+            #[link_name = "model-info"]
+            pub fn model_info(model: *const u8, model_length: usize, area: *mut usize);
+            #[link_name = "create-queue"]
+            pub fn create_queue(model: *const u8, model_length: usize, area: *mut usize);
+            #[link_name = "destroy-queue"]
+            pub fn destroy_queue(queue: u32, area: *mut usize);
+            pub fn synchronize(queue: u32, area: *mut usize);
+            #[link_name = "set-queue-priority"]
+            pub fn set_queue_priority(queue: u32, priority: i32, area: *mut usize);
+            pub fn wait(futures: *const u32, futures_length: usize, area: *mut usize);
+            pub fn take(future: u32, area: *mut usize);
+            #[link_name = "take-text"]
+            pub fn take_text(future: u32, area: *mut usize);
+            #[link_name = "take-texts"]
+            pub fn take_texts(future: u32, area: *mut usize);
+            #[link_name = "take-blob"]
+            pub fn take_blob(future: u32, area: *mut usize);
+            pub fn cancel(future: u32, area: *mut usize);
+            pub fn now() -> u64;
+            #[link_name = "monotonic-now"]
+            pub fn monotonic_now() -> u64;
+            pub fn sleep(nanoseconds: u64, area: *mut usize);
+            #[link_name = "random-bytes"]
+            pub fn random_bytes(count: u32, area: *mut usize);
+            pub fn log(level: u32, message: *const u8, message_length: usize);
+            pub fn launch(
+                program: *const u8,
+                program_length: usize,
+                args: *const [usize; 2],
+                args_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// The arguments given at launch, in order.
+    pub fn get_arg() -> Vec<String> {
+        call(|area| unsafe { imports::get_arg(area) })
+    }
+
+    /// This instance's identifier, unique on the server.
+    pub fn instance_id() -> String {
+        call(|area| unsafe { imports::instance_id(area) })
+    }
+
+    /// The user who launched this instance.
+    pub fn user() -> String {
+        call(|area| unsafe { imports::user(area) })
+    }
+
+    /// The server's version.
+    pub fn version() -> String {
+        call(|area| unsafe { imports::version(area) })
+    }
+
+    /// Names of the models being served. The first one is the server's default.
+    pub fn available_models() -> Vec<String> {
+        call(|area| unsafe { imports::available_models(area) })
+    }
+
+    /// Names of the traits that a model offers.
+    /// Errors: `unknown-model`.
+    pub fn available_traits(model: &str) -> Result<Vec<String>> {
+        call(|area| unsafe { imports::available_traits(model.as_ptr(), model.len(), area) })
+    }
+
+    /// Facts about a model, a JSON object so that keys can be added without breaking a component:
+    /// `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
+    /// `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
+    /// `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
+    /// `has_chat_template`.
+    /// Errors: `unknown-model`.
+    pub fn model_info(model: &str) -> Result<String> {
+        call(|area| unsafe { imports::model_info(model.as_ptr(), model.len(), area) })
+    }
+
+    /// Creates a command queue of a model. Commands of one queue take effect in order; queues are
+    /// independent of each other.
+    /// Errors: `unknown-model`, `limit-exceeded`.
+    pub fn create_queue(model: &str) -> Result<u32> {
+        call(|area| unsafe { imports::create_queue(model.as_ptr(), model.len(), area) })
+    }
+
+    /// Destroys a queue. Commands already in it still take effect.
+    /// Errors: `invalid-handle`.
+    pub fn destroy_queue(queue: u32) -> Result {
+        call(|area| unsafe { imports::destroy_queue(queue, area) })
+    }
+
+    /// A future that is ready when every command queued before it has taken effect. Consume it with
+    /// `take`, which reports the first error among them that nothing has reported yet.
+    /// Errors: `invalid-handle`, `limit-exceeded`.
+    pub fn synchronize(queue: u32) -> Result<u32> {
+        call(|area| unsafe { imports::synchronize(queue, area) })
+    }
+
+    /// Priority of a queue, 0 unless set; higher goes first within a batch. At most 100, at least
+    /// -100.
+    /// Errors: `invalid-handle`, `invalid-argument`.
+    pub fn set_queue_priority(queue: u32, priority: i32) -> Result {
+        call(|area| unsafe { imports::set_queue_priority(queue, priority, area) })
+    }
+
+    /// Suspends the instance until at least one of the futures is ready, and returns those that
+    /// are, in the order given. A ready future stays ready until it is taken or cancelled. An empty
+    /// list gives every other instance a turn and returns an empty list.
+    /// Errors: `invalid-handle`.
+    pub fn wait(futures: &[u32]) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::wait(futures.as_ptr(), futures.len(), area) })
+    }
+
+    /// Consumes a ready future that carries no value (`synchronize`, `sleep`, `session::writable`).
+    /// Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    pub fn take(future: u32) -> Result {
+        call(|area| unsafe { imports::take(future, area) })
+    }
+
+    /// Consumes a ready future that carries text (`session::receive`, `launch`, `next_message`,
+    /// `pull`, `mcp_list_tools`, `mcp_call_tool`).
+    /// Errors: as `take`.
+    pub fn take_text(future: u32) -> Result<String> {
+        call(|area| unsafe { imports::take_text(future, area) })
+    }
+
+    /// Consumes a ready future that carries a list of texts (`store_list`).
+    /// Errors: as `take`.
+    pub fn take_texts(future: u32) -> Result<Vec<String>> {
+        call(|area| unsafe { imports::take_texts(future, area) })
+    }
+
+    /// Consumes a ready future that carries bytes (`session::receive_blob`, `store_get`,
+    /// `read_body`).
+    /// Errors: as `take`.
+    pub fn take_blob(future: u32) -> Result<Vec<u8>> {
+        call(|area| unsafe { imports::take_blob(future, area) })
+    }
+
+    /// Gives a future up, ready or not. What it stands for is undone where it can be: a message
+    /// stays in the mailbox, a child instance is killed, a command that has not been sent yields no
+    /// result.
+    /// Errors: `invalid-handle`.
+    pub fn cancel(future: u32) -> Result {
+        call(|area| unsafe { imports::cancel(future, area) })
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub fn now() -> u64 {
+        unsafe { imports::now() }
+    }
+
+    /// Nanoseconds of a clock that never goes back, from an arbitrary start.
+    pub fn monotonic_now() -> u64 {
+        unsafe { imports::monotonic_now() }
+    }
+
+    /// A future that is ready after this many nanoseconds. Consume it with `take`.
+    /// Errors: `limit-exceeded`.
+    pub fn sleep(nanoseconds: u64) -> Result<u32> {
+        call(|area| unsafe { imports::sleep(nanoseconds, area) })
+    }
+
+    /// Random bytes fit for cryptography, at most 65536.
+    /// Errors: `invalid-argument`.
+    pub fn random_bytes(count: u32) -> Result<Vec<u8>> {
+        call(|area| unsafe { imports::random_bytes(count, area) })
+    }
+
+    /// Writes a line to the instance's log (`pie-py logs`). The log keeps the newest lines.
+    pub fn log(level: u32, message: &str) {
+        unsafe { imports::log(level, message.as_ptr(), message.len()) }
+    }
+
+    /// Starts a child instance of a program (its name or content hash), as the same user. The
+    /// future carries its result; consume it with `take_text`. A child ends with its parent, and
+    /// when its future is cancelled. It has no client: parent and child talk through `messaging`.
+    /// Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
+    /// future: `failed-dependency` (the child failed; the message is the child's own error text),
+    /// `cancelled` (somebody else ended it), `limit-exceeded`, `worker-lost` or `invalid-argument`
+    /// (it could not be started).
+    pub fn launch(program: &str, args: &[&str]) -> Result<u32> {
+        let args = texts(args);
+        call(|area| unsafe {
+            imports::launch(program.as_ptr(), program.len(), args.as_ptr(), args.len(), area)
+        })
+    }
+}
+
+/// Messages between the instance and the client that launched it. Text and bytes are two
+/// independent, ordered streams.
+pub mod session {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/session@0.1.0")]
+        unsafe extern "C" {
+            pub fn send(message: *const u8, message_length: usize, area: *mut usize);
+            #[link_name = "send-blob"]
+            pub fn send_blob(data: *const u8, data_length: usize, area: *mut usize);
+            pub fn writable(area: *mut usize);
+            pub fn receive(area: *mut usize);
+            #[link_name = "receive-blob"]
+            pub fn receive_blob(area: *mut usize);
+        }
+    }
+
+    /// Sends text to the client. The server keeps a bounded number of bytes for a client that does
+    /// not read: over it the error is `would-block`, and `writable` tells when to try again.
+    /// Errors: `would-block`, `limit-exceeded` (one message too large).
+    pub fn send(message: &str) -> Result {
+        call(|area| unsafe { imports::send(message.as_ptr(), message.len(), area) })
+    }
+
+    /// Sends bytes to the client. Errors: as `send`.
+    pub fn send_blob(data: &[u8]) -> Result {
+        call(|area| unsafe { imports::send_blob(data.as_ptr(), data.len(), area) })
+    }
+
+    /// A future that is ready when `send` has room again. Consume it with `take`.
+    /// Errors: `limit-exceeded`.
+    pub fn writable() -> Result<u32> {
+        call(|area| unsafe { imports::writable(area) })
+    }
+
+    /// A future of the client's next text. Consume it with `take_text`.
+    /// Errors: `limit-exceeded`.
+    pub fn receive() -> Result<u32> {
+        call(|area| unsafe { imports::receive(area) })
+    }
+
+    /// A future of the client's next bytes. Consume it with `take_blob`.
+    /// Errors: `limit-exceeded`.
+    pub fn receive_blob() -> Result<u32> {
+        call(|area| unsafe { imports::receive_blob(area) })
+    }
+}
+
+/// HTTP requests, made by the server. Which hosts may be reached is the operator's to say;
+/// addresses that are not public are refused unless allowed, also after redirects.
+pub mod http {
+    use crate::abi::{call, pairs};
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/http@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "http-get"]
+            pub fn http_get(
+                url: *const u8,
+                url_length: usize,
+                headers: *const [usize; 4],
+                headers_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "http-post"]
+            pub fn http_post(
+                url: *const u8,
+                url_length: usize,
+                headers: *const [usize; 4],
+                headers_length: usize,
+                body: *const u8,
+                body_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "http-request"]
+            pub fn http_request(
+                method: *const u8,
+                method_length: usize,
+                url: *const u8,
+                url_length: usize,
+                headers: *const [usize; 4],
+                headers_length: usize,
+                body: *const u8,
+                body_length: usize,
+                timeout_ms: u32,
+                area: *mut usize,
+            );
+            #[link_name = "take-response"]
+            pub fn take_response(future: u32, area: *mut usize);
+            #[link_name = "read-body"]
+            pub fn read_body(body: u32, most: u32, area: *mut usize);
+            #[link_name = "response-url"]
+            pub fn response_url(body: u32, area: *mut usize);
+            #[link_name = "close-body"]
+            pub fn close_body(body: u32, area: *mut usize);
+        }
+    }
+
+    /// `http_request` with GET, without a body, with the server's time-out.
+    pub fn http_get(url: &str, headers: &[(&str, &str)]) -> Result<u32> {
+        let headers = pairs(headers);
+        call(|area| unsafe {
+            imports::http_get(url.as_ptr(), url.len(), headers.as_ptr(), headers.len(), area)
+        })
+    }
+
+    /// `http_request` with POST and the server's time-out.
+    pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<u32> {
+        let headers = pairs(headers);
+        call(|area| unsafe {
+            imports::http_post(
+                url.as_ptr(),
+                url.len(),
+                headers.as_ptr(),
+                headers.len(),
+                body.as_ptr(),
+                body.len(),
+                area,
+            )
+        })
+    }
+
+    /// Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
+    /// `https://` URL. The future is ready when the answer's headers are there, whatever its
+    /// status; consume it with `take_response`. Redirects are followed; to another origin only
+    /// headers go along that are no secrets. `timeout_ms` bounds all from here to the last byte of
+    /// the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding, a gzip body
+    /// is unpacked on the way.
+    /// Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
+    /// `limit-exceeded` (size, requests under way, requests a second, open bodies).
+    pub fn http_request(
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        timeout_ms: u32,
+    ) -> Result<u32> {
+        let headers = pairs(headers);
+        call(|area| unsafe {
+            imports::http_request(
+                method.as_ptr(),
+                method.len(),
+                url.as_ptr(),
+                url.len(),
+                headers.as_ptr(),
+                headers.len(),
+                body.as_ptr(),
+                body.len(),
+                timeout_ms,
+                area,
+            )
+        })
+    }
+
+    /// Consumes a ready future of an answer: status, headers (names in lower case), and a handle of
+    /// the body, to be read or closed.
+    /// Errors: `invalid-handle`, `not-ready`; `not-found` (no such host), `permission-denied` (an
+    /// address or a redirect that is not allowed), `remote-failed` (no connection, or it broke),
+    /// `timed-out`, `limit-exceeded` (redirects, headers).
+    pub fn take_response(future: u32) -> Result<(u32, Vec<(String, String)>, u32)> {
+        call(|area| unsafe { imports::take_response(future, area) })
+    }
+
+    /// A future of the next bytes of a body, as soon as there are any, at most `most` and at most 1
+    /// MiB; none at the end. One read at a time. Consume it with `runtime::take_blob`, whose errors
+    /// are `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
+    /// Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
+    pub fn read_body(body: u32, most: u32) -> Result<u32> {
+        call(|area| unsafe { imports::read_body(body, most, area) })
+    }
+
+    /// The URL that answered: the one asked for, or where redirects have led to.
+    /// Errors: `invalid-handle`.
+    pub fn response_url(body: u32) -> Result<String> {
+        call(|area| unsafe { imports::response_url(body, area) })
+    }
+
+    /// Ends a body's handle, and the connection if not all has been read.
+    /// Errors: `invalid-handle`.
+    pub fn close_body(body: u32) -> Result {
+        call(|area| unsafe { imports::close_body(body, area) })
+    }
+}
+
+/// Tools of MCP (Model Context Protocol) servers that the operator, or a client of this user,
+/// registered.
+pub mod mcp {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/mcp@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "mcp-servers"]
+            pub fn mcp_servers(area: *mut usize);
+            #[link_name = "mcp-list-tools"]
+            pub fn mcp_list_tools(server: *const u8, server_length: usize, area: *mut usize);
+            #[link_name = "mcp-call-tool"]
+            pub fn mcp_call_tool(
+                server: *const u8,
+                server_length: usize,
+                tool: *const u8,
+                tool_length: usize,
+                arguments: *const u8,
+                arguments_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Names of the servers that this user may use.
+    pub fn mcp_servers() -> Vec<String> {
+        call(|area| unsafe { imports::mcp_servers(area) })
+    }
+
+    /// A future of a server's tools, a JSON list of `{"name", "title", "description",
+    /// "input_schema", "output_schema"}`. Consume it with `runtime::take_text`.
+    /// Errors: `not-found`, `limit-exceeded`; of the future: `remote-failed` (the server did not
+    /// start, died, or refused), `timed-out`, `limit-exceeded` (the answer is too large).
+    pub fn mcp_list_tools(server: &str) -> Result<u32> {
+        call(|area| unsafe { imports::mcp_list_tools(server.as_ptr(), server.len(), area) })
+    }
+
+    /// A future of a tool's answer to `arguments`, a JSON object: a JSON object with `content` (a
+    /// list of MCP content blocks), `is_error` (the tool's own failure), and `structured` (what the
+    /// tool's output schema describes, or null). Consume it with `runtime::take_text`.
+    /// Errors: `not-found`, `invalid-argument`, `limit-exceeded`; of the future: as
+    /// `mcp_list_tools`.
+    pub fn mcp_call_tool(server: &str, tool: &str, arguments: &str) -> Result<u32> {
+        call(|area| unsafe {
+            imports::mcp_call_tool(
+                server.as_ptr(),
+                server.len(),
+                tool.as_ptr(),
+                tool.len(),
+                arguments.as_ptr(),
+                arguments.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// Messages between the instances of one user; no other user sees them. A topic is a name of 1 to
+/// 256 bytes. Topics with subscribers and work queues are apart, even under the same name. Messages
+/// are text and live in the server's memory: they are lost when it stops. A message that a future
+/// holds belongs to nobody until it is taken: cancelled, the future gives it back to its old place.
+pub mod messaging {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
+        unsafe extern "C" {
+            pub fn broadcast(
+                topic: *const u8,
+                topic_length: usize,
+                message: *const u8,
+                message_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "broadcast-room"]
+            pub fn broadcast_room(topic: *const u8, topic_length: usize, area: *mut usize);
+            pub fn subscribe(topic: *const u8, topic_length: usize, area: *mut usize);
+            pub fn unsubscribe(subscription: u32, area: *mut usize);
+            #[link_name = "next-message"]
+            pub fn next_message(subscription: u32, area: *mut usize);
+            pub fn push(
+                topic: *const u8,
+                topic_length: usize,
+                message: *const u8,
+                message_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "push-room"]
+            pub fn push_room(topic: *const u8, topic_length: usize, area: *mut usize);
+            pub fn pull(topic: *const u8, topic_length: usize, area: *mut usize);
+        }
+    }
+
+    /// Sends to every current subscriber of a topic among this user's instances, this one included,
+    /// and returns how many there are. If the box of one of them is full, nobody is sent anything
+    /// and the error names it; `broadcast_room` tells when to try again. So no subscriber misses a
+    /// message.
+    /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
+    pub fn broadcast(topic: &str, message: &str) -> Result<u32> {
+        call(|area| unsafe {
+            imports::broadcast(topic.as_ptr(), topic.len(), message.as_ptr(), message.len(), area)
+        })
+    }
+
+    /// A future that is ready when the box of every subscriber has room. Consume it with `take`.
+    /// Errors: `invalid-argument`, `limit-exceeded`.
+    pub fn broadcast_room(topic: &str) -> Result<u32> {
+        call(|area| unsafe { imports::broadcast_room(topic.as_ptr(), topic.len(), area) })
+    }
+
+    /// Subscribes to what is broadcast from now on, and returns a handle. Two subscriptions of one
+    /// instance each receive everything.
+    /// Errors: `invalid-argument`, `limit-exceeded`.
+    pub fn subscribe(topic: &str) -> Result<u32> {
+        call(|area| unsafe { imports::subscribe(topic.as_ptr(), topic.len(), area) })
+    }
+
+    /// Ends a subscription. What it has not read is dropped; its open futures fail with
+    /// `cancelled`.
+    /// Errors: `invalid-handle`.
+    pub fn unsubscribe(subscription: u32) -> Result {
+        call(|area| unsafe { imports::unsubscribe(subscription, area) })
+    }
+
+    /// A future of the subscription's next message, in the order of the broadcasts. Consume it with
+    /// `take_text`.
+    /// Errors: `invalid-handle`, `limit-exceeded`.
+    pub fn next_message(subscription: u32) -> Result<u32> {
+        call(|area| unsafe { imports::next_message(subscription, area) })
+    }
+
+    /// Appends to the user's work queue of a topic. The queue is bounded: over it the error is
+    /// `would-block`, and `push_room` tells when to try again.
+    /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
+    /// queues).
+    pub fn push(topic: &str, message: &str) -> Result {
+        call(|area| unsafe {
+            imports::push(topic.as_ptr(), topic.len(), message.as_ptr(), message.len(), area)
+        })
+    }
+
+    /// A future that is ready when the work queue has room. Consume it with `take`.
+    /// Errors: `invalid-argument`, `limit-exceeded`.
+    pub fn push_room(topic: &str) -> Result<u32> {
+        call(|area| unsafe { imports::push_room(topic.as_ptr(), topic.len(), area) })
+    }
+
+    /// A future of a message of the work queue, the oldest that nobody else has. Each goes to
+    /// exactly one puller; pullers are served in the order of their calls. Consume it with
+    /// `take_text`.
+    /// Errors: `invalid-argument`, `limit-exceeded`.
+    pub fn pull(topic: &str) -> Result<u32> {
+        call(|area| unsafe { imports::pull(topic.as_ptr(), topic.len(), area) })
+    }
+}
+
+/// Keys and values of this user that survive the instance and the server. A key is a text of 1 to
+/// 1024 bytes, a value is bytes; both count against the user's quota. Operations take effect in the
+/// order of the calls, each wholly or not at all. When the future of a change is ready, it is on
+/// disk; cancelled before, it may or may not take effect. An instance that has too many bytes under
+/// way, or read and not taken, gets `would-block`, from the call or from the future; `store_room`
+/// tells when to try again.
+pub mod store {
+    use crate::abi::{call, pairs, texts};
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/store@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "store-get"]
+            pub fn store_get(key: *const u8, key_length: usize, area: *mut usize);
+            #[link_name = "store-set"]
+            pub fn store_set(
+                key: *const u8,
+                key_length: usize,
+                value: *const u8,
+                value_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "store-delete"]
+            pub fn store_delete(key: *const u8, key_length: usize, area: *mut usize);
+            #[link_name = "store-list"]
+            pub fn store_list(
+                prefix: *const u8,
+                prefix_length: usize,
+                after: *const u8,
+                after_length: usize,
+                limit: u32,
+                area: *mut usize,
+            );
+            #[link_name = "store-room"]
+            pub fn store_room(area: *mut usize);
+            #[link_name = "store-commit"]
+            pub fn store_commit(
+                expected: *const [usize; 4],
+                expected_length: usize,
+                absent: *const [usize; 2],
+                absent_length: usize,
+                writes: *const [usize; 4],
+                writes_length: usize,
+                deletes: *const [usize; 2],
+                deletes_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// A future of a key's value, or of the error `not-found`. Consume it with `take_blob`.
+    /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    pub fn store_get(key: &str) -> Result<u32> {
+        call(|area| unsafe { imports::store_get(key.as_ptr(), key.len(), area) })
+    }
+
+    /// Gives a key a value, new or instead of its old one. Consume the future with `take`.
+    /// Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large; of the future:
+    /// quota).
+    pub fn store_set(key: &str, value: &[u8]) -> Result<u32> {
+        call(|area| unsafe {
+            imports::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
+        })
+    }
+
+    /// Removes a key; one that is not there is no error. Consume the future with `take`.
+    /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    pub fn store_delete(key: &str) -> Result<u32> {
+        call(|area| unsafe { imports::store_delete(key.as_ptr(), key.len(), area) })
+    }
+
+    /// A future of the keys that begin with `prefix` and come after `after`, in the order of their
+    /// UTF-8 bytes, at most `limit` (1 to 1000) of them. An empty `after` is before every key.
+    /// Consume it with `take_texts`.
+    /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
+    pub fn store_list(prefix: &str, after: &str, limit: u32) -> Result<u32> {
+        call(|area| unsafe {
+            imports::store_list(
+                prefix.as_ptr(),
+                prefix.len(),
+                after.as_ptr(),
+                after.len(),
+                limit,
+                area,
+            )
+        })
+    }
+
+    /// A future that is ready when operations are accepted again. Consume it with `take`.
+    /// Errors: `limit-exceeded`.
+    pub fn store_room() -> Result<u32> {
+        call(|area| unsafe { imports::store_room(area) })
+    }
+
+    /// Makes all changes at once, if each of the `expected` keys has just this value and none of
+    /// the `absent` keys exists; otherwise nothing changes and the future's error is `conflict`. At
+    /// most 1000 keys in conditions, and as many in changes; none twice. Consume the future with
+    /// `take`.
+    /// Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large, too many keys;
+    /// of the future: quota).
+    pub fn store_commit(
+        expected: &[(&str, &[u8])],
+        absent: &[&str],
+        writes: &[(&str, &[u8])],
+        deletes: &[&str],
+    ) -> Result<u32> {
+        let expected = pairs(expected);
+        let absent = texts(absent);
+        let writes = pairs(writes);
+        let deletes = texts(deletes);
+        call(|area| unsafe {
+            imports::store_commit(
+                expected.as_ptr(),
+                expected.len(),
+                absent.as_ptr(),
+                absent.len(),
+                writes.as_ptr(),
+                writes.len(),
+                deletes.as_ptr(),
+                deletes.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// KV pages and embeds. A page holds `page_size` slots; a slot is empty, live or masked.
+pub mod allocate {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "alloc-kvpage"]
+            pub fn alloc_kvpage(queue: u32, count: u32, area: *mut usize);
+            #[link_name = "dealloc-kvpage"]
+            pub fn dealloc_kvpage(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "export-kvpage"]
+            pub fn export_kvpage(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                name: *const u8,
+                name_length: usize,
+                shared: u32,
+                area: *mut usize,
+            );
+            #[link_name = "import-kvpage"]
+            pub fn import_kvpage(queue: u32, name: *const u8, name_length: usize, area: *mut usize);
+            #[link_name = "list-exports"]
+            pub fn list_exports(queue: u32, area: *mut usize);
+            #[link_name = "release-export"]
+            pub fn release_export(
+                queue: u32,
+                name: *const u8,
+                name_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "copy-kvpage"]
+            pub fn copy_kvpage(
+                queue: u32,
+                source_page: u32,
+                source_slot: u32,
+                target_page: u32,
+                target_slot: u32,
+                count: u32,
+                area: *mut usize,
+            );
+            #[link_name = "kvpage-used"]
+            pub fn kvpage_used(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "truncate-kvpage"]
+            pub fn truncate_kvpage(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                used: *const u32,
+                used_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "alloc-emb"]
+            pub fn alloc_emb(queue: u32, count: u32, area: *mut usize);
+            #[link_name = "dealloc-emb"]
+            pub fn dealloc_emb(
+                queue: u32,
+                embeds: *const u32,
+                embeds_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "copy-emb"]
+            pub fn copy_emb(
+                queue: u32,
+                sources: *const u32,
+                sources_length: usize,
+                targets: *const u32,
+                targets_length: usize,
+                positions: *const u32,
+                positions_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "pool-stats"]
+            pub fn pool_stats(queue: u32, area: *mut usize);
+        }
+    }
+
+    /// Allocates pages, all slots empty, and returns the first address of the range. If too few are
+    /// free the call takes its time, as long as others can lend theirs or are about to end.
+    /// Errors: `invalid-handle`, `invalid-argument`, `out-of-resources` (more than the model has),
+    /// `limit-exceeded`.
+    pub fn alloc_kvpage(queue: u32, count: u32) -> Result<u32> {
+        call(|area| unsafe { imports::alloc_kvpage(queue, count, area) })
+    }
+
+    /// Frees pages once the commands queued before have taken effect; the addresses end at once.
+    /// Errors: `invalid-handle`.
+    pub fn dealloc_kvpage(queue: u32, pages: &[u32]) -> Result {
+        call(|area| unsafe { imports::dealloc_kvpage(queue, pages.as_ptr(), pages.len(), area) })
+    }
+
+    /// Publishes pages under a name. They become immutable, and live until the export is released
+    /// and no instance maps them. Private to the user unless `shared`.
+    /// Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command
+    /// still writes one of them: synchronize first), `limit-exceeded`.
+    pub fn export_kvpage(queue: u32, pages: &[u32], name: &str, shared: bool) -> Result {
+        call(|area| unsafe {
+            imports::export_kvpage(
+                queue,
+                pages.as_ptr(),
+                pages.len(),
+                name.as_ptr(),
+                name.len(),
+                shared.into(),
+                area,
+            )
+        })
+    }
+
+    /// Maps exported pages into this instance, read-only, and returns spans of addresses.
+    /// Errors: `invalid-handle`, `not-found`, `limit-exceeded`.
+    pub fn import_kvpage(queue: u32, name: &str) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::import_kvpage(queue, name.as_ptr(), name.len(), area) })
+    }
+
+    /// Names of the exports of the queue's model that this user may import.
+    /// Errors: `invalid-handle`.
+    pub fn list_exports(queue: u32) -> Result<Vec<String>> {
+        call(|area| unsafe { imports::list_exports(queue, area) })
+    }
+
+    /// Withdraws an export of this user. Pages already mapped stay.
+    /// Errors: `invalid-handle`, `not-found`, `permission-denied`.
+    pub fn release_export(queue: u32, name: &str) -> Result {
+        call(|area| unsafe { imports::release_export(queue, name.as_ptr(), name.len(), area) })
+    }
+
+    /// Copies `count` slots (content, position, mask) from `source_page` at `source_slot` to
+    /// `target_page` at `target_slot`. The source slots must be filled, and no empty slot may be
+    /// left before the target's.
+    /// Errors: `invalid-handle`, `invalid-argument`, `page-full`, `immutable`, `limit-exceeded`.
+    pub fn copy_kvpage(
+        queue: u32,
+        source_page: u32,
+        source_slot: u32,
+        target_page: u32,
+        target_slot: u32,
+        count: u32,
+    ) -> Result {
+        call(|area| unsafe {
+            imports::copy_kvpage(
+                queue,
+                source_page,
+                source_slot,
+                target_page,
+                target_slot,
+                count,
+                area,
+            )
+        })
+    }
+
+    /// Number of filled (live or masked) slots of each page, as if every queued command had run.
+    /// Errors: `invalid-handle`.
+    pub fn kvpage_used(queue: u32, pages: &[u32]) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::kvpage_used(queue, pages.as_ptr(), pages.len(), area) })
+    }
+
+    /// Empties the slots of pages from a number on: page `i` of the list keeps its first `used[i]`
+    /// slots. What was queued before still reads and writes the slots as they were; what is queued
+    /// later fills them anew. So steps that were queued ahead in vain are undone.
+    /// Errors: `invalid-handle`, `invalid-argument` (more than are filled, lengths that disagree, a
+    /// page twice), `immutable`.
+    pub fn truncate_kvpage(queue: u32, pages: &[u32], used: &[u32]) -> Result {
+        call(|area| unsafe {
+            imports::truncate_kvpage(
+                queue,
+                pages.as_ptr(),
+                pages.len(),
+                used.as_ptr(),
+                used.len(),
+                area,
+            )
+        })
+    }
+
+    /// Allocates embeds and returns the first address of the range. Errors: as `alloc_kvpage`.
+    pub fn alloc_emb(queue: u32, count: u32) -> Result<u32> {
+        call(|area| unsafe { imports::alloc_emb(queue, count, area) })
+    }
+
+    /// Frees embeds once the commands queued before have taken effect; the addresses end at once.
+    /// Errors: `invalid-handle`.
+    pub fn dealloc_emb(queue: u32, embeds: &[u32]) -> Result {
+        call(|area| unsafe { imports::dealloc_emb(queue, embeds.as_ptr(), embeds.len(), area) })
+    }
+
+    /// Copies embeds: `targets` become what `sources` are when the command's turn comes, one by
+    /// one. A source may be named several times. `positions` (spans, as of `embed_txt`) are those
+    /// of the targets; without any, each keeps its source's. All sources are read before a target
+    /// is written.
+    /// Errors: `invalid-handle`, `invalid-argument` (lengths that disagree, a source that nothing
+    /// was written to, a target twice, a position outside the model's context), `limit-exceeded`
+    /// (more than `max_batch_tokens`, too many queued commands).
+    pub fn copy_emb(queue: u32, sources: &[u32], targets: &[u32], positions: &[u32]) -> Result {
+        call(|area| unsafe {
+            imports::copy_emb(
+                queue,
+                sources.as_ptr(),
+                sources.len(),
+                targets.as_ptr(),
+                targets.len(),
+                positions.as_ptr(),
+                positions.len(),
+                area,
+            )
+        })
+    }
+
+    /// State of the queue's model's pools, a JSON object: `kv_pages`, `kv_pages_free` (of these
+    /// `kv_pages_cached` hold prefixes that are found until the pages are needed),
+    /// `host_pages` and `host_pages_free` (for swapped pages), `embeds`, `embeds_free`, and this
+    /// instance's `kv_pages_mine`, `host_pages_mine`, `embeds_mine`.
+    /// Errors: `invalid-handle`.
+    pub fn pool_stats(queue: u32) -> Result<String> {
+        call(|area| unsafe { imports::pool_stats(queue, area) })
+    }
+}
+
+/// The transformer's forward pass.
+pub mod forward {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/forward@0.1.0")]
+        unsafe extern "C" {
+            pub fn forward(
+                queue: u32,
+                input_pages: *const u32,
+                input_pages_length: usize,
+                input_embeds: *const u32,
+                input_embeds_length: usize,
+                output_pages: *const u32,
+                output_pages_length: usize,
+                output_embeds: *const u32,
+                output_embeds_length: usize,
+                mask: *const u32,
+                mask_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "mask-kvpage"]
+            pub fn mask_kvpage(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                masks: *const u32,
+                masks_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Runs the model over the input embeds, in order.
+    ///
+    /// Each input attends to every live slot of `input_pages`, and to those inputs whose position
+    /// is lower, or equal and not after it in the list. An explicit `mask` replaces this rule: one
+    /// row an input, flattened as `[runs, length, length, ...]` for each row, the lengths
+    /// alternating hidden, visible, hidden, ... over the columns: the filled slots of `input_pages`
+    /// in order, then the inputs. A masked slot is never attended to, whatever the mask says.
+    ///
+    /// If `output_pages` is not empty, the inputs' keys and values go into its empty slots, from
+    /// the first on. The last inputs' hidden states go into `output_embeds`, as many as it names.
+    /// Pages may be input and output at once: the inputs see the slots filled before this call.
+    ///
+    /// Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
+    /// `limit-exceeded` (more inputs than `max_batch_tokens`, a mask of over 262144 numbers or 2^28
+    /// cells, too many queued commands).
+    pub fn forward(
+        queue: u32,
+        input_pages: &[u32],
+        input_embeds: &[u32],
+        output_pages: &[u32],
+        output_embeds: &[u32],
+        mask: &[u32],
+    ) -> Result {
+        call(|area| unsafe {
+            imports::forward(
+                queue,
+                input_pages.as_ptr(),
+                input_pages.len(),
+                input_embeds.as_ptr(),
+                input_embeds.len(),
+                output_pages.as_ptr(),
+                output_pages.len(),
+                output_embeds.as_ptr(),
+                output_embeds.len(),
+                mask.as_ptr(),
+                mask.len(),
+                area,
+            )
+        })
+    }
+
+    /// Sets which filled slots of pages are masked: one word a page, bit `i` set hides slot `i`. A
+    /// bit of an empty slot is an error.
+    /// Errors: `invalid-handle`, `invalid-argument`, `immutable`, `limit-exceeded`.
+    pub fn mask_kvpage(queue: u32, pages: &[u32], masks: &[u32]) -> Result {
+        call(|area| unsafe {
+            imports::mask_kvpage(
+                queue,
+                pages.as_ptr(),
+                pages.len(),
+                masks.as_ptr(),
+                masks.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// Forward passes through a LoRA adapter, which changes the model a little. The operator loads
+/// adapters; commands with different ones, and with none, run in one batch.
+pub mod adapter {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/adapter@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "available-adapters"]
+            pub fn available_adapters(model: *const u8, model_length: usize, area: *mut usize);
+            #[link_name = "forward-with-adapter"]
+            pub fn forward_with_adapter(
+                queue: u32,
+                adapter: *const u8,
+                adapter_length: usize,
+                input_pages: *const u32,
+                input_pages_length: usize,
+                input_embeds: *const u32,
+                input_embeds_length: usize,
+                output_pages: *const u32,
+                output_pages_length: usize,
+                output_embeds: *const u32,
+                output_embeds_length: usize,
+                mask: *const u32,
+                mask_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Names of the adapters that are loaded for a model.
+    /// Errors: `unknown-model`, `unsupported`.
+    pub fn available_adapters(model: &str) -> Result<Vec<String>> {
+        call(|area| unsafe { imports::available_adapters(model.as_ptr(), model.len(), area) })
+    }
+
+    /// As `forward::forward`, through an adapter. Keys and values in the pages are those of the
+    /// adapter that computed them. An adapter stays loaded as long as an instance that has used it
+    /// is alive.
+    /// Errors: as `forward`, and `not-found` (no such adapter), `unsupported`.
+    pub fn forward_with_adapter(
+        queue: u32,
+        adapter: &str,
+        input_pages: &[u32],
+        input_embeds: &[u32],
+        output_pages: &[u32],
+        output_embeds: &[u32],
+        mask: &[u32],
+    ) -> Result {
+        call(|area| unsafe {
+            imports::forward_with_adapter(
+                queue,
+                adapter.as_ptr(),
+                adapter.len(),
+                input_pages.as_ptr(),
+                input_pages.len(),
+                input_embeds.as_ptr(),
+                input_embeds.len(),
+                output_pages.as_ptr(),
+                output_pages.len(),
+                output_embeds.as_ptr(),
+                output_embeds.len(),
+                mask.as_ptr(),
+                mask.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// What inputs attend to, which tells the tokens that matter from those that can be dropped.
+pub mod introspect {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/introspect@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "forward-with-attention"]
+            pub fn forward_with_attention(
+                queue: u32,
+                input_pages: *const u32,
+                input_pages_length: usize,
+                input_embeds: *const u32,
+                input_embeds_length: usize,
+                output_pages: *const u32,
+                output_pages_length: usize,
+                output_embeds: *const u32,
+                output_embeds_length: usize,
+                mask: *const u32,
+                mask_length: usize,
+                observed: u32,
+                detail: u32,
+                adapter: *const u8,
+                adapter_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "take-attention"]
+            pub fn take_attention(future: u32, area: *mut usize);
+        }
+    }
+
+    /// As `forward::forward`, and a future of what the last `observed` inputs attend to; consume it
+    /// with `take_attention`. An empty text as `adapter` is none.
+    /// Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are
+    /// observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
+    /// over 2^28), `unsupported`.
+    pub fn forward_with_attention(
+        queue: u32,
+        input_pages: &[u32],
+        input_embeds: &[u32],
+        output_pages: &[u32],
+        output_embeds: &[u32],
+        mask: &[u32],
+        observed: u32,
+        detail: u32,
+        adapter: &str,
+    ) -> Result<u32> {
+        call(|area| unsafe {
+            imports::forward_with_attention(
+                queue,
+                input_pages.as_ptr(),
+                input_pages.len(),
+                input_embeds.as_ptr(),
+                input_embeds.len(),
+                output_pages.as_ptr(),
+                output_pages.len(),
+                output_embeds.as_ptr(),
+                output_embeds.len(),
+                mask.as_ptr(),
+                mask.len(),
+                observed,
+                detail,
+                adapter.as_ptr(),
+                adapter.len(),
+                area,
+            )
+        })
+    }
+
+    /// Consumes a ready future of attention: how many rows, and their numbers, one row after the
+    /// other. Columns are those of a mask: the filled slots of the input pages in order, then the
+    /// inputs. A number is the sum over the observed inputs of their attention probabilities (of a
+    /// softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
+    /// has 0.
+    /// Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    pub fn take_attention(future: u32) -> Result<(u32, Vec<f32>)> {
+        call(|area| unsafe { imports::take_attention(future, area) })
+    }
+}
+
+/// KV pages out of the pool and back, while their addresses stay.
+///
+/// A page that is away can be freed, asked for its fill count, swapped in and discarded; any other
+/// use of it is the error `swapped-out`. It takes no page of the pool. Swaps are commands: they
+/// take effect in the order of their queue, and `synchronize` tells when.
+pub mod offload {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/offload@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "swap-out"]
+            pub fn swap_out(queue: u32, pages: *const u32, pages_length: usize, area: *mut usize);
+            #[link_name = "swap-in"]
+            pub fn swap_in(queue: u32, pages: *const u32, pages_length: usize, area: *mut usize);
+            pub fn discard(queue: u32, pages: *const u32, pages_length: usize, area: *mut usize);
+            #[link_name = "kv-costs"]
+            pub fn kv_costs(model: *const u8, model_length: usize, area: *mut usize);
+            pub fn advise(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                wait: *const u8,
+                wait_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "note-wait"]
+            pub fn note_wait(
+                tool: *const u8,
+                tool_length: usize,
+                nanoseconds: u64,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Moves pages to the server's host memory. Those that are away already stay so.
+    /// Errors: `invalid-handle` (a page twice, too), `busy` (an export, another instance or another
+    /// address holds a page, too), `out-of-resources` (the host pool is full), `limit-exceeded`.
+    pub fn swap_out(queue: u32, pages: &[u32]) -> Result {
+        call(|area| unsafe { imports::swap_out(queue, pages.as_ptr(), pages.len(), area) })
+    }
+
+    /// Brings pages back as they were, and discarded ones empty. Those that are in the pool stay
+    /// there. As with `alloc_kvpage`, instances launched later are ended if too few pages are free.
+    /// Errors: `invalid-handle` (a page twice, too), `out-of-resources`, `limit-exceeded`.
+    pub fn swap_in(queue: u32, pages: &[u32]) -> Result {
+        call(|area| unsafe { imports::swap_in(queue, pages.as_ptr(), pages.len(), area) })
+    }
+
+    /// Gives up the content of pages, wherever they are, and the memory behind them. The addresses
+    /// stay: `swap_in` puts empty pages there. Others who hold a page keep it.
+    /// Errors: `invalid-handle` (a page twice, too).
+    pub fn discard(queue: u32, pages: &[u32]) -> Result {
+        call(|area| unsafe { imports::discard(queue, pages.as_ptr(), pages.len(), area) })
+    }
+
+    /// What keeping, moving and recomputing pages costs, measured when the model was loaded, a JSON
+    /// object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without a host
+    /// pool, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
+    /// forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
+    /// (`seconds` of one step of `sequences`).
+    /// Errors: `unknown-model`, `unsupported`.
+    pub fn kv_costs(model: &str) -> Result<String> {
+        call(|area| unsafe { imports::kv_costs(model.as_ptr(), model.len(), area) })
+    }
+
+    /// What to do with pages while the program waits for a tool, by a policy of the server
+    /// (InferCept). It changes nothing. `wait` is a JSON object, all of it optional: `tool`, a name
+    /// of the program's own; `policy`, one of `preserve`, `discard`, `swap`, `min-waste`,
+    /// `cheapest`, or the operator's; `elapsed_ns` of the wait; `expected_ns`, how long it will
+    /// last in all, if the program knows; `can_discard`, false if the program could not compute the
+    /// tokens anew. The answer is a JSON object: `choice`, one of `preserve`, `discard`, `swap`;
+    /// `pages`, how many to swap out now; `seconds`, after which to ask again; `remaining`, the
+    /// seconds that the wait is expected to last, else from earlier ones of this user; `chunk`, the
+    /// tokens to compute at once after a discard; `restore`, the seconds until the context is back
+    /// after this choice.
+    /// Errors: `invalid-handle` (a page twice, too), `invalid-argument`, `unsupported`.
+    pub fn advise(queue: u32, pages: &[u32], wait: &str) -> Result<String> {
+        call(|area| unsafe {
+            imports::advise(queue, pages.as_ptr(), pages.len(), wait.as_ptr(), wait.len(), area)
+        })
+    }
+
+    /// Tells how long a wait for a tool has lasted, for `advise` to this and other instances of the
+    /// user.
+    /// Errors: `limit-exceeded` (the name is too long).
+    pub fn note_wait(tool: &str, nanoseconds: u64) -> Result {
+        call(|area| unsafe { imports::note_wait(tool.as_ptr(), tool.len(), nanoseconds, area) })
+    }
+}
+
+/// Beginnings of texts that have been computed before: pages found by their tokens. They are the
+/// user's own, unless the operator shares all among all users.
+///
+/// The server looks at what is written to this instance's pages from the first `match_prefix` of a
+/// model on. Pages can enter that hold a text: tokens of `embed_txt` and `embed_sampled` at the
+/// positions 0, 1, ..., each run by a `forward` (or all by one adapter) without a mask, whose input
+/// pages were those of all tokens before it, in order. An embed counts if it was the newest that
+/// the instance wrote, on the queue of the forward.
+pub mod prefix_cache {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/prefix-cache@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "match-prefix"]
+            pub fn match_prefix(
+                queue: u32,
+                adapter: *const u8,
+                adapter_length: usize,
+                tokens: *const u32,
+                tokens_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "insert-prefix"]
+            pub fn insert_prefix(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Maps the pages that hold the first of `tokens`, as many full ones as there are, and returns
+    /// spans of them, and 0. They are immutable; `adapter` is that of the forwards that filled
+    /// them, an empty text is none. If commands of somebody are computing more of these tokens just
+    /// now, there are no spans, but a future of when they have or have failed: `take` it, and call
+    /// again.
+    /// Errors: `invalid-handle`, `unsupported`, `not-found` (no such adapter), `limit-exceeded`.
+    pub fn match_prefix(queue: u32, adapter: &str, tokens: &[u32]) -> Result<(Vec<u32>, u32)> {
+        call(|area| unsafe {
+            imports::match_prefix(
+                queue,
+                adapter.as_ptr(),
+                adapter.len(),
+                tokens.as_ptr(),
+                tokens.len(),
+                area,
+            )
+        })
+    }
+
+    /// Offers the pages of a text, the first ones of it in order. Those that are full, or will be
+    /// once what is queued has run, become immutable and are found from then on; returns how many,
+    /// 0 if the server does not know what the pages hold. They stay findable while nobody holds
+    /// them, until their memory is needed.
+    /// Errors: `invalid-handle`, `swapped-out`.
+    pub fn insert_prefix(queue: u32, pages: &[u32]) -> Result<u32> {
+        call(|area| unsafe { imports::insert_prefix(queue, pages.as_ptr(), pages.len(), area) })
+    }
+}
+
+/// Text into embeds.
+pub mod input_text {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/input-text@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "embed-txt"]
+            pub fn embed_txt(
+                queue: u32,
+                tokens: *const u32,
+                tokens_length: usize,
+                positions: *const u32,
+                positions_length: usize,
+                embeds: *const u32,
+                embeds_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Embeds tokens at positions into embeds; the three have the same length. `positions` are
+    /// spans, like handles: `[0, 9]` is the positions 0 to 8.
+    /// Errors: `invalid-handle`, `invalid-argument` (a token outside the vocabulary, a position
+    /// outside the model's context, lengths that disagree), `limit-exceeded`.
+    pub fn embed_txt(queue: u32, tokens: &[u32], positions: &[u32], embeds: &[u32]) -> Result {
+        call(|area| unsafe {
+            imports::embed_txt(
+                queue,
+                tokens.as_ptr(),
+                tokens.len(),
+                positions.as_ptr(),
+                positions.len(),
+                embeds.as_ptr(),
+                embeds.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// Images into embeds, that are inputs beside those of text. Which tokens a model wants around them
+/// is its chat format's affair.
+pub mod input_image {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/input-image@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "num-embs-needed"]
+            pub fn num_embs_needed(
+                model: *const u8,
+                model_length: usize,
+                width: u32,
+                height: u32,
+                area: *mut usize,
+            );
+            #[link_name = "image-size"]
+            pub fn image_size(image: *const u8, image_length: usize, area: *mut usize);
+            #[link_name = "embed-img"]
+            pub fn embed_img(
+                queue: u32,
+                image: *const u8,
+                image_length: usize,
+                positions: *const u32,
+                positions_length: usize,
+                embeds: *const u32,
+                embeds_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// How many embeds an image of so many pixels takes.
+    /// Errors: `unknown-model`, `unsupported` (the model reads text only), `invalid-argument` (no
+    /// pixels, or one side more than 200 times the other), `limit-exceeded` (too many pixels).
+    pub fn num_embs_needed(model: &str, width: u32, height: u32) -> Result<u32> {
+        call(|area| unsafe {
+            imports::num_embs_needed(model.as_ptr(), model.len(), width, height, area)
+        })
+    }
+
+    /// Width and height of an image file, a PNG or JPEG, as it is to be looked at.
+    /// Errors: `invalid-argument` (no image).
+    pub fn image_size(image: &[u8]) -> Result<(u32, u32)> {
+        call(|area| unsafe { imports::image_size(image.as_ptr(), image.len(), area) })
+    }
+
+    /// Embeds an image file. There are as many positions (spans, as
+    /// of `embed_txt`) and embeds as `num_embs_needed` says. What is wrong beyond the file's header
+    /// fails the command when it runs: `invalid-argument`, of the next `synchronize`.
+    /// Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
+    pub fn embed_img(queue: u32, image: &[u8], positions: &[u32], embeds: &[u32]) -> Result {
+        call(|area| unsafe {
+            imports::embed_img(
+                queue,
+                image.as_ptr(),
+                image.len(),
+                positions.as_ptr(),
+                positions.len(),
+                embeds.as_ptr(),
+                embeds.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// Text to tokens and back.
+pub mod tokenize {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/tokenize@0.1.0")]
+        unsafe extern "C" {
+            pub fn tokenize(
+                model: *const u8,
+                model_length: usize,
+                text: *const u8,
+                text_length: usize,
+                area: *mut usize,
+            );
+            pub fn detokenize(
+                model: *const u8,
+                model_length: usize,
+                tokens: *const u32,
+                tokens_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "get-vocabs"]
+            pub fn get_vocabs(model: *const u8, model_length: usize, area: *mut usize);
+            #[link_name = "special-tokens"]
+            pub fn special_tokens(model: *const u8, model_length: usize, area: *mut usize);
+            #[link_name = "apply-chat-template"]
+            pub fn apply_chat_template(
+                model: *const u8,
+                model_length: usize,
+                messages: *const u8,
+                messages_length: usize,
+                add_generation_prompt: u32,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Token ids of a text; special tokens written in the text are recognised, none is added.
+    /// Errors: `unknown-model`, `limit-exceeded` (text too long).
+    pub fn tokenize(model: &str, text: &str) -> Result<Vec<u32>> {
+        call(|area| unsafe {
+            imports::tokenize(model.as_ptr(), model.len(), text.as_ptr(), text.len(), area)
+        })
+    }
+
+    /// Text of token ids, special tokens included. Incomplete UTF-8 becomes U+FFFD.
+    /// Errors: `unknown-model`, `invalid-argument`.
+    pub fn detokenize(model: &str, tokens: &[u32]) -> Result<String> {
+        call(|area| unsafe {
+            imports::detokenize(model.as_ptr(), model.len(), tokens.as_ptr(), tokens.len(), area)
+        })
+    }
+
+    /// The bytes of every token, by id. Large: ask once.
+    /// Errors: `unknown-model`.
+    pub fn get_vocabs(model: &str) -> Result<Vec<Vec<u8>>> {
+        call(|area| unsafe { imports::get_vocabs(model.as_ptr(), model.len(), area) })
+    }
+
+    /// Special tokens, as their texts and ids.
+    /// Errors: `unknown-model`.
+    pub fn special_tokens(model: &str) -> Result<Vec<(String, u32)>> {
+        call(|area| unsafe { imports::special_tokens(model.as_ptr(), model.len(), area) })
+    }
+
+    /// Renders messages, a JSON list of `{"role": ..., "content": ...}`, with the model's chat
+    /// template. `add_generation_prompt` appends what starts the assistant's turn.
+    /// Errors: `unknown-model`, `unsupported` (the model has no template), `invalid-argument`.
+    pub fn apply_chat_template(
+        model: &str,
+        messages: &str,
+        add_generation_prompt: bool,
+    ) -> Result<String> {
+        call(|area| unsafe {
+            imports::apply_chat_template(
+                model.as_ptr(),
+                model.len(),
+                messages.as_ptr(),
+                messages.len(),
+                add_generation_prompt.into(),
+                area,
+            )
+        })
+    }
+}
+
+/// Output embeds into distributions over tokens.
+pub mod output_text {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/output-text@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "get-next-dist"]
+            pub fn get_next_dist(queue: u32, embed: u32, k: u32, area: *mut usize);
+            #[link_name = "take-dist"]
+            pub fn take_dist(future: u32, area: *mut usize);
+        }
+    }
+
+    /// A future of the `k` most likely next tokens after an output embed; consume it with
+    /// `take_dist`. `k` is at least 1; more than the vocabulary means the whole vocabulary; 256 is
+    /// usual.
+    /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    pub fn get_next_dist(queue: u32, embed: u32, k: u32) -> Result<u32> {
+        call(|area| unsafe { imports::get_next_dist(queue, embed, k, area) })
+    }
+
+    /// Consumes a ready future of a distribution: token ids, and their probabilities (of the
+    /// softmax over the whole vocabulary, temperature 1), most likely first.
+    /// Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    pub fn take_dist(future: u32) -> Result<(Vec<u32>, Vec<f32>)> {
+        call(|area| unsafe { imports::take_dist(future, area) })
+    }
+}
+
+/// Output embeds into tokens, chosen where the model runs.
+///
+/// A sampler keeps what belongs to a text: parameters, a seed, how many tokens it has chosen, which
+/// ones there have been, and the last one. A choice depends on those, the distribution and the mask
+/// alone: the same seed gives the same tokens whatever else the server does meanwhile. (A different
+/// batch may round the distribution differently in the last bit.)
+pub mod sample {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/sample@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "create-sampler"]
+            pub fn create_sampler(
+                queue: u32,
+                parameters: *const u8,
+                parameters_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "destroy-sampler"]
+            pub fn destroy_sampler(queue: u32, sampler: u32, area: *mut usize);
+            #[link_name = "feed-sampler"]
+            pub fn feed_sampler(
+                queue: u32,
+                sampler: u32,
+                tokens: *const u32,
+                tokens_length: usize,
+                generated: u32,
+                area: *mut usize,
+            );
+            pub fn sample(queue: u32, embed: u32, sampler: u32, area: *mut usize);
+            #[link_name = "sample-masked"]
+            pub fn sample_masked(
+                queue: u32,
+                embed: u32,
+                sampler: u32,
+                mask: *const u32,
+                mask_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "take-sample"]
+            pub fn take_sample(future: u32, area: *mut usize);
+            #[link_name = "next-token"]
+            pub fn next_token(future: u32, area: *mut usize);
+            #[link_name = "embed-sampled"]
+            pub fn embed_sampled(
+                queue: u32,
+                sampler: u32,
+                position: u32,
+                embed: u32,
+                area: *mut usize,
+            );
+            pub fn step(
+                queue: u32,
+                sampler: u32,
+                position: u32,
+                embed: u32,
+                input_pages: *const u32,
+                input_pages_length: usize,
+                output_page: u32,
+                adapter: *const u8,
+                adapter_length: usize,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
+    /// `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p`
+    /// (0), `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias`
+    /// (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; drawn by the
+    /// server unless told), `logprobs` (0; how many of the most likely tokens `take_sample` tells
+    /// besides, 256 at most).
+    ///
+    /// Logits go through repetition, presence and frequency penalty, bias, mask, temperature,
+    /// top-k, top-p (of what top-k has left) and min-p, in this order. The repetition penalty
+    /// counts tokens given and generated, presence and frequency only those generated.
+    /// Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
+    /// `out-of-resources`.
+    pub fn create_sampler(queue: u32, parameters: &str) -> Result<u32> {
+        call(|area| unsafe {
+            imports::create_sampler(queue, parameters.as_ptr(), parameters.len(), area)
+        })
+    }
+
+    /// Ends a sampler once the commands queued before have taken effect; its handle ends at once.
+    /// Errors: `invalid-handle`.
+    pub fn destroy_sampler(queue: u32, sampler: u32) -> Result {
+        call(|area| unsafe { imports::destroy_sampler(queue, sampler, area) })
+    }
+
+    /// Tells a sampler of tokens that it did not choose, for its penalties: `generated` ones, or
+    /// those of the text that was given. Tokens that it chooses it counts by itself.
+    /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    pub fn feed_sampler(queue: u32, sampler: u32, tokens: &[u32], generated: bool) -> Result {
+        call(|area| unsafe {
+            imports::feed_sampler(
+                queue,
+                sampler,
+                tokens.as_ptr(),
+                tokens.len(),
+                generated.into(),
+                area,
+            )
+        })
+    }
+
+    /// A future of a token that follows an output embed; consume it with `take_sample`. The sampler
+    /// moves on even if the future is cancelled.
+    /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
+    pub fn sample(queue: u32, embed: u32, sampler: u32) -> Result<u32> {
+        call(|area| unsafe { imports::sample(queue, embed, sampler, area) })
+    }
+
+    /// As `sample`, among the tokens that a mask allows: bit `t % 32` of word `t / 32` is token
+    /// `t`.
+    /// Errors: as `sample`.
+    pub fn sample_masked(queue: u32, embed: u32, sampler: u32, mask: &[u32]) -> Result<u32> {
+        call(|area| unsafe {
+            imports::sample_masked(queue, embed, sampler, mask.as_ptr(), mask.len(), area)
+        })
+    }
+
+    /// Consumes a ready future of a token: the token, its log-probability, and the most likely
+    /// tokens, most likely first, with theirs. Log-probabilities are those of the model's own
+    /// distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    /// Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
+    /// error of what it stood for.
+    pub fn take_sample(future: u32) -> Result<(u32, f32, Vec<u32>, Vec<f32>)> {
+        call(|area| unsafe { imports::take_sample(future, area) })
+    }
+
+    /// Waits until a future of a token is ready and consumes it, in one call: the token alone.
+    /// Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of
+    /// what it stood for.
+    pub fn next_token(future: u32) -> Result<u32> {
+        call(|area| unsafe { imports::next_token(future, area) })
+    }
+
+    /// Embeds the token that a sampler chooses last among the calls so far, at a position, whether
+    /// it is known already or not: the next steps can be queued before this one has run. If no
+    /// token could be chosen, this command fails, and what follows it in its queue with it.
+    /// Errors: `invalid-handle`, `invalid-argument` (nothing was sampled yet), `limit-exceeded`.
+    pub fn embed_sampled(queue: u32, sampler: u32, position: u32, embed: u32) -> Result {
+        call(|area| unsafe { imports::embed_sampled(queue, sampler, position, embed, area) })
+    }
+
+    /// A generation's next step, in one call: `embed_sampled`; the forward of that embed over the
+    /// input pages, through an adapter if one is named, with keys and values into a page and the
+    /// hidden state into the embed itself; and `sample` of it, whose future is returned. An error
+    /// leaves none of them queued.
+    /// Errors: as of these three functions, and of `forward_with_adapter`.
+    pub fn step(
+        queue: u32,
+        sampler: u32,
+        position: u32,
+        embed: u32,
+        input_pages: &[u32],
+        output_page: u32,
+        adapter: &str,
+    ) -> Result<u32> {
+        call(|area| unsafe {
+            imports::step(
+                queue,
+                sampler,
+                position,
+                embed,
+                input_pages.as_ptr(),
+                input_pages.len(),
+                output_page,
+                adapter.as_ptr(),
+                adapter.len(),
+                area,
+            )
+        })
+    }
+}
+
+/// Tokens that keep to a JSON schema, a regular expression or a context-free grammar.
+///
+/// A *matcher* is one walk through a compiled grammar: which tokens may come next, given those that
+/// came. Where the text may end, the model's stop tokens are allowed as well. While a token of a
+/// matcher is being sampled, other uses of it are `busy`.
+pub mod grammar {
+    use crate::abi::call;
+    use crate::error::Result;
+
+    mod imports {
+        #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
+        unsafe extern "C" {
+            #[link_name = "compile-grammar"]
+            pub fn compile_grammar(
+                model: *const u8,
+                model_length: usize,
+                kind: *const u8,
+                kind_length: usize,
+                text: *const u8,
+                text_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "take-grammar"]
+            pub fn take_grammar(future: u32, area: *mut usize);
+            #[link_name = "release-grammar"]
+            pub fn release_grammar(grammar: u32, area: *mut usize);
+            #[link_name = "create-matcher"]
+            pub fn create_matcher(grammar: u32, area: *mut usize);
+            #[link_name = "destroy-matcher"]
+            pub fn destroy_matcher(matcher: u32, area: *mut usize);
+            pub fn advance(
+                matcher: u32,
+                tokens: *const u32,
+                tokens_length: usize,
+                area: *mut usize,
+            );
+            pub fn rollback(matcher: u32, count: u32, area: *mut usize);
+            #[link_name = "count-allowed"]
+            pub fn count_allowed(
+                matcher: u32,
+                tokens: *const u32,
+                tokens_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "is-accepting"]
+            pub fn is_accepting(matcher: u32, area: *mut usize);
+            #[link_name = "is-finished"]
+            pub fn is_finished(matcher: u32, area: *mut usize);
+            #[link_name = "grammar-mask"]
+            pub fn grammar_mask(matcher: u32, area: *mut usize);
+            #[link_name = "grammar-forced"]
+            pub fn grammar_forced(matcher: u32, area: *mut usize);
+            #[link_name = "sample-constrained"]
+            pub fn sample_constrained(
+                queue: u32,
+                embed: u32,
+                sampler: u32,
+                matcher: u32,
+                area: *mut usize,
+            );
+        }
+    }
+
+    /// Compiles a grammar for a model's tokens; consume the future with `take_grammar`. `kind` is
+    /// `json-schema` (white space as Python's `json` writes it, unless the schema's `x-guidance`
+    /// says otherwise), `regex` (Rust's syntax, over the whole text), or `lark` (EBNF in Lark's
+    /// syntax, with the rule `start`). The same text is compiled once.
+    /// Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future:
+    /// `invalid-argument` (the grammar is wrong), `limit-exceeded` (too large or too slow),
+    /// `unsupported`.
+    pub fn compile_grammar(model: &str, kind: &str, text: &str) -> Result<u32> {
+        call(|area| unsafe {
+            imports::compile_grammar(
+                model.as_ptr(),
+                model.len(),
+                kind.as_ptr(),
+                kind.len(),
+                text.as_ptr(),
+                text.len(),
+                area,
+            )
+        })
+    }
+
+    /// Consumes a ready future of a grammar and returns the grammar's handle.
+    /// Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of what it stood for.
+    pub fn take_grammar(future: u32) -> Result<u32> {
+        call(|area| unsafe { imports::take_grammar(future, area) })
+    }
+
+    /// Ends a grammar's handle; its matchers go on. Errors: `invalid-handle`.
+    pub fn release_grammar(grammar: u32) -> Result {
+        call(|area| unsafe { imports::release_grammar(grammar, area) })
+    }
+
+    /// A matcher at a grammar's beginning. Errors: `invalid-handle`, `limit-exceeded`.
+    pub fn create_matcher(grammar: u32) -> Result<u32> {
+        call(|area| unsafe { imports::create_matcher(grammar, area) })
+    }
+
+    /// Ends a matcher. Errors: `invalid-handle`.
+    pub fn destroy_matcher(matcher: u32) -> Result {
+        call(|area| unsafe { imports::destroy_matcher(matcher, area) })
+    }
+
+    /// Consumes tokens, all or none of them, at most 1024; whether the text may end then.
+    /// Errors: `invalid-handle`, `invalid-argument` (a token that is not allowed), `busy`,
+    /// `limit-exceeded` (the grammar is too complex).
+    pub fn advance(matcher: u32, tokens: &[u32]) -> Result<bool> {
+        call(|area| unsafe { imports::advance(matcher, tokens.as_ptr(), tokens.len(), area) })
+    }
+
+    /// Takes the last `count` tokens back. Errors: `invalid-handle`, `invalid-argument`, `busy`.
+    pub fn rollback(matcher: u32, count: u32) -> Result {
+        call(|area| unsafe { imports::rollback(matcher, count, area) })
+    }
+
+    /// How many of the tokens, from the first on, `advance` would consume; nothing changes.
+    /// Errors: `invalid-handle`, `invalid-argument`, `busy`.
+    pub fn count_allowed(matcher: u32, tokens: &[u32]) -> Result<u32> {
+        call(|area| unsafe { imports::count_allowed(matcher, tokens.as_ptr(), tokens.len(), area) })
+    }
+
+    /// Whether the text may end here. Errors: `invalid-handle`.
+    pub fn is_accepting(matcher: u32) -> Result<bool> {
+        call(|area| unsafe { imports::is_accepting(matcher, area) })
+    }
+
+    /// Whether the text must end here, or has ended with a stop token. Errors: `invalid-handle`.
+    pub fn is_finished(matcher: u32) -> Result<bool> {
+        call(|area| unsafe { imports::is_finished(matcher, area) })
+    }
+
+    /// The tokens allowed next: bit `t % 32` of word `t / 32` is token `t`. As `sample_masked`
+    /// takes it.
+    /// Errors: `invalid-handle`, `busy`, `limit-exceeded` (the grammar is too complex).
+    pub fn grammar_mask(matcher: u32) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::grammar_mask(matcher, area) })
+    }
+
+    /// The tokens that follow whatever is chosen, possibly none, at most 1024 at
+    /// once; they are not consumed.
+    /// Errors: `invalid-handle`, `busy`.
+    pub fn grammar_forced(matcher: u32) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::grammar_forced(matcher, area) })
+    }
+
+    /// As `sample::sample`, among the tokens that the matcher allows; the matcher then consumes the
+    /// one chosen by itself, before the future is ready. Consume the future with
+    /// `sample::take_sample`.
+    /// Errors: as `sample::sample`, and `busy`.
+    pub fn sample_constrained(queue: u32, embed: u32, sampler: u32, matcher: u32) -> Result<u32> {
+        call(|area| unsafe { imports::sample_constrained(queue, embed, sampler, matcher, area) })
+    }
+}

@@ -1,0 +1,91 @@
+"""What follows from the contract is generated from it, and has been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pie_py.build.generate import OUTPUTS, REPOSITORY, source, spelling, stale
+from pie_py.build.generate.source import GenerateError
+from pie_py.build.generate.spelling import spell
+
+BEFORE = "    /// The bytes of every token"  # within the interface `tokenize`
+COUNT = """\
+    /// How many tokens a text has, as `tokenize.tokenize` tells them.
+    /// Errors: `unknown-model`.
+    count-tokens: func(model: string, text: string) -> result<u32, string>;
+"""
+
+
+@pytest.fixture
+def declare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Adds a function to the contract that the generators read."""
+    text = source.CONTRACT.read_text(encoding="utf-8")
+    caches = (source.contract, spelling.names)
+
+    def declare(function: str) -> None:
+        changed = tmp_path / "inferlet.wit"
+        changed.write_text(text.replace(BEFORE, f"{function}{BEFORE}"), encoding="utf-8")
+        monkeypatch.setattr(source, "CONTRACT", changed)
+        for cache in caches:
+            cache.cache_clear()
+
+    yield declare
+    monkeypatch.undo()
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_generated_files_are_up_to_date() -> None:
+    assert list(stale()) == [], "run `python -m pie_py.build.generate`"
+
+
+def test_every_generated_file_says_so_in_its_first_line() -> None:
+    for path in OUTPUTS:
+        first = (REPOSITORY / path).read_text(encoding="utf-8").partition("\n")[0]
+        assert "by `python -m pie_py.build.generate`; do not edit." in first, path
+
+
+def test_a_new_function_is_in_all_files(declare: Callable[[str], None]) -> None:
+    declare(COUNT)
+    changed = stale()
+    python = changed["sdk/python/inferlet/raw/__init__.py"]
+    assert "def count_tokens(model: str, text: str) -> int:" in python
+    assert '"""How many tokens a text has, as `tokenize` tells them.\n' in python
+    assert '"count_tokens",' in python
+    rust = changed["sdk/rust/inferlet/src/host.rs"]
+    assert "pub fn count_tokens(model: &str, text: &str) -> Result<u32> {" in rust
+    assert "/// How many tokens a text has, as `tokenize::tokenize` tells them.\n" in rust
+    line = '"count-tokens" => text::count_tokens(a.text(0)?, a.text(1)?).reply(),'
+    assert line in changed["tests/conformance/rust/src/functions.rs"]
+    signature = 'Signature({"model": STRING, "text": STRING}, U32, fallible=True)'
+    assert f'"count-tokens": {signature}' in changed["control/pie_control/api/signatures.py"]
+    assert (
+        "| How many tokens a text has, as `tokenize.tokenize` tells them. |"
+        in changed["docs/api.md"]
+    )
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "odd: func(limit: option<u32>);",
+        "odd: func() -> option<u32>;",
+        "odd: func() -> result<tuple<bool, bool>, string>;",
+        "odd: func(pairs: list<tuple<u32, u32>>);",
+    ],
+)
+def test_a_type_that_a_generator_does_not_know(
+    declare: Callable[[str], None], declaration: str
+) -> None:
+    declare(f"    {declaration}\n")
+    with pytest.raises(GenerateError):
+        stale()
+
+
+def test_names_in_documentation() -> None:
+    said = "`http.take-response` or `timeout-ms`, not `invalid-handle`"
+    assert spell(said) == "`take_response` or `timeout_ms`, not `invalid-handle`"
+    assert spell(said, "::").startswith("`http::take_response` or `timeout_ms`, ")

@@ -1,0 +1,77 @@
+"""The binder refuses an implementation that does not fit the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pie_control.api import FUNCTIONS
+from pie_control.api.binder import BindingError, implement
+from pie_control.api.signatures import SIGNATURES
+from pie_control.wasm import U32, U32_ARRAY, U32_LIST
+from pie_py.wire.plan import DETAILS
+
+
+def get_next_dist(instance: Any, queue: int, embed: int, k: int) -> int:
+    return 1
+
+
+def take_dist(instance: Any, future: int) -> Any:
+    return [], []
+
+
+def embed_txt(instance: Any, queue: int, tokens: Any, positions: Any, embeds: Any) -> None:
+    """Named as the contract has it."""
+
+
+def test_names_and_types_are_those_of_the_contract() -> None:
+    first, second = implement("output-text", get_next_dist, take_dist, suspends=(take_dist,))
+    assert (first.interface, first.name, first.call) == (
+        "output-text",
+        "get-next-dist",
+        get_next_dist,
+    )
+    assert (first.params, first.result, first.fallible) == ((U32, U32, U32), U32, True)
+    assert (first.suspends, second.suspends) == (False, True)
+
+
+def test_arrays_instead_of_lists() -> None:
+    (function,) = implement("input-text", embed_txt, arrays=("tokens",))
+    assert function.params == (U32, U32_ARRAY, U32_LIST, U32_LIST)
+    with pytest.raises(BindingError, match=r"no `list<u32>` for \{'queue'\}"):
+        implement("input-text", embed_txt, arrays=("queue",))
+
+
+def test_a_function_is_missing() -> None:
+    with pytest.raises(BindingError, match=r"`output-text`: missing \['take-dist'\]"):
+        implement("output-text", get_next_dist)
+
+
+def test_a_function_is_not_in_the_contract() -> None:
+    with pytest.raises(BindingError, match=r"not in the contract \['embed-txt'\]"):
+        implement("output-text", get_next_dist, take_dist, embed_txt)
+
+
+def test_parameters_are_others() -> None:
+    def embed_txt(instance: Any, queue: int, positions: Any, tokens: Any, embeds: Any) -> None:
+        """Two parameters have changed places."""
+
+    with pytest.raises(BindingError, match="`embed-txt` takes"):
+        implement("input-text", embed_txt)
+
+
+def test_suspends_names_another_function() -> None:
+    with pytest.raises(BindingError, match="`suspends`"):
+        implement("output-text", get_next_dist, take_dist, suspends=(embed_txt,))
+
+
+def test_the_server_implements_every_interface() -> None:
+    assert {function.interface for function in FUNCTIONS} == set(SIGNATURES)
+
+
+def test_details_are_those_of_the_wire() -> None:
+    """The worker is told a detail by its index."""
+    assert SIGNATURES["introspect"]["forward-with-attention"].params["detail"].wit == (
+        f"enum {{ {', '.join(DETAILS)} }}"
+    )

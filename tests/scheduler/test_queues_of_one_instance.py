@@ -1,0 +1,261 @@
+"""Queues of one instance: batched together, in the order of the calls where they touch the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from support.scheduler_fixtures import Guest, Server
+from support.symbolic_worker import attend, distribution
+
+from pie_control.api import runtime
+from pie_control.scheduler.order import CallOrder
+
+CONTEXTS = 8
+TOKENS = 24
+
+
+def large_server(**facts: Any) -> Server:
+    return Server(
+        **{
+            "kv_pages": 256,
+            "embeds": 256,
+            "samplers": 16,
+            "max_batch_tokens": 256,
+            "max_batch_commands": 64,
+            **facts,
+        }
+    )
+
+
+class Text:
+    """One context: a queue, its pages, and an embed that goes through the model in place."""
+
+    def __init__(self, guest: Guest, shared: list[int], length: int, fork_of: int | None) -> None:
+        self.guest = guest
+        self.length = length
+        self.pages = guest.pages(8)
+        self.shared = shared  # full pages of a beginning that forks read together
+        self.embed = guest.embeds(1)
+        if fork_of is not None:
+            guest.copy(fork_of, 0, self.pages[0], 0, length % 8)
+
+    def queue_step(self, token: int) -> None:
+        """Queues an embed and its forward: what a context does for every token."""
+        self.guest.embed([token], self.length, self.embed)
+        pages = [*self.shared, *self.pages]
+        self.guest.forward(pages, self.embed, self.pages, self.embed)
+        self.length += 1
+
+
+def own_contexts(server: Server, count: int) -> list[Text]:
+    """Contexts of one instance that share nothing."""
+    first = Guest(server)
+    guests = [first, *(Guest(server, first.instance) for _ in range(count - 1))]
+    return [Text(guest, [], 0, None) for guest in guests]
+
+
+def forks(server: Server, count: int) -> list[Text]:
+    """Contexts of one instance that go on from one text of a full page and a part."""
+    parent = Guest(server)
+    pages = parent.filled(12)
+    guests = [Guest(server, parent.instance) for _ in range(count)]
+    return [Text(guest, [pages[0], 1], 12, pages[0] + 1) for guest in guests]
+
+
+def forwards_and_plans(server: Server) -> tuple[int, int]:
+    stats = server.scheduler.stats()
+    return stats["commands"]["forward"], stats["plans"]
+
+
+@pytest.mark.parametrize("make", [own_contexts, forks])
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_contexts_of_one_instance_are_batched_together(make: Any, in_flight: int) -> None:
+    server = large_server()
+    texts = make(server, CONTEXTS)
+    server.drain()
+    forwards, plans = forwards_and_plans(server)
+    futures: list[tuple[Guest, int]] = []
+    for token in range(TOKENS):
+        for text in texts:  # context by context, as programs do
+            text.queue_step(token)
+            futures.append((text.guest, text.guest.dist(text.embed[0])))
+        server.send()
+        if len(server.results) == in_flight:
+            server.deliver()
+    server.drain()
+    assert all(len(guest.take(future)) == 3 for guest, future in futures)
+    run, sent = (
+        after - before
+        for after, before in zip(forwards_and_plans(server), (forwards, plans), strict=True)
+    )
+    assert run == CONTEXTS * TOKENS
+    assert sent <= run / CONTEXTS * 1.15
+
+
+def test_contexts_that_sample_where_the_model_runs_are_batched_together() -> None:
+    server = large_server()
+    texts = forks(server, CONTEXTS)
+    samplers = [text.guest.sampler() for text in texts]
+    server.drain()
+    forwards, plans = forwards_and_plans(server)
+    for token in range(TOKENS):
+        for text, sampler in zip(texts, samplers, strict=True):
+            if token == 0:
+                text.guest.embed([1], text.length, text.embed)
+            else:
+                text.guest.embed_sampled(sampler, text.length, text.embed[0])
+            pages = [*text.shared, *text.pages]
+            text.guest.forward(pages, text.embed, text.pages, text.embed)
+            text.length += 1
+            text.guest.sample(text.embed[0], sampler)
+        server.step()
+    server.drain()
+    run, sent = (
+        after - before
+        for after, before in zip(forwards_and_plans(server), (forwards, plans), strict=True)
+    )
+    assert run == CONTEXTS * TOKENS
+    assert sent <= run / CONTEXTS * 1.15
+
+
+def test_distributions_of_one_instance_are_batched_together() -> None:
+    server = large_server()
+    texts = own_contexts(server, CONTEXTS)
+    for text in texts:
+        text.guest.embed([1], 0, text.embed)
+    server.drain()
+    server.worker.sizes.clear()
+    for _ in range(TOKENS):
+        for text in texts:
+            text.guest.dist(text.embed[0])
+        server.step()
+    assert server.worker.sizes == [("next_dist", CONTEXTS, CONTEXTS)] * TOKENS
+
+
+def test_as_many_contexts_of_one_instance_as_of_many_make_the_same_batches() -> None:
+    together, apart = large_server(), large_server()
+    groups = [
+        (together, own_contexts(together, CONTEXTS)),
+        (apart, [Text(Guest(apart), [], 0, None) for _ in range(CONTEXTS)]),
+    ]
+    for server, texts in groups:
+        for token in range(TOKENS):
+            for text in texts:
+                text.queue_step(token)
+                text.guest.dist(text.embed[0])
+            server.step()
+        server.drain()
+    assert together.worker.sizes == apart.worker.sizes
+
+
+@pytest.mark.parametrize("priorities", [(0, 5, -5, 10, 1, -100), (-100, 0, 100), (3, 2, 1)])
+def test_priorities_within_an_instance_order_completion(priorities: tuple[int, ...]) -> None:
+    server = Server(max_batch_commands=1)  # one forward a plan: the order shows
+    texts = own_contexts(server, len(priorities))
+    for text, priority in zip(texts, priorities, strict=True):
+        runtime.set_queue_priority(text.guest.instance, text.guest.queue, priority)
+    futures = []
+    for text in texts:
+        text.queue_step(1)
+        futures.append(text.guest.dist(text.embed[0]))
+    finished: list[int] = []
+    while server.step():
+        for i, (text, future) in enumerate(zip(texts, futures, strict=True)):
+            if i not in finished and text.guest.ready(future):
+                finished.append(i)
+    assert finished == sorted(range(len(priorities)), key=lambda i: -priorities[i])
+
+
+def test_a_write_waits_for_readers_that_its_own_queue_hides() -> None:
+    """B reads an embed, A reads it later, then A writes it: A's newer read hides B's."""
+    server = large_server()
+    first = Guest(server)
+    second = Guest(server, first.instance)
+    embed, out = first.embeds(1), first.embeds(2)
+    first.embed([1], 0, embed)
+    server.drain()
+    second.forward([], embed, [], [out[0], 1])
+    theirs = second.dist(embed[0])
+    mine = first.dist(embed[0])
+    first.embed([2], 0, embed)
+    later = first.dist(embed[0])
+    server.drain()
+    before = distribution(hash(("t", 1)), 3, 1000)
+    assert second.take(theirs) == before
+    assert first.take(mine) == before
+    assert first.take(later) == distribution(hash(("t", 2)), 3, 1000)
+
+
+def test_a_reader_waits_for_a_writer_that_its_own_queue_hides() -> None:
+    """B writes a page's slots, A fills the next ones, then A reads: B's write is not A's newest."""
+    server = large_server()
+    first = Guest(server)
+    second = Guest(server, first.instance)
+    page, embeds, out = first.pages(1), first.embeds(2), first.embeds(1)
+    first.embed([1, 2], 0, embeds)
+    server.drain()
+    second.forward([], [embeds[0], 1], page)
+    first.forward([], [embeds[0] + 1, 1], page)
+    first.forward(page, [embeds[0], 1], [], out)
+    future = first.dist(out[0])
+    server.drain()
+    held = [(attend(hash(("t", token)), place, []), place) for place, token in enumerate((1, 2))]
+    assert first.take(future) == distribution(attend(hash(("t", 1)), 0, held), 3, 1000)
+
+
+@dataclass(eq=False)
+class FakeQueue:
+    id: int
+
+
+NAMES = st.lists(st.integers(0, 5), max_size=3)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> list[tuple[int, tuple[list[int], ...]]]:
+    """Queues in the order of their calls, and what each call reads and writes."""
+    queues = st.integers(0, 3)
+    touched = st.tuples(NAMES, NAMES, NAMES, NAMES)
+    return draw(st.lists(st.tuples(queues, touched), min_size=1, max_size=40))
+
+
+@settings(max_examples=400, deadline=None)
+@given(made=calls(), barrier=st.integers(0, 3))
+def test_a_command_waits_for_the_newest_of_another_queue_that_it_conflicts_with(
+    made: list[tuple[int, tuple[list[int], ...]]], barrier: int
+) -> None:
+    """Against all pairs of calls: two conflict if both touch a name and one of them writes it."""
+    queues = [FakeQueue(100 + i) for i in range(4)]
+    account: Any = SimpleNamespace(active=dict.fromkeys(queues), barrier=barrier)
+    order = CallOrder(6, 6)
+    for number, (queue, (pages_read, embeds_read, pages_written, embeds_written)) in enumerate(
+        made, start=1
+    ):
+        command: Any = SimpleNamespace(
+            number=number,
+            queue=queues[queue],
+            after=0,
+            read=lambda read=(pages_read, embeds_read): read,
+            written=lambda written=(pages_written, embeds_written): written,
+        )
+        order.record(account, command)
+        conflicting = [
+            earlier
+            for earlier, (other, touched) in enumerate(made[: number - 1], start=1)
+            if other != queue and _conflict(touched, made[number - 1][1])
+        ]
+        assert command.after == max([barrier, *conflicting])
+
+
+def _conflict(one: tuple[list[int], ...], other: tuple[list[int], ...]) -> bool:
+    for kind in (0, 1):  # pages, embeds
+        read, written = set(one[kind]), set(one[kind + 2])
+        also_read, also_written = set(other[kind]), set(other[kind + 2])
+        if written & (also_read | also_written) or read & also_written:
+            return True
+    return False
