@@ -19,7 +19,8 @@ def read_program(path: Path) -> bytes:
     """A program as the server takes it: see `pie_py.wire.modules`.
 
     Args:
-        path: of its main module; or a folder, whose main module is `main.py`.
+        path: of its main module; or a folder, whose main module is `main.py`. A component is
+            returned as it is.
 
     Returns:
         The file's own bytes if it imports no module that lies beside it.
@@ -55,9 +56,9 @@ def read_modules(path: Path) -> dict[str, bytes]:
     return found
 
 
-def imports(source: bytes, path: str) -> Iterator[str]:
-    """Full names of all that a module imports or may import, such as `a.b` and `a.b.c` of
-    `from a.b import c`, whose `c` may be a module or not; nothing of what is no Python.
+def _names(source: bytes, path: str) -> Iterator[str]:
+    """Full names of all that a module may import: `a.b` and `a.b.c` of `from a.b import c`, whose
+    `c` may be a module or not. None of what is no Python.
     """
     try:
         tree = ast.parse(source)
@@ -76,8 +77,8 @@ def imports(source: bytes, path: str) -> Iterator[str]:
 
 
 def _imported(source: bytes, path: str) -> Iterator[str]:
-    """As `imports`, without what the Python runtime has."""
-    return (name for name in imports(source, path) if not is_taken(name.partition(".")[0]))
+    """As `_names`, without what the Python runtime has."""
+    return (name for name in _names(source, path) if not is_taken(name.partition(".")[0]))
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:

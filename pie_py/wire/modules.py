@@ -52,7 +52,9 @@ def pack(modules: Mapping[str, bytes]) -> bytes:
     for path, text in modules.items():
         if b"\0" in text:
             raise BadProgram(f"{path} is not a Python source (byte {text.index(0)} is NUL)")
-    data = b"\0".join([MARK, *chain.from_iterable((p.encode(), t) for p, t in [main, *sorted(others)])])
+    data = b"\0".join(
+        [MARK, *chain.from_iterable((p.encode(), t) for p, t in [main, *sorted(others)])]
+    )
     unpack(data)
     return data
 
@@ -70,7 +72,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
     parts = data[len(MARK) + 1 :].split(b"\0", 2 * MOST_MODULES)
     if len(parts) > 2 * MOST_MODULES:
         raise BadProgram(f"there are more than {MOST_MODULES} modules")
-    if len(parts) % 2:
+    if len(parts) % 2 or len(parts) < 4:
         raise BadProgram("the bytes are no list of modules")
     paths = [path.decode("ascii", "backslashreplace") for path in parts[::2]]
     for path, pattern in zip(paths, [_MAIN, *[_MODULE] * len(paths)], strict=False):
