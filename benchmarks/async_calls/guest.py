@@ -38,4 +38,6 @@ async def main(args: list[str]) -> str:
 def advice(ctx: Context, policy: str, seconds: float) -> str:
     """The policy's choice for a wait that is expected to last as long."""
     wait = json.dumps({"policy": policy, "expected_ns": round(1e9 * seconds)})
-    return str(json.loads(raw.advise(ctx._queue, spans(ctx._pages), wait))["choice"])
+    return str(
+        json.loads(raw.advise(ctx.queue, spans(ctx.sequence.pages.addresses), wait))["choice"]
+    )

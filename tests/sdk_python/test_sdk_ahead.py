@@ -27,11 +27,11 @@ class Own(Sampler):
         return tokens[0]
 
 def facts(ctx):
-    spans = [n for page in ctx._pages for n in (page, 1)]
-    used = raw.kvpage_used(ctx._queue, spans) if spans else []
-    known = ctx._facts()
-    return [ctx.tokens, ctx.buffer(), ctx.seq_len, len(ctx), used, len(ctx._pages), known["borrowed"],
-            known["hidden"], known["ahead"], ctx._in_flight]
+    spans = [n for page in ctx.sequence.pages.addresses for n in (page, 1)]
+    used = raw.kvpage_used(ctx.queue, spans) if spans else []
+    known = ctx.sequence.facts()
+    return [ctx.tokens, ctx.buffer(), ctx.seq_len, len(ctx), used, len(ctx.sequence.pages.addresses), known["read_only"],
+            known["hidden"], known["ahead"], known["in_flight"]]
 
 def make(options, ahead):
     name = options.get("sampler")
@@ -230,7 +230,7 @@ def test_a_model_without_the_trait(rig: Rig, monkeypatch: pytest.MonkeyPatch) ->
 ctx = Context(model).fill("ab")
 same = Sampler.top_p(0.9, 0.9, seed=3)
 return [await ctx.generate(max_tokens=9).collect_tokens(), model.samples,
-        await ctx.generate(same, max_tokens=9).collect_text(), len(ctx), ctx._facts()["ahead"]]
+        await ctx.generate(same, max_tokens=9).collect_text(), len(ctx), ctx.sequence.facts()["ahead"]]
 """
     traits = [trait for trait in rig.facts.traits if trait != "sample"]
     out, forwards = measured(rig, monkeypatch, body, traits=traits)
@@ -249,7 +249,7 @@ ctx = Context(model, add_bos=False).append([97] * 7)
 others = raw.create_queue(model.name)
 def left(what): return json.loads(raw.pool_stats(others))[what]
 held = [raw.alloc_kvpage(others, 7), 7]
-out = [await ctx.generate(max_tokens=2).collect_tokens(), ctx._facts()["pages"]]
+out = [await ctx.generate(max_tokens=2).collect_tokens(), ctx.sequence.facts()["pages"]]
 try:
     await ctx.generate(max_tokens=4).collect_tokens()
 except PieError as error:
@@ -285,7 +285,7 @@ for ahead in (True, False):
         await ctx.generate(none, max_tokens=5, run_ahead=ahead).collect_tokens()
     except PieError as error:
         out.append(error.code)
-    out.append([ctx.tokens, ctx.seq_len, len(ctx._pages)])
+    out.append([ctx.tokens, ctx.seq_len, len(ctx.sequence.pages.addresses)])
     out.append(await ctx.generate(max_tokens=5, run_ahead=ahead).collect_tokens())
 return out
 """

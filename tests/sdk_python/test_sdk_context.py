@@ -73,7 +73,7 @@ def test_forks_share_and_differ(rig: Rig) -> None:
     body = """
 ctx = Context(model).fill(args[0])
 await ctx.flush()
-before = json.loads(raw.pool_stats(ctx._queue))["kv_pages_free"]
+before = json.loads(raw.pool_stats(ctx.queue))["kv_pages_free"]
 forks = [ctx.fork() for _ in range(6)]
 async def go(n, fork):
     fork.fill(str(n))
@@ -81,12 +81,12 @@ async def go(n, fork):
     child = fork.fork()
     return [out, await child.generate(max_tokens=3).collect_text()]
 out = await asyncio.gather(*(go(n, f) for n, f in enumerate(forks)))
-used = before - json.loads(raw.pool_stats(ctx._queue))["kv_pages_free"]
+used = before - json.loads(raw.pool_stats(ctx.queue))["kv_pages_free"]
 own = await ctx.generate(max_tokens=5).collect_text()
 for f in forks: f.release()
 ctx.release(); ctx.release()
 left = json.loads(raw.pool_stats(raw.create_queue(model.name)))
-return [out, own, used, left["kv_pages_mine"], left["embeds_mine"], model._shared_pages]
+return [out, own, used, left["kv_pages_mine"], left["embeds_mine"], model.shared_pages]
 """
     prompt = "x" * 100
     out, own, used, pages, embeds, shared = run(rig, body, prompt)
@@ -152,6 +152,54 @@ return out
         assert tokens == [*b"abcdefghijklmnopqrst"[:length], *b"zz"]
         assert out == continuation(tokens, 9)
         assert cut == [*tokens, out[0]]
+
+
+def test_a_cut_in_a_page_of_its_own_copies_nothing(rig: Rig) -> None:
+    """Only a page that others see is copied: of a fork, saved, or in the prefix cache."""
+    body = """
+copies, copy = [], raw.copy_kvpage
+def counted(*span):
+    copies.append(span)
+    return copy(*span)
+raw.copy_kvpage = counted
+async def cut(ctx, length):
+    before = len(copies)
+    ctx.truncate(length).append([122])
+    return [await ctx.generate(max_tokens=3).collect_tokens(), len(copies) - before]
+def make(**options): return Context(model, add_bos=False, **options).fill("abcdefghijklmnopqrst")
+out = []
+for length in (0, 1, 7, 8, 9, 15, 16, 17, 19):
+    ctx = make(prefix_cache=False)
+    await ctx.flush()
+    out.append(await cut(ctx, length))
+    out.append(await cut(ctx, length))  # and again, over what was generated
+ctx = make(prefix_cache=False)
+await ctx.flush()
+fork = ctx.fork()
+shared = [await cut(ctx, 18), await fork.generate(max_tokens=3).collect_tokens()]
+fork.release()
+shared.append(await cut(ctx, 18))
+ctx = make(prefix_cache=False)
+await ctx.flush()
+ctx.save("cut")
+shared += [await cut(ctx, 18), await cut(ctx, 10)]
+shared.append(await cut(Context.take(model, "cut"), 11))
+ctx = make()
+await ctx.flush()
+shared += [await cut(ctx, 18), await cut(ctx, 12)]
+raw.copy_kvpage = copy
+return [out, shared]
+"""
+    start = [*b"abcdefghijklmnopqrst"]
+
+    def after(length: int) -> list[int]:
+        return continuation([*start[:length], 122], 3)
+
+    own, shared = run(rig, body)
+    assert own == [[after(n), 0] for n in (0, 1, 7, 8, 9, 15, 16, 17, 19) for _ in range(2)]
+    forked = [[after(18), 1], continuation(start, 3), [after(18), 0]]
+    saved = [[after(18), 1], [after(10), 1], [after(11), 1]]
+    assert shared == [*forked, *saved, [after(18), 0], [after(12), 1]]
 
 
 def test_save_and_open_between_instances(rig: Rig) -> None:
@@ -418,7 +466,7 @@ for name, number in json.loads(args[0]):
 everything = [c.tokens for c in contexts]
 for c in contexts: c.release()
 left = json.loads(raw.pool_stats(raw.create_queue(model.name)))
-return [out, everything, left["kv_pages_mine"], left["embeds_mine"], len(model._shared_pages)]
+return [out, everything, left["kv_pages_mine"], left["embeds_mine"], len(model.shared_pages)]
 """
     contexts = [[97]]
     expected = []

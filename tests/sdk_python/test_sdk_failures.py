@@ -50,13 +50,13 @@ async for token in ctx.generate(max_tokens=400).stream_tokens():
 @pytest.mark.parametrize("count", [8, 9, 17, 18, 30])
 def test_a_fork_after_a_generation_that_was_broken_off(rig: Rig, count: int) -> None:
     body = """
-ahead = len(ctx._pages) * ctx.page_size - ctx.seq_len
+ahead = len(ctx.sequence.pages.addresses) * ctx.page_size - ctx.seq_len
 forks = [ctx.fork(), ctx.fork()]
 both = [await fork.generate(max_tokens=30).collect_tokens() for fork in forks]
 own = await ctx.generate(max_tokens=30).collect_tokens()
 late = await ctx.fork().generate(max_tokens=30).collect_tokens()
 for one in (ctx, *forks): one.release()
-return [out, both, own, late, ahead >= ctx.page_size, stats()["kv_pages_mine"], model._shared_pages]
+return [out, both, own, late, ahead >= ctx.page_size, stats()["kv_pages_mine"], model.shared_pages]
 """
     start = [BOS, *b"x" * 200]
     tokens = continuation(start, count + 60)
@@ -119,6 +119,7 @@ def test_a_page_that_could_not_be_filled_by_a_copy_is_freed(rig: Rig) -> None:
     body = """
 ctx = Context(model, prefix_cache=False, add_bos=False).append([97] * 30)
 await ctx.flush()
+ctx = ctx.fork()  # which copies the page that it writes to
 held = [stats()["kv_pages_mine"]]
 ctx.truncate(21)
 ctx.append([98])
@@ -134,6 +135,85 @@ return [errors, held, await ctx.generate(max_tokens=9).collect_tokens()]
     assert all("limit-exceeded" in error for error in errors)
     assert held[1] < held[0]
     assert tokens == continuation([*[97] * 21, 98], 9)
+
+
+def test_two_generations_of_one_context_at_once(rig: Rig) -> None:
+    """The second raises, whatever it is read by; what the first gives is right."""
+    body = """
+def go(ctx, how):
+    generator = ctx.generate(max_tokens=6)
+    if how == "text": return generator.collect_text()
+    if how == "tokens": return generator.collect_tokens()
+    async def steps(): return [(await step.execute()).tokens async for step in generator]
+    return steps()
+out = []
+for first in ("text", "tokens", "steps"):
+    for second in ("text", "tokens", "steps"):
+        ctx = Context(model).fill("ab")
+        one, two = await asyncio.gather(go(ctx, first), go(ctx, second), return_exceptions=True)
+        out.append([one, f"{type(two).__name__}: {two}", await ctx.generate(max_tokens=2).collect_tokens()])
+return out
+"""
+    tokens = continuation([BOS, *b"ab"], 8)
+    firsts = [text(tokens[:6]), tokens[:6], [[token] for token in tokens[:6]]]
+    answers = run(rig, body)
+    assert [one for one, _, _ in answers] == [first for first in firsts for _ in range(3)]
+    for _, error, after in answers:
+        assert error.startswith("RuntimeError: a generation of this context is under way")
+        assert "ctx.fork()" in error
+        assert after == tokens[6:]
+
+
+def test_a_generation_that_another_one_has_followed(rig: Rig) -> None:
+    """It was given up: a new one may begin, and then the old one does not go on."""
+    body = """
+ctx = Context(model).fill("ab")
+old = ctx.generate(max_tokens=9)
+out = []
+async for token in old.stream_tokens():
+    out.append(token)
+    if len(out) == 3: break
+out += await ctx.generate(max_tokens=3).collect_tokens()
+async def loop():
+    async for step in old: await step.execute()
+errors = [await fails(call) for call in (old.collect_tokens, old.collect_text, loop, lambda: old.accept([97]))]
+return [out, errors, ctx.tokens]
+"""
+    tokens = continuation([BOS, *b"ab"], 6)
+    out, errors, held = run(rig, body)
+    assert (out, held) == (tokens, [BOS, *b"ab", *tokens])
+    for error in errors:
+        assert error.startswith("RuntimeError: another generation of this context has begun")
+
+
+@pytest.mark.parametrize("sampler", ["None", "DeviceSampler(temperature=0)"])
+def test_a_step_that_does_nothing(rig: Rig, sampler: str) -> None:
+    """Its loop would never end, so the next one raises; `accept` and a failed `execute` are something."""
+    body = """
+async def forgetful():
+    async for step in Context(model).fill("ab").generate(SAMPLER, max_tokens=3):
+        await step.distribution(2)
+async def careful():
+    ctx = Context(model).fill("ab")
+    generator = ctx.generate(SAMPLER, max_tokens=3)
+    async for step in generator:
+        if generator.tokens_generated == 1:
+            generator.accept([120])
+            continue
+        task = asyncio.create_task(step.execute())
+        await asyncio.sleep(0)
+        if generator.tokens_generated == 2 and not task.done() and task.cancel():
+            await asyncio.wait([task])
+            break
+        await task
+    return ctx.tokens[3:5]
+return [await fails(forgetful), await careful()]
+"""
+    error, tokens = run(rig, body.replace("SAMPLER", sampler))
+    assert error.startswith("RuntimeError: the step before did nothing")
+    assert "execute" in error
+    assert "accept" in error
+    assert tokens == [continuation([BOS, *b"ab"], 1)[0], 120]
 
 
 def test_a_context_longer_than_the_model_takes(rig: Rig) -> None:

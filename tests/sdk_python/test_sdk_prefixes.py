@@ -98,21 +98,22 @@ def test_requests_that_come_together_compute_their_common_beginning_once(rig: Ri
 INTERRUPTED = """
 import json, time
 from inferlet import *
+from inferlet._sequence import Sequence
 
-forward = Context._forward
+forward = Sequence.forward
 
-def busy_first(context, *args):  # longer than a slice, between asking and computing
+def busy_first(sequence, *args, **options):  # longer than a slice, between asking and computing
     end = time.monotonic() + 0.02
     while time.monotonic() < end:
         pass
-    forward(context, *args)
+    forward(sequence, *args, **options)
 
 async def main(args):
     context = Context(Model.load()).fill(json.loads(args[0]))
     before = context.tokens
-    Context._forward = busy_first
+    Sequence.forward = busy_first
     await context.flush()
-    Context._forward = forward
+    Sequence.forward = forward
     return [[before, await context.generate(max_tokens=2).collect_tokens()]]
 """
 
@@ -169,7 +170,7 @@ async def main(args):
         await ctx.generate(max_tokens=40).collect_tokens()
     other = Context(model).fill(args[0])
     await other.flush()
-    return [len(other), other._cached]
+    return [len(other), other.sequence.offered]
 """
     with counted(rig) as inputs:
         head = PROGRAM[: PROGRAM.index("async def")]

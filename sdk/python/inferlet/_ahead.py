@@ -1,109 +1,127 @@
-"""Steps of a generation that the server is given before their tokens are known.
+"""The step of a generation that the server is given before its token is known.
 
-A step is the forward of one token and the choice of the next. While its token is on its way, nothing of
-the context shows it: the context keeps the state that it would have without it, and takes the step over
-(`confirm`) or undoes it (`retract`). Two embeds take turns, so that an undone step has left the hidden
-state before it.
+A step runs one token and chooses the next. The server can begin it at once, because its own sampler
+knows the token before the inferlet does. So the model does not wait for the inferlet.
+
+The sequence does not show the step before its token has come: it stays as it would be without. Then the
+program either goes on with that token, and the step is taken over (`confirm`), or does something else,
+and the step is undone (`retract`).
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from inferlet import _bindings, raw
-from inferlet._pages import drop, spans
+from inferlet._sequence import Sequence
 from inferlet.errors import PieError
 
-if TYPE_CHECKING:
-    from inferlet._sequence import Sequence
-
-# Errors for which a program that does not run ahead might never have asked.
+# Nothing to spare. A program that does not look ahead would not have asked for it, so it is no error.
 SCARCE = ("out-of-resources", "limit-exceeded")
 
 
-class Ahead:
-    """One step that the server has been given, after all that its context knows of."""
+class LookAhead:
+    """At most one step ahead of a sequence.
 
-    __slots__ = ("embed", "future", "pages", "token")
-
-    def __init__(self, embed: list[int], future: int, pages: int) -> None:
-        self.embed = embed  # span of the embed with the hidden state after the step's token
-        self.future = future  # of the token after that
-        self.pages = pages  # that the context had before
-        self.token = -1  # the step's token, once it is known
-
-
-def look_ahead(ctx: Sequence, sampler: int) -> Ahead | None:
-    """Queues the step of the token that a sampler has been asked for; None if there is no room for it.
-
-    The context has nothing pending, and owns its last page.
+    Attributes:
+        undone: whether a step was undone since it was last set to False.
     """
-    queue = ctx._queue
-    size = ctx._model.page_size
-    start = ctx._length
-    first = start // size
-    pages = len(ctx._pages)
-    # The hot path: without the checks and the calls of `raw`.
-    try:
-        if not ctx._spare:
-            ctx._spare = [raw.alloc_emb(queue, 1), 1]
-        embed = ctx._spare
-        if first == pages:
-            ctx._grow(first + 1)
-        inputs = ctx._inputs(-(-start // size))
-        future: int = _bindings.sample.step(
-            queue, sampler, start, embed[0], inputs, ctx._pages[first], ctx._adapter or ""
-        )
-    except (_bindings.Err, PieError) as error:
-        _undo(ctx, pages)
-        text = str(error) if isinstance(error, PieError) else error.value
-        if not text.startswith(SCARCE):
+
+    __slots__ = ("_future", "_pages", "_sequence", "_token", "undone")
+
+    def __init__(self, sequence: Sequence) -> None:
+        """No step yet."""
+        self.undone = False
+        self._sequence = sequence
+        self._future: int | None = None  # of the step's choice; None if no step is ahead
+        self._token: int | None = None  # the token that the step runs, once it is known
+        self._pages = 0  # that the sequence had before
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a step is ahead."""
+        return self._future is not None
+
+    def queue(self, sampler: int) -> None:
+        """Queues the step of the token that the sampler was asked for, if there is room for it.
+
+        Nothing is pending, and no step is ahead.
+
+        Raises:
+            PieError: of the server, if it is no lack of room.
+        """
+        sequence = self._sequence
+        pages = sequence.pages
+        start = len(sequence.tokens)
+        first = start // pages.size
+        if first < pages.read_only:
+            return  # it would have to be copied first, which could not be undone
+        count = len(pages.addresses)
+        # Once a token: the bindings without the checks of `raw`.
+        try:
+            # The step writes its hidden state beside the newest one: if it is undone, that is needed.
+            if not sequence.spare:
+                sequence.spare = [raw.alloc_emb(sequence.queue, 1), 1]
+            if first == count:
+                pages.grow(first + 1)
+            self._future = _bindings.sample.step(
+                sequence.queue,
+                sampler,
+                start,
+                sequence.spare[0],
+                pages.inputs(-(-start // pages.size)),
+                pages.addresses[first],
+                sequence.adapter or "",
+            )
+        except (_bindings.Err, PieError) as error:
+            pages.truncate(start, count)
+            text = str(error) if isinstance(error, PieError) else error.value
+            if text.startswith(SCARCE):
+                return
             raise PieError(text) from None
-        return None
-    ctx._in_flight = True
-    ctx._ahead = ahead = Ahead(embed, future, pages)
-    return ahead
+        self._token = None
+        self._pages = count
+        sequence.tentative = self
+        sequence.in_flight = True
 
+    def arrived(self, token: int) -> None:
+        """Notes the token that the step runs. All that was queued before the step has taken effect."""
+        sequence = self._sequence
+        sequence.completed()
+        if self._future is not None:
+            self._token = token
+            sequence.in_flight = True  # the step itself
 
-def confirm(ctx: Sequence, ahead: Ahead) -> int | None:
-    """Makes a step part of its context, and gives the future of the token after it.
+    def confirm(self) -> int | None:
+        """Makes the step part of the sequence, and gives the future of the token after it.
 
-    None if the step is undone, because the program goes on otherwise than with the step's token.
-    """
-    if ctx._ahead is not ahead:
-        return None
-    if ctx._pending != [ahead.token]:
-        retract(ctx)
-        return None
-    ctx._ahead = None
-    ctx._length += 1
-    ctx._tokens.append(ahead.token)
-    ctx._pending = []
-    ctx._embed, ctx._spare = ahead.embed, ctx._embed
-    ctx._hidden = True
-    return ahead.future
+        None if there is no step, or it is undone because other tokens are pending than the step's.
+        """
+        future = self._future
+        if future is None:
+            return None
+        sequence = self._sequence
+        if sequence.pending != [self._token]:
+            self.retract()
+            return None
+        self._future = None
+        sequence.tentative = None
+        sequence.step_taken(sequence.pending[0])
+        return future
 
-
-def retract(ctx: Sequence) -> None:
-    """Undoes the step that a context is ahead, if it is. It may still run, unseen."""
-    ahead = ctx._ahead
-    if ahead is None:
-        return
-    ctx._ahead = None
-    ctx._in_flight = False  # but for this step
-    ctx._unseen = True
-    with suppress(PieError):  # gone with a lost worker, or taken with an error
-        raw.cancel(ahead.future)
-    _undo(ctx, ahead.pages)
-
-
-def _undo(ctx: Sequence, pages: int) -> None:
-    """Empties the slots after the context's tokens, and gives pages back that it did not have."""
-    first, used = divmod(ctx._length, ctx._model.page_size)
-    if first < pages:
-        raw.truncate_kvpage(ctx._queue, [ctx._pages[first], 1], [used])
-    if len(ctx._pages) > pages:
-        free = drop(ctx._model._shared_pages, ctx._pages[pages:])
-        del ctx._pages[pages:]
-        raw.dealloc_kvpage(ctx._queue, spans(free))
+    def retract(self) -> None:
+        """Undoes the step, if there is one. It may still run, but what it writes is not seen."""
+        future, self._future = self._future, None
+        if future is None:
+            return
+        sequence = self._sequence
+        sequence.tentative = None
+        if self._token is not None:
+            sequence.in_flight = False  # but for the step
+        sequence.unseen = True
+        self.undone = True
+        with suppress(PieError):  # gone with a lost worker, or taken with an error
+            raw.cancel(future)
+        # The slot is empty again for what is queued from now on. The step, queued before, may fill it
+        # later without harm: commands of one queue take effect in order.
+        sequence.pages.truncate(len(sequence.tokens), self._pages)

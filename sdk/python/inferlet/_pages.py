@@ -1,8 +1,149 @@
-"""Lists of addresses as the spans that the contract wants, and who shares which page."""
+"""The KV pages of a sequence: allocated when needed, shared with forks, copied on write, given back.
+
+Commands name pages as spans of addresses, `[start, count, start, count, ...]`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from inferlet import raw
+from inferlet.errors import PieError
+from inferlet.model import Model
+
+
+class Pages:
+    """A sequence's pages, in order.
+
+    Full pages never change, so forks, the prefix cache and saved contexts share them. A page that
+    others may read is replaced by a copy before it is written (copy-on-write).
+
+    Attributes:
+        size: tokens that fit into a page.
+        addresses: of the pages, in order. The last ones may be empty: allocated ahead.
+        read_only: how many of the first pages must be copied before they are written.
+        expected: pages that the generation under way may need in all.
+    """
+
+    __slots__ = (
+        "_pins",
+        "_queue",
+        "_shared",
+        "_spans",
+        "addresses",
+        "expected",
+        "read_only",
+        "size",
+    )
+
+    def __init__(self, model: Model, queue: int) -> None:
+        """No pages yet; `queue` is the sequence's, through which all of them are handled."""
+        self.size = model.page_size
+        self.addresses: list[int] = []
+        self.read_only = 0
+        self.expected = 0
+        self._queue = queue
+        self._shared = model.shared_pages
+        self._pins: list[int] = []  # pages held until the copies from them are done
+        self._spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
+
+    def grow(self, need: int) -> None:
+        """Allocates pages up to `need`, and some of those that the generation will need anyway.
+
+        Raises:
+            PieError: `out-of-resources`.
+        """
+        have = len(self.addresses)
+        # One call of the host for several pages; an eighth more than there are, so that little is
+        # held in vain by a generation which ends early.
+        count = max(need, min(self.expected, need + have // 8)) - have
+        start = raw.alloc_kvpage(self._queue, count)
+        self.addresses += range(start, start + count)
+
+    def inputs(self, filled: int) -> list[int]:
+        """Spans of the first `filled` pages. The caller must not change the list."""
+        # Kept from one token to the next: the list changes once a page.
+        known, found = self._spans
+        if known != filled:
+            if filled < known:
+                known, found = 0, []
+            extend(found, self.addresses[known:filled])
+            self._spans = (filled, found)
+        return found
+
+    def copy_on_write(self, length: int) -> None:
+        """Makes the pages after the full ones of `length` tokens writable.
+
+        Raises:
+            PieError: `out-of-resources`; then nothing has changed.
+        """
+        full, used = divmod(length, self.size)
+        old = self.addresses[full:]
+        if used:
+            new = raw.alloc_kvpage(self._queue, 1)
+            try:
+                raw.copy_kvpage(self._queue, old[0], 0, new, 0, used)
+            except PieError:
+                raw.dealloc_kvpage(self._queue, [new, 1])
+                raise
+            self.addresses[full:] = [new]
+        else:
+            # These are empty, but a fork that holds them too may write to them.
+            del self.addresses[full:]
+        self._pins += old
+        self._spans = (0, [])
+        self.read_only = full
+
+    def truncate(self, length: int, keep: int | None = None) -> None:
+        """Empties all slots after `length` tokens.
+
+        Args:
+            length: tokens that stay.
+            keep: how many pages stay, if empty ones among them; else those that hold a token.
+        """
+        first, used = divmod(length, self.size)
+        if keep is None:
+            keep = first + (used > 0)
+        if first < min(keep, len(self.addresses)):
+            page = self.addresses[first]
+            if first < self.read_only or page in self._shared:
+                # Others still read the slots that are cut off here.
+                self.read_only = max(self.read_only, first + 1)
+            else:
+                raw.truncate_kvpage(self._queue, [page, 1], [used])
+        if len(self.addresses) > keep:
+            cut = self.addresses[keep:]
+            del self.addresses[keep:]
+            self._give_back(cut)
+            self._spans = (0, [])
+            self.read_only = min(self.read_only, keep)
+
+    def share_with(self, other: Pages) -> None:
+        """Gives a fork, which has none, the same pages. It copies what it writes to."""
+        share(self._shared, self.addresses)
+        other.addresses = self.addresses[:]
+        other.read_only = len(self.addresses)
+
+    def unshared(self) -> list[int]:
+        """The pages that no other context of this inferlet holds."""
+        return [page for page in self.addresses if page not in self._shared]
+
+    def completed(self) -> None:
+        """Gives the pages back that were copied: all commands so far have taken effect."""
+        if self._pins:
+            pins, self._pins = self._pins, []
+            self._give_back(pins)
+
+    def release(self) -> None:
+        """Gives all pages back."""
+        pages, self.addresses = self.addresses + self._pins, []
+        self._pins = []
+        self._give_back(pages)
+
+    def _give_back(self, pages: list[int]) -> None:
+        free = drop(self._shared, pages)
+        if free:
+            raw.dealloc_kvpage(self._queue, spans(free))
 
 
 def spans(addresses: Sequence[int]) -> list[int]:
@@ -35,13 +176,13 @@ def addresses(spans: Sequence[int]) -> list[int]:
 
 
 def share(counts: dict[int, int], pages: Sequence[int]) -> None:
-    """Notes one more holder of each page. A page that is not in `counts` has one."""
+    """Notes one more holder of each page. A page that is not in `counts` has one holder."""
     for page in pages:
         counts[page] = counts.get(page, 1) + 1
 
 
 def drop(counts: dict[int, int], pages: Sequence[int]) -> list[int]:
-    """Notes one holder fewer of each page, and returns the pages that nobody holds any more."""
+    """Notes one holder fewer of each page, and returns the pages that have no holder left."""
     free = []
     for page in pages:
         count = counts.get(page, 1)

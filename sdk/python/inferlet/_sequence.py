@@ -1,362 +1,409 @@
-"""A sequence: tokens whose keys and values lie in the server's KV pages, and the commands that put them in.
+"""A sequence: tokens whose keys and values lie in the server's KV pages, and the commands for that.
 
-What programs use is a `Context`, which adds texts, generation, forks and names.
+Programs use a `Context`, which adds texts, messages and generations. Its `sequence` is for modules of
+this SDK, and for programs that combine contexts with functions of `raw`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Protocol
 
 from inferlet import _bindings, raw
-from inferlet._ahead import Ahead, retract
-from inferlet._loop import done
-from inferlet._pages import addresses, drop, extend, spans
+from inferlet._loop import done, ready
+from inferlet._pages import Pages, addresses, spans
 from inferlet.errors import PieError
 from inferlet.model import Model
+from inferlet.sample import Distribution
 
-UNKNOWN = -1  # a token of an opened context: its pages are known, its tokens are not
+UNKNOWN = -1  # a token whose keys and values are in the pages, but whose number is not known here
+
+
+class Tentative(Protocol):
+    """A step at the server that the sequence may still turn out not to take."""
+
+    def retract(self) -> None:
+        """Undoes the step."""
 
 
 class Sequence:
-    """What a context is below its texts: pages, tokens in them, tokens that wait, a queue of commands."""
+    """Tokens in pages, tokens that wait for their run, and the queue of commands.
+
+    Attributes:
+        model: the model.
+        adapter: the LoRA adapter that everything goes through, if any.
+        queue: handle of the command queue.
+        pages: the KV pages.
+        tokens: the tokens whose keys and values are in the pages, or will be when the commands that
+            are queued have run.
+        pending: tokens that follow these and are not queued yet.
+        embed: span of the embed for the newest token's hidden state; empty before the first run.
+        spare: span of the embed that steps ahead use in turn with `embed`; empty before the first.
+        has_hidden: whether `embed` holds the hidden state after the last of `tokens`.
+        in_flight: whether commands are queued whose end has not been seen.
+        unseen: whether a step that was undone may still run, and write.
+        offered: how many of the first pages the prefix cache has been offered.
+        tentative: a step ahead of all this, which is undone before anything else is queued.
+        generation: number of the generation that began last.
+        choosing: whether that generation waits for a token.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_adapter",
-        "_ahead",
-        "_borrowed",
-        "_cached",
-        "_embed",
-        "_hidden",
-        "_in_flight",
-        "_input_spans",
-        "_length",
-        "_limit",
-        "_model",
-        "_pages",
-        "_pending",
-        "_pins",
         "_prefix_cache",
-        "_queue",
         "_released",
         "_samplers",
-        "_spare",
-        "_tokens",
-        "_unseen",
+        "adapter",
+        "choosing",
+        "embed",
+        "generation",
+        "has_hidden",
+        "in_flight",
+        "model",
+        "offered",
+        "pages",
+        "pending",
+        "queue",
+        "spare",
+        "tentative",
+        "tokens",
+        "unseen",
     )
 
     def __init__(self, model: Model, adapter: str | None, prefix_cache: bool) -> None:
         """Makes an empty one. Arguments are those of `Context`."""
-        self._released = True  # until there is something to release
-        self._model = model
-        self._adapter = adapter
-        self._queue = raw.create_queue(model.name)
+        self._released = True  # `__del__` has nothing to do if there is no queue to be had
+        self.model = model
+        self.adapter = adapter
+        self.queue = raw.create_queue(model.name)
         self._released = False
-        self._embed: list[int] = []  # span of the embed with the last token's hidden state
-        self._pages: list[int] = []
-        self._length = 0  # tokens in the pages
-        self._tokens: list[int] = []  # those tokens
-        self._pending: list[int] = []  # tokens that follow, not in the pages yet
+        self.pages = Pages(model, self.queue)
+        self.tokens: list[int] = []
+        self.pending: list[int] = []
+        self.embed: list[int] = []
+        self.spare: list[int] = []
+        self.has_hidden = False
+        self.in_flight = False
+        self.unseen = False
+        self.tentative: Tentative | None = None
+        self.generation = 0
+        self.choosing = False
         self._prefix_cache = prefix_cache
-        self._cached = 0  # pages that the server has been offered for others to find
-        self._borrowed = False  # what follows the full pages is shared or immutable: copy it first
-        self._pins: list[int] = []  # pages held until the copies from them are done
-        self._hidden = False  # the embed holds the last token's hidden state
-        self._in_flight = False  # commands are queued that nobody has seen the end of
-        self._input_spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
+        self.offered = 0
         self._samplers: set[int] = set()  # of generations under way
-        self._ahead: Ahead | None = None  # a step at the server that nothing else here knows of
-        self._unseen = False  # a step that was undone may still run, and write
-        self._spare: list[int] = []  # span of the embed that such steps use in turn with the other
-        self._limit = 0  # tokens that the generation under way may reach
 
-    @property
-    def model(self) -> Model:
-        """The model."""
-        return self._model
+    def __len__(self) -> int:
+        return len(self.tokens) + len(self.pending)
 
-    @property
-    def page_size(self) -> int:
-        """Tokens a page."""
-        return self._model.page_size
+    # Running tokens
 
-    def release(self) -> None:
-        """Gives the pages back. The context can't be used any more; a second call does nothing."""
-        if self._released:
-            return
-        self._released = True
-        retract(self)
-        if self._in_flight and self._model._shared_pages:
-            self._settle()
-        self._offer_prefix()
-        pages = drop(self._model._shared_pages, self._pages + self._pins)
-        if pages:
-            raw.dealloc_kvpage(self._queue, spans(pages))
-        for embed in filter(None, (self._embed, self._spare)):
-            raw.dealloc_emb(self._queue, embed)
-        for sampler in list(self._samplers):
-            self._close_sampler(sampler)
-        raw.destroy_queue(self._queue)
-        self._pages = []
+    async def output_embed(self) -> int:
+        """Runs what is pending; the embed of the hidden state after it.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def __del__(self) -> None:
-        self.release()
-
-    # Commands
-
-    def _is_quick(self) -> bool:
-        """Whether the pending tokens, if any, go into one small command without waiting."""
-        return len(self._pending) <= 1 and (self._hidden or bool(self._pending))
-
-    def _next_dist(self, k: int) -> int:
-        """Runs at most one pending token and asks for the distribution after it."""
-        return raw.get_next_dist(self._queue, self._run_pending(), k)
-
-    async def _submit_and_ask(self, k: int) -> int:
-        return raw.get_next_dist(self._queue, await self._submit_pending(), k)
-
-    def _run_pending(self) -> int:
-        """Runs at most one pending token; the embed of the hidden state after it."""
-        if self._pending:
-            self._forward(self._pending, True)
-            self._pending = []  # only now: if that fails, the token still waits
-        return self._embed[0]
-
-    async def _submit_pending(self) -> int:
-        """Runs all pending tokens; the embed of the hidden state after them."""
-        await self._submit()
-        if not self._hidden:
+        Raises:
+            ValueError: there is nothing to continue from, or the context is released.
+            PieError: `out-of-resources` and others of the server.
+        """
+        if len(self.pending) == 1:
+            self.forward(self.pending, output=True)
+            self.pending = []  # only now: if that fails, the token still waits
+        else:
+            await self.submit()
+        if not self.has_hidden:
             raise ValueError("nothing to continue from: fill something into the context first")
-        return self._embed[0]
+        return self.embed[0]
 
-    async def _submit(self) -> None:
-        """Queues the pending tokens, in chunks that the model and the embed pool can take."""
-        if self._prefix_cache and not self._pages and self._pending:
+    async def next_distribution(self, k: int) -> Distribution:
+        """Runs what is pending; the `k` most likely tokens after it. Raises as `output_embed`."""
+        future = raw.get_next_dist(self.queue, await self.output_embed(), k)
+        await ready(future)
+        answer = raw.take_dist(future)
+        self.completed()
+        return Distribution(*answer)
+
+    async def submit(self) -> None:
+        """Queues what is pending, in chunks that the model and the embed pool can take.
+
+        Raises:
+            PieError: `out-of-resources` and others; what was not queued is still pending.
+        """
+        if self._prefix_cache and not self.pages.addresses and self.pending:
             await self._find_prefix()
-        most = self._model.max_batch_tokens
-        while self._pending:
-            chunk = self._pending[:most]
-            last = len(chunk) == len(self._pending)
+        most = self.model.max_batch_tokens
+        while self.pending:
+            chunk = self.pending[:most]
+            last = len(chunk) == len(self.pending)
             try:
-                self._forward(chunk, last)
+                self.forward(chunk, output=last)
             except PieError as error:
-                # Embeds are few, and others use them too: smaller chunks need fewer at once.
-                if (
-                    error.code != "out-of-resources"
-                    or len(chunk) < 2
-                    or len(self._pages) < (-(-(self._length + len(chunk)) // self.page_size))
-                ):
+                # Embeds are few, and other inferlets use them too: a smaller chunk needs fewer at
+                # once. If it was pages that ran out, a smaller chunk does not help.
+                room = len(self.pages.addresses) * self.pages.size
+                short_of_pages = room < len(self.tokens) + len(chunk)
+                if error.code != "out-of-resources" or len(chunk) < 2 or short_of_pages:
                     raise
                 most = len(chunk) // 2
                 continue
-            self._pending = self._pending[len(chunk) :]
+            self.pending = self.pending[len(chunk) :]
             self._offer_prefix()
             if not last:
-                await done(raw.synchronize(self._queue))
+                # The next chunk needs the embeds of this one, which are free once it has run.
+                await done(raw.synchronize(self.queue))
 
-    async def _find_prefix(self) -> None:
-        """Begins the empty context with pages that hold the first of the pending tokens."""
-        if self._released:
-            raise ValueError("the context is released")
-        adapter = self._adapter or ""
-        # The last token has to run in any case: that gives its hidden state.
-        while (found := raw.match_prefix(self._queue, adapter, self._pending[:-1]))[1]:
-            await done(found[1])
-        self._pages = addresses(found[0])
-        self._cached = len(self._pages)
-        self._length = self._cached * self._model.page_size
-        self._tokens = self._pending[: self._length]
-        self._pending = self._pending[self._length :]
+    async def flush(self) -> None:
+        """Runs what is pending, and waits until it is in the pages. Raises as `submit`."""
+        self.retract()
+        await self.submit()
+        await done(raw.synchronize(self.queue))
+        self.completed()
 
-    def _offer_prefix(self) -> None:
-        """Lets others find the pages that are full, if there are more than there were."""
-        full = self._length // self._model.page_size
-        if self._prefix_cache and full > self._cached:
-            raw.insert_prefix(self._queue, spans(self._pages[:full]))
-            self._cached = full
-
-    def _run_embeds(self, embeds: list[int], output: bool) -> None:
-        """Queues embeds that have been written, a span of them, in the place of tokens."""
-        self._forward([UNKNOWN] * embeds[1], output, embeds)
-
-    def _forward(self, tokens: list[int], output: bool, given: list[int] | None = None) -> None:
+    def forward(self, tokens: list[int], output: bool, given: list[int] | None = None) -> None:
         """Queues tokens: embed them, run them, keep their keys and values.
 
         Args:
             tokens: what follows the tokens in the pages.
             output: whether the last one's hidden state is wanted.
             given: span of embeds that hold them already.
+
+        Raises:
+            ValueError: the context is released.
+            PieError: of the server; then none of the tokens is queued.
         """
         if self._released:
             raise ValueError("the context is released")
-        if self._ahead is not None:
-            retract(self)
-        queue = self._queue
-        size = self._model.page_size
-        start = self._length
+        if self.tentative is not None:
+            self.tentative.retract()
+        queue, pages = self.queue, self.pages
+        start = len(self.tokens)
         count = len(tokens)
-        end = start + count
-        first = start // size
-        filled = -(-start // size)
-        need = -(-end // size)
-        if self._borrowed:
-            self._own_last_page()
-        if need > len(self._pages):
-            self._grow(need)
-        if not self._embed:
-            self._embed = [raw.alloc_emb(queue, 1), 1]
-        embeds = given or (self._embed if count == 1 else [raw.alloc_emb(queue, count), count])
-        self._in_flight = True
-        self._hidden = False
-        # The hot path: without the checks and the calls of `raw`.
+        first = start // pages.size
+        need = -(-(start + count) // pages.size)
+        if first < pages.read_only:
+            self.in_flight = True
+            pages.copy_on_write(start)
+        if need > len(pages.addresses):
+            pages.grow(need)
+        if not self.embed:
+            self.embed = [raw.alloc_emb(queue, 1), 1]
+        embeds = given or (self.embed if count == 1 else [raw.alloc_emb(queue, count), count])
+        self.in_flight = True
+        self.has_hidden = False
+        # Once a token where the program chooses: the bindings without the checks of `raw`.
         try:
             if given is None:
                 _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
-            outputs = self._embed if output else []
-            targets = spans(self._pages[first:need])
-            self._run_forward(self._inputs(filled), embeds, targets, outputs)
+            inputs = pages.inputs(-(-start // pages.size))
+            targets = spans(pages.addresses[first:need])
+            outputs = self.embed if output else []
+            if self.adapter is None:
+                _bindings.forward.forward(queue, inputs, embeds, targets, outputs, [])
+            else:
+                _bindings.adapter.forward_with_adapter(
+                    queue, self.adapter, inputs, embeds, targets, outputs, []
+                )
         except _bindings.Err as error:
             raise PieError(error.value) from None
         finally:
             if count > 1 and given is None:
                 raw.dealloc_emb(queue, embeds)
-        self._length = end
-        self._tokens += tokens
-        self._hidden = output
+        self.tokens += tokens
+        self.has_hidden = output
 
-    def _inputs(self, filled: int) -> list[int]:
-        """Spans of the first pages."""
-        known, found = self._input_spans
-        if known != filled:
-            if filled < known:
-                known, found = 0, []
-            extend(found, self._pages[known:filled])
-            self._input_spans = (filled, found)
-        return found
+    def step_taken(self, token: int) -> None:
+        """Makes a step ahead part of the sequence: its token, with the hidden state in `spare`."""
+        self.tokens.append(token)
+        self.pending = []
+        self.embed, self.spare = self.spare, self.embed
+        self.has_hidden = True
 
-    def _run_forward(
-        self, inputs: list[int], embeds: list[int], targets: list[int], outputs: list[int]
-    ) -> None:
-        """Queues a forward. Raises the bindings' own error."""
-        if self._adapter is None:
-            _bindings.forward.forward(self._queue, inputs, embeds, targets, outputs, [])
-        else:
-            _bindings.adapter.forward_with_adapter(
-                self._queue, self._adapter, inputs, embeds, targets, outputs, []
-            )
+    # What has taken effect
 
-    def _grow(self, need: int) -> None:
-        """Allocates pages up to `need`, and some of those that the generation will want anyway."""
-        have = len(self._pages)
-        wanted = -(-self._limit // self._model.page_size)
-        count = max(need, min(wanted, need + have // 8)) - have
-        start = raw.alloc_kvpage(self._queue, count)
-        self._pages += range(start, start + count)
-
-    def _own_last_page(self) -> None:
-        """Replaces a borrowed last page by a copy of its part that belongs to this context.
-
-        Pages after it are empty ones that were allocated ahead: whoever they are shared with may write
-        to them, so they are given up.
-        """
-        full, used = divmod(self._length, self._model.page_size)
-        old = self._pages[full:]
-        if used:
-            new = raw.alloc_kvpage(self._queue, 1)
-            try:
-                raw.copy_kvpage(self._queue, old[0], 0, new, 0, used)
-            except PieError:
-                raw.dealloc_kvpage(self._queue, [new, 1])
-                raise
-            self._in_flight = True
-            self._pages[full:] = [new]
-        else:
-            del self._pages[full:]
-        self._pins += old
-        self._input_spans = (0, [])
-        self._borrowed = False
-
-    def _set_length(self, length: int) -> None:
-        """Forgets the tokens from `length` on. Slots can't be emptied: a cut page gets copied."""
-        keep = -(-length // self._model.page_size)
-        free = drop(self._model._shared_pages, self._pages[keep:])
-        if free:
-            raw.dealloc_kvpage(self._queue, spans(free))
-        del self._pages[keep:]
-        del self._tokens[length:]
-        self._cached = min(self._cached, length // self._model.page_size)
-        self._length = length
-        self._borrowed = True
-        self._hidden = False
-        self._input_spans = (0, [])
-
-    def _rerun_last_token(self) -> None:
-        """Takes the last token back into the buffer, so that the next run gives its hidden state."""
-        if not self._pending and self._length and self._tokens[-1] != UNKNOWN:
-            last = self._tokens[-1]
-            self._set_length(self._length - 1)
-            self._pending = [last]
-
-    def _completed(self) -> None:
+    def completed(self) -> None:
         """Notes that all commands so far have taken effect."""
-        self._in_flight = False
-        if self._pins:
-            pins, self._pins = self._pins, []
-            free = drop(self._model._shared_pages, pins)
-            if free:
-                raw.dealloc_kvpage(self._queue, spans(free))
+        self.in_flight = False
+        self.pages.completed()
 
-    def _settle(self) -> None:
-        """Waits, with every task of the inferlet, until all commands so far have taken effect.
+    def settle(self) -> None:
+        """Undoes a step ahead, and waits until all commands so far have taken effect.
 
-        Needed only after an operation that was cancelled halfway, or that still runs.
+        All tasks of the inferlet wait. There is something to wait for only after an operation that
+        was cancelled halfway, or that still runs.
         """
-        retract(self)
-        if self._in_flight:
-            future = raw.synchronize(self._queue)
+        self.retract()
+        if self.in_flight:
+            future = raw.synchronize(self.queue)
             raw.wait([future])
             raw.take(future)
-            self._completed()
-            self._unseen = False
+            self.completed()
+            self.unseen = False
 
-    # For generators
+    def retract(self) -> None:
+        """Undoes the step ahead, if there is one."""
+        if self.tentative is not None:
+            self.tentative.retract()
 
-    def _expect(self, tokens: int) -> None:
-        """Notes how far a generation may go."""
-        self._limit = self._length + len(self._pending) + tokens
+    # The prefix cache
 
-    def _open_sampler(self, parameters: str) -> int:
-        """Makes a sampler on the server, which ends with the context at the latest."""
-        sampler = raw.create_sampler(self._queue, parameters)
+    async def _find_prefix(self) -> None:
+        """Begins the empty sequence with shared pages that hold the first of the pending tokens."""
+        if self._released:
+            raise ValueError("the context is released")
+        adapter = self.adapter or ""
+        # The last token has to run in any case: that gives its hidden state.
+        while (found := raw.match_prefix(self.queue, adapter, self.pending[:-1]))[1]:
+            await done(found[1])  # another inferlet computes more of it at this moment
+        pages = self.pages
+        pages.addresses = addresses(found[0])
+        pages.read_only = self.offered = len(pages.addresses)
+        length = self.offered * pages.size
+        self.tokens = self.pending[:length]
+        self.pending = self.pending[length:]
+
+    def _offer_prefix(self) -> None:
+        """Lets other inferlets find the pages that are full, if there are more than there were."""
+        pages = self.pages
+        full = len(self.tokens) // pages.size
+        if self._prefix_cache and full > self.offered:
+            raw.insert_prefix(self.queue, spans(pages.addresses[:full]))
+            self.offered = full
+            pages.read_only = max(pages.read_only, full)
+
+    # Branching and keeping
+
+    def fork(self) -> Sequence:
+        """A second sequence with the same content, that shares the pages.
+
+        Raises:
+            ValueError: the context is released.
+        """
+        if self._released:
+            raise ValueError("the context is released")
+        self.settle()
+        other = Sequence(self.model, self.adapter, self._prefix_cache)
+        self.pages.share_with(other.pages)
+        other.tokens = self.tokens[:]
+        other.pending = self.pending[:]
+        other.offered = self.offered
+        if not other.pending:
+            other._rerun_last(len(other.tokens))
+        return other
+
+    def truncate(self, length: int) -> None:
+        """Keeps the first `length` tokens, at most as many as there are."""
+        held = len(self.tokens)
+        if length >= held:
+            del self.pending[length - held :]
+            if self.has_hidden or self.pending:
+                return
+            # A fork whose own tokens are all cut off has no hidden state of its own: go on.
+        self.settle()
+        self._rerun_last(min(length, held))
+
+    def discard(self) -> None:
+        """Gives the pages up: all tokens are pending again.
+
+        Raises:
+            ValueError: some tokens are not known.
+        """
+        if UNKNOWN in self.tokens:
+            raise ValueError("a context whose tokens are not known can't be computed again")
+        self.settle()
+        pending = self.tokens + self.pending
+        self._set_length(0)
+        self.pending = pending
+
+    def save(self, name: str, *, shared: bool) -> None:
+        """Keeps the pages under a name. Nothing is pending. Raises as `Context.save`."""
+        self.retract()
+        self.in_flight |= self.unseen  # a page that a queued command writes can't be saved
+        self.settle()
+        used = -(-len(self.tokens) // self.pages.size)
+        raw.export_kvpage(self.queue, spans(self.pages.addresses[:used]), name, shared)
+        self.pages.read_only = max(self.pages.read_only, used)
+
+    def load(self, name: str) -> None:
+        """Fills the empty sequence with the pages saved under a name; its tokens are not known.
+
+        Raises:
+            PieError: `not-found`.
+        """
+        mapped = raw.import_kvpage(self.queue, name)
+        self.pages.addresses = addresses(mapped)
+        self.pages.read_only = len(self.pages.addresses)
+        self.tokens = [UNKNOWN] * sum(raw.kvpage_used(self.queue, mapped))
+
+    def _rerun_last(self, length: int) -> None:
+        """Keeps `length` tokens, of which the last waits to run again, for its hidden state."""
+        pending = []
+        if length and self.tokens[length - 1] != UNKNOWN:
+            length -= 1
+            pending = [self.tokens[length]]
+        self._set_length(length)
+        self.pending = pending
+
+    def _set_length(self, length: int) -> None:
+        """Forgets the tokens in the pages from `length` on."""
+        self.pages.truncate(length)
+        del self.tokens[length:]
+        self.offered = min(self.offered, length // self.pages.size)
+        self.has_hidden = False
+
+    def release(self) -> None:
+        """Gives everything back. The sequence can't be used any more; a second call does nothing."""
+        if self._released:
+            return
+        self._released = True
+        self.retract()
+        if self.in_flight and self.model.shared_pages:
+            # A fork could give pages back, and have them written by others, that commands here read.
+            self.settle()
+        self._offer_prefix()
+        self.pages.release()
+        for embed in filter(None, (self.embed, self.spare)):
+            raw.dealloc_emb(self.queue, embed)
+        for sampler in list(self._samplers):
+            self.close_sampler(sampler)
+        raw.destroy_queue(self.queue)
+
+    def __del__(self) -> None:
+        self.release()
+
+    # For generations
+
+    def expect(self, tokens: int) -> None:
+        """Notes how many tokens a generation may add, so that pages are allocated several at once."""
+        self.pages.expected = -(-(len(self) + tokens) // self.pages.size)
+
+    def open_sampler(self, parameters: str) -> int:
+        """Makes a sampler on the server, which ends with the sequence at the latest.
+
+        Raises:
+            PieError: `invalid-argument`, `unsupported`, `limit-exceeded`, `out-of-resources`.
+        """
+        sampler = raw.create_sampler(self.queue, parameters)
         self._samplers.add(sampler)
         return sampler
 
-    def _close_sampler(self, sampler: int) -> None:
+    def close_sampler(self, sampler: int) -> None:
+        """Ends a sampler. A second call does nothing."""
         if sampler in self._samplers:
             self._samplers.remove(sampler)
-            raw.destroy_sampler(self._queue, sampler)
+            raw.destroy_sampler(self.queue, sampler)
 
-    def _known_tokens(self) -> list[int]:
-        """All tokens of the context that are known."""
-        return [token for token in self._tokens + self._pending if token != UNKNOWN]
+    def known_tokens(self) -> list[int]:
+        """All tokens that are known, pending ones included."""
+        return [token for token in self.tokens + self.pending if token != UNKNOWN]
 
-    def _before(self) -> list[int]:
+    def tail(self) -> list[int]:
         """The known tokens before the next one, as many as a decoder of text looks at."""
-        tail = (self._tokens[-9:] + self._pending)[-9:]
+        tail = (self.tokens[-9:] + self.pending)[-9:]
         return [token for token in tail if token != UNKNOWN]
 
-    def _facts(self) -> dict[str, Any]:
-        """Numbers for tests and debugging."""
+    def facts(self) -> dict[str, Any]:
+        """State for tests and debugging."""
         return {
-            "pages": list(self._pages),
-            "pins": list(self._pins),
-            "borrowed": self._borrowed,
-            "hidden": self._hidden,
-            "ahead": self._ahead is not None,
+            "pages": list(self.pages.addresses),
+            "read_only": self.pages.read_only,
+            "hidden": self.has_hidden,
+            "ahead": self.tentative is not None,
+            "in_flight": self.in_flight,
         }

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from typing import Self
 
 from inferlet import raw
-from inferlet._ahead import retract
-from inferlet._loop import done, ready
-from inferlet._pages import addresses, share, spans
-from inferlet._sequence import UNKNOWN, Sequence
+from inferlet._choice import Choosing
+from inferlet._sequence import Sequence
 from inferlet.chat import Conversation
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -20,7 +19,7 @@ from inferlet.model import Model
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 
-class Context(Sequence):
+class Context:
     """A text that grows: prompts are filled in, tokens are generated, forks share what is there.
 
     ::
@@ -36,9 +35,13 @@ class Context(Sequence):
 
     A context gives its pages back on `release`, at the end of a `with` block, or when it is no longer
     referenced.
+
+    Attributes:
+        sequence: what lies below the texts: tokens, pages, commands. For programs that combine a
+            context with functions of `raw`; what it offers may change.
     """
 
-    __slots__ = ("_add_bos", "_chat")
+    __slots__ = ("__weakref__", "_add_bos", "_chat", "sequence")
 
     def __init__(
         self,
@@ -59,66 +62,81 @@ class Context(Sequence):
                 text, and to let them find what is computed here. Full pages then can't be changed by
                 functions of `raw`.
         """
-        super().__init__(model, adapter, prefix_cache)
+        self.sequence = Sequence(model, adapter, prefix_cache)
         self._add_bos = add_bos
         self._chat = Conversation(model)
 
     # What is in it
 
     @property
+    def model(self) -> Model:
+        """The model."""
+        return self.sequence.model
+
+    @property
+    def page_size(self) -> int:
+        """Tokens that fit into a page."""
+        return self.sequence.pages.size
+
+    @property
+    def queue(self) -> int:
+        """Its command queue, for functions of `raw`."""
+        return self.sequence.queue
+
+    @property
     def seq_len(self) -> int:
-        """Tokens in the pages; `buffer` comes on top."""
-        return self._length
+        """Tokens in the pages; those of `buffer` are not among them."""
+        return len(self.sequence.tokens)
 
     @property
     def tokens(self) -> list[int]:
         """All tokens, buffered ones included. Those of an opened context are -1."""
         self._render()
-        return self._tokens + self._pending
+        return self.sequence.tokens + self.sequence.pending
 
     def buffer(self) -> list[int]:
         """Tokens that wait for the next `flush` or generation."""
         self._render()
-        return list(self._pending)
+        return list(self.sequence.pending)
 
     def __len__(self) -> int:
-        return self._length + len(self.buffer())
+        self._render()
+        return len(self.sequence)
 
     def __repr__(self) -> str:
-        return f"Context({self._model.name!r}, {self._length} tokens)"
+        return f"Context({self.model.name!r}, {self.seq_len} tokens)"
 
     # Filling
 
     def fill(self, text: str) -> Context:
         """Appends text. Special tokens written in it are recognised."""
         self._render()
-        tokens = self._model.tokenizer.encode(text)
-        bos = self._model.bos_token
-        empty = not self._length and not self._pending
-        if self._add_bos and empty and bos is not None and tokens[:1] != [bos]:
-            self._pending.append(bos)
-        self._pending += tokens
+        tokens, bos = self.model.tokenizer.encode(text), self.model.bos_token
+        if self._add_bos and not len(self.sequence) and bos is not None and tokens[:1] != [bos]:
+            self.sequence.pending.append(bos)
+        self.sequence.pending += tokens
         self._chat.unanswered = False
         return self
 
     def append(self, tokens: Iterable[int]) -> Context:
         """Appends tokens as they are."""
         self._render()
-        self._pending += array("I", tokens)
+        self.sequence.pending += array("I", tokens)
         self._chat.unanswered = False
         return self
 
     async def image(self, data: bytes) -> None:
-        """Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
+        """Runs what is buffered, and then an image file, a PNG or JPEG, after it.
 
-        It takes as many places as `images.tokens_of` says, and its tokens are -1. Which text a model
-        wants around it is that model's affair.
+        It takes as many tokens' places as `images.tokens_of` says, and these tokens are -1. Models
+        differ in the text that they expect around an image: fill it in.
 
         Raises:
             PieError: `unsupported` if the model reads text only, `invalid-argument` if the file can't
                 be decoded (the context is as it was, flushed), `out-of-resources`.
         """
-        await append_image(self, data)
+        self._render()
+        await append_image(self.sequence, data)
         self._chat.unanswered = False
 
     def system(self, message: str) -> Context:
@@ -135,26 +153,29 @@ class Context(Sequence):
 
     def cue(self) -> Context:
         """Appends what starts the assistant's turn. `generate` does so by itself after a message."""
-        self._pending += self._chat.render(cue=True, started=len(self._tokens) + len(self._pending))
+        self.sequence.pending += self._chat.render(cue=True, started=len(self.sequence))
         return self
 
     def seal(self) -> Context:
         """Ends the assistant's turn with the model's stop token."""
         self._render()
-        self._pending += self._model.stop_tokens[:1]
+        self.sequence.pending += self.model.stop_tokens[:1]
         self._chat.seal()
         return self
 
     def _message(self, role: str, content: str) -> Context:
-        self._chat.add(role, content, self._tokens, self._pending)
+        self._chat.add(role, content, self.sequence.tokens, self.sequence.pending)
         return self
+
+    def _start_turn(self) -> None:
+        """Starts the assistant's turn after a message."""
+        if self._chat.unanswered:
+            self.cue()
 
     def _render(self) -> None:
         """Turns the messages that wait into tokens."""
         if self._chat.waiting:
-            self._pending += self._chat.render(
-                cue=False, started=len(self._tokens) + len(self._pending)
-            )
+            self.sequence.pending += self._chat.render(cue=False, started=len(self.sequence))
 
     # Running the model
 
@@ -164,11 +185,8 @@ class Context(Sequence):
         Raises:
             PieError: `out-of-resources` if there are not enough pages or embeds.
         """
-        retract(self)
         self._render()
-        await self._submit()
-        await done(raw.synchronize(self._queue))
-        self._completed()
+        await self.sequence.flush()
 
     def generate(
         self,
@@ -184,12 +202,12 @@ class Context(Sequence):
         """Continues the context.
 
         Args:
-            sampler: how to choose tokens; greedy unless told. The server chooses, unless the program
-                looks at each step or the model lacks the trait `sample`: then a `Sampler` chooses in
-                the inferlet.
-            max_tokens: most tokens to generate; up to the model's longest context unless told.
-            stop: token ids and strings that end the generation, or one string; the model's stop
-                tokens unless told. With any given, the model's own no longer apply unless listed:
+            sampler: how to choose tokens; by default always the most likely one. The server chooses,
+                unless the program reads by steps or the model lacks the trait `sample`: then a
+                `Sampler` chooses in the inferlet.
+            max_tokens: most tokens to generate; by default up to the model's longest context.
+            stop: token ids and strings that end the generation, or one string; by default the
+                model's stop tokens. With any given, the model's own no longer apply unless listed:
                 `stop=["END", *model.stop_tokens]`. They are not part of the output.
             seed: makes the choices repeatable; overrides the sampler's. It counts modulo 2^64.
             grammar: what the text has to look like; the server then chooses. Generation ends where
@@ -199,21 +217,25 @@ class Context(Sequence):
             run_ahead: whether the server is given each step before the token of the one before has
                 arrived, so that the model does not wait for the inferlet. The output is the same; at
                 a stop one step was in vain, of which nothing stays. Where each token is needed first
-                (a grammar, a program that looks at each step) this makes no difference.
+                (a grammar, a program that reads by steps) this makes no difference.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
-            raises PieError `invalid-argument` if the context is longer than the model's longest.
+            raises PieError `invalid-argument` if the context is longer than the model's longest, and
+            RuntimeError if another generation of this context is under way.
         """
+        sampler = sampler or Sampler.argmax()
+        if seed is not None:
+            sampler = sampler.seeded(seed)
+        choosing = Choosing(sampler, grammar, forced)
+        # Within a grammar the server needs each token before it can tell what may follow.
         return Generator(
-            self,
-            sampler or Sampler.argmax(),
+            self.sequence,
+            self._start_turn,
+            choosing,
             max_tokens,
             stop,
-            seed,
-            grammar,
-            forced=forced,
-            run_ahead=run_ahead,
+            run_ahead=run_ahead and grammar is None,
         )
 
     async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
@@ -223,61 +245,43 @@ class Context(Sequence):
             ValueError: if the context is empty.
         """
         self._render()
-        future = self._next_dist(k) if self._is_quick() else await self._submit_and_ask(k)
-        await ready(future)
-        answer = raw.take_dist(future)
-        self._completed()
-        return Distribution(*answer)
+        return await self.sequence.next_distribution(k)
 
     # Branching and keeping
 
     def fork(self) -> Context:
         """A second context with the same content, that shares the pages.
 
-        The fork runs the last token anew when it generates: that gives it a hidden state of its own.
+        The fork runs the last token again when it generates: that gives it a hidden state of its own.
 
         Raises:
-            ValueError: if the context is released.
+            ValueError: the context is released.
         """
-        if self._released:
-            raise ValueError("the context is released")
-        self._settle()
-        other = Context(
-            self._model,
-            add_bos=self._add_bos,
-            adapter=self._adapter,
-            prefix_cache=self._prefix_cache,
-        )
-        other._cached = self._cached
-        other._pages = self._pages[:]
-        share(self._model._shared_pages, self._pages)
-        other._length = self._length
-        other._tokens = self._tokens[:]
-        other._pending = self._pending[:]
-        other._chat = self._chat.copy()
-        other._borrowed = True
-        other._rerun_last_token()
-        return other
+        return Context._of(self.sequence.fork(), self._add_bos, self._chat.copy())
+
+    @classmethod
+    def _of(cls, sequence: Sequence, add_bos: bool, chat: Conversation) -> Context:
+        """A context around a sequence that exists."""
+        context = cls.__new__(cls)
+        context.sequence = sequence
+        context._add_bos = add_bos
+        context._chat = chat
+        return context
 
     def truncate(self, length: int) -> Context:
         """Keeps the first `length` tokens only.
 
         Chat messages that wait are rendered first: their tokens count, and stay if `length` covers
-        them. The conversation is forgotten: the next message starts it anew.
+        them. The conversation is forgotten: the next message starts a new one. A cut in a page that
+        only this context holds moves nothing; a shared page is copied when it is next written.
+
+        Raises:
+            ValueError: there are fewer tokens.
         """
         if not 0 <= length <= len(self):
             raise ValueError(f"length {length} is outside this context of {len(self)} tokens")
-        self._chat = Conversation(self._model)
-        if length >= self._length:
-            del self._pending[length - self._length :]
-            if self._hidden or self._pending:
-                return self
-            self._settle()  # a fork whose own tokens are all cut has no hidden state of its own
-        else:
-            self._settle()
-            self._pending = []
-            self._set_length(length)
-        self._rerun_last_token()
+        self._chat = Conversation(self.model)
+        self.sequence.truncate(length)
         return self
 
     def save(self, name: str, *, shared: bool = False) -> None:
@@ -293,14 +297,9 @@ class Context(Sequence):
         """
         if self.buffer():
             raise ValueError("some tokens are not in the pages yet: `await ctx.flush()` first")
-        if not self._pages:
+        if not self.seq_len:
             raise ValueError("an empty context can't be saved")
-        retract(self)
-        self._in_flight |= self._unseen  # what is written can't be saved
-        self._settle()
-        used = -(-self._length // self.page_size)
-        raw.export_kvpage(self._queue, spans(self._pages[:used]), name, shared)
-        self._borrowed = True
+        self.sequence.save(name, shared=shared)
 
     @classmethod
     def open(cls, model: Model, name: str, *, adapter: str | None = None) -> Context | None:
@@ -311,15 +310,11 @@ class Context(Sequence):
         """
         context = cls(model, adapter=adapter)
         try:
-            mapped = raw.import_kvpage(context._queue, name)
+            context.sequence.load(name)
         except PieError as error:
             if error.code != "not-found":
                 raise
             return None
-        context._pages = addresses(mapped)
-        context._length = sum(raw.kvpage_used(context._queue, mapped))
-        context._tokens = [UNKNOWN] * context._length
-        context._borrowed = True
         return context
 
     @classmethod
@@ -348,9 +343,14 @@ class Context(Sequence):
         finally:
             raw.destroy_queue(queue)
 
-    # For the generator
+    # Its end
 
-    def _start_turn(self) -> None:
-        """Renders what waits; after a message, the assistant's turn starts."""
-        if self._chat.unanswered:
-            self.cue()
+    def release(self) -> None:
+        """Gives the pages back. The context can't be used any more; a second call does nothing."""
+        self.sequence.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import AsyncIterator, Iterable
-from random import Random
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 
-from inferlet import raw
-from inferlet._ahead import SCARCE
-from inferlet._loop import ready
+from inferlet._choice import Chooser, Choosing
+from inferlet._sequence import Sequence
 from inferlet._stream import StopStrings, TextDecoder
-from inferlet.device import DeviceRun, DeviceSampler
 from inferlet.errors import PieError
-from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
-
-if TYPE_CHECKING:
-    from inferlet.context import Context
-    from inferlet.grammar import Grammar
+from inferlet.sample import DISTRIBUTION_SIZE, Distribution
 
 
 class Generator:
@@ -34,76 +26,70 @@ class Generator:
     A generated token joins the context; the stop token that ends a generation does not. The text of
     a stop string is left out of the text, its tokens stay in the context.
 
-    In all of these ways but the last the server chooses the tokens, and is given each step before the
-    token of the one before has arrived (`run_ahead`). Whoever reads by steps has each token first, and a
-    plain `Sampler` then chooses in the inferlet, with draws of its own.
+    The first token decides how all are chosen. Read in any of these ways but the last, the server
+    chooses them, and is given each step before the token of the one before has arrived (`run_ahead`).
+    Read by steps, a plain `Sampler` chooses in the inferlet, with draws of its own.
+
+    A context has one generation at a time. If another one begins, this one can't go on.
     """
 
     __slots__ = (
         "_ahead_until",
+        "_begin",
+        "_chooser",
+        "_choosing",
         "_count",
-        "_ctx",
         "_decoder",
-        "_device",
         "_done",
-        "_forced",
-        "_grammar",
         "_max_tokens",
-        "_random",
-        "_run",
+        "_number",
+        "_open_step",
         "_run_ahead",
-        "_sampler",
-        "_size",
-        "_started",
+        "_sequence",
         "_stop_strings",
         "_stop_tokens",
-        "_undecided",
     )
 
     def __init__(
         self,
-        ctx: Context,
-        sampler: Sampler | DeviceSampler,
+        sequence: Sequence,
+        begin: Callable[[], None],
+        choosing: Choosing,
         max_tokens: int | None,
         stop: Iterable[int | str] | str | None,
-        seed: int | None,
-        grammar: Grammar | None = None,
         *,
-        forced: bool = True,
         run_ahead: bool = True,
     ) -> None:
-        self._ctx = ctx
-        if seed is not None:
-            sampler = sampler.seeded(seed)
-        # The server chooses, or the inferlet does, from what the server sends.
-        self._device: DeviceSampler | None = None
-        self._sampler = Sampler.argmax()
-        if isinstance(sampler, DeviceSampler):
-            self._device = sampler
-        elif grammar is not None:
-            self._device = sampler.on_device()
-        else:
-            self._sampler = sampler
-        # Which of them is decided when a token is read: a program of steps looks at distributions.
-        self._undecided = type(sampler) is Sampler and self._device is None
-        self._run_ahead = run_ahead and grammar is None
+        """Nothing runs yet.
+
+        Args:
+            sequence: what is to be continued.
+            begin: called before the first token, to append what starts the text.
+            choosing: how tokens are chosen.
+            max_tokens: the most to generate; up to the model's longest context if None.
+            stop: as of `stop`; the model's stop tokens if None.
+            run_ahead: whether the server may be given a step before its token is known.
+
+        Raises:
+            ValueError: `max_tokens` is negative.
+        """
+        self._sequence = sequence
+        self._begin = begin
+        self._choosing = choosing
+        self._chooser: Chooser | None = None  # made for the first token
+        self._run_ahead = run_ahead
         self._ahead_until = -1  # tokens so far with which the step after the next is still wanted
-        self._run: DeviceRun | None = None  # of the server's choices, from the first step on
-        self._grammar = grammar
-        self._forced = forced
-        self._size = self._sampler.size
         self._max_tokens: int | None = None
         if max_tokens is not None:
             self.max_tokens(max_tokens)
-        own_seed = self._sampler.seed
-        self._random = Random(None if own_seed is None else own_seed % 2**64)
+        self._number = 0  # among the generations of the sequence; 0 before it has begun
         self._count = 0
-        self._started = False
         self._done = False
+        self._open_step = False  # a step was handed out, and has not been used
         self._decoder: TextDecoder | None = None
         self._stop_strings: StopStrings | None = None
         self._stop_tokens: frozenset[int] = frozenset()
-        self.stop(ctx.model.stop_tokens if stop is None else stop)
+        self.stop(sequence.model.stop_tokens if stop is None else stop)
 
     # Options, as a chain
 
@@ -111,7 +97,7 @@ class Generator:
         """Sets the most tokens to generate.
 
         Raises:
-            ValueError: if it is negative.
+            ValueError: it is negative.
         """
         if count < 0:
             raise ValueError(f"max_tokens {count} is negative")
@@ -148,16 +134,16 @@ class Generator:
 
         False after a step that was cancelled: then the place in the grammar is not known any more.
         """
-        if self._grammar is None:
+        if self._choosing.grammar is None:
             return True
-        return self._run is not None and self._run.is_complete
+        return self._chooser is not None and self._chooser.is_complete
 
     # Reading
 
     async def collect_tokens(self) -> list[int]:
         """All tokens."""
         tokens = []
-        while (step := await self._advance(text=False)) is not None:
+        while (step := await self._advance()) is not None:
             tokens.append(step[0])
         return tokens
 
@@ -167,12 +153,15 @@ class Generator:
 
     async def stream_tokens(self) -> AsyncIterator[int]:
         """Tokens as they come."""
-        while (step := await self._advance(text=False)) is not None:
+        while (step := await self._advance()) is not None:
             yield step[0]
 
     async def stream_text(self) -> AsyncIterator[str]:
         """Text as it comes, in pieces of whole characters."""
-        while (step := await self._advance(text=True)) is not None:
+        self._start()
+        if self._decoder is None and not self._done:  # tokens may have been read before
+            self._decoder = self._make_decoder()
+        while (step := await self._advance()) is not None:
             if step[1]:
                 yield step[1]
         if rest := self._rest():
@@ -182,151 +171,162 @@ class Generator:
         return self
 
     async def __anext__(self) -> GenStep:
+        """Raises RuntimeError if the step before was neither executed nor followed by `accept`."""
         self._start()
-        await self._prepare()
+        if not self._done and self._chooser is None:
+            with self._turn():
+                await self._decide(by_steps=True)
         if self._done:
             raise StopAsyncIteration
-        return GenStep(self)
+        if self._open_step:
+            raise RuntimeError(
+                "the step before did nothing, so the loop would never end: in each step, either"
+                " `await step.execute()` or pass tokens to `generator.accept`"
+            )
+        self._open_step = True
+        return GenStep(self._execute, self._sequence.next_distribution)
 
     # One step
 
     def accept(self, tokens: Iterable[int]) -> list[int]:
         """Continues with tokens chosen by the program, as if they had been sampled.
 
-        Returns those before a stop token, up to the end of a stop string and within `max_tokens`. Their text
-        does not come again where text is read.
+        Returns those before a stop token, up to the end of a stop string and within `max_tokens`.
+        Their text does not come again where text is read.
 
         Raises:
-            ValueError: if the grammar does not allow one of them, or before the first step if the
+            ValueError: the grammar does not allow one of them, or there was no step yet and the
                 server chooses.
-            RuntimeError: if a step within the grammar was cancelled before.
+            RuntimeError: a step within the grammar was cancelled before, or another generation of
+                the context has begun.
         """
         self._start()
-        if self._device is not None:
-            return self._accept_for_device(list(array("I", tokens)))
-        return self._take_own(array("I", tokens))
-
-    def _accept_for_device(self, tokens: list[int]) -> list[int]:
-        if self._run is None:
+        self._check_turn()
+        self._open_step = False
+        tokens = list(array("I", tokens))
+        chooser = self._chooser
+        if chooser is not None:
+            chooser.check(self._wanted(tokens))
+        elif self._choosing.on_server:
             raise ValueError("accept tokens in a step: `async for step in generator`")
-        stop = next(
-            (i for i, token in enumerate(tokens) if token in self._stop_tokens), len(tokens)
-        )
-        wanted = tokens[: min(stop, (self._max_tokens or 0) - self._count)]
-        self._run.check(wanted)
-        accepted = self._take_own(tokens)
-        self._run.note(accepted)
-        return accepted
-
-    def _take_own(self, tokens: Iterable[int]) -> list[int]:
-        """Appends tokens of the program's choice up to the end of the generation."""
         accepted = []
         for token in tokens:
-            if not self._take(token):
+            if self._take(token) is None:
                 break
             accepted.append(token)
-            self._text_of(token)  # which looks for stop strings
+        if chooser is not None:
+            chooser.note(accepted)
         return accepted
 
-    async def _prepare(self) -> None:
-        """Makes the server's sampler, and compiles the grammar."""
-        if self._device is None or self._run is not None or self._done:
-            return
-        grammar, ctx = self._grammar, self._ctx
-        matcher = None if grammar is None else await grammar.matcher(ctx.model)
-        self._run = DeviceRun(ctx, self._device, matcher, forced=self._forced)
+    def _wanted(self, tokens: list[int]) -> list[int]:
+        """The tokens before a stop token, within `max_tokens`."""
+        stops = self._stop_tokens
+        stop = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+        return tokens[: min(stop, (self._max_tokens or 0) - self._count)]
 
     def _start(self) -> None:
-        if self._started:
+        """Begins the generation, with its first token or before."""
+        if self._number:
             return
-        ctx = self._ctx
-        ctx._start_turn()
-        length, longest = len(ctx), ctx.model.max_position
+        sequence = self._sequence
+        self._check_turn()
+        self._begin()
+        length, longest = len(sequence), sequence.model.max_position
         if length > longest:
             raise PieError(
                 f"invalid-argument: the context has {length} tokens and the model takes {longest} at"
                 " the most: shorten the prompt, or `truncate` the context"
             )
-        self._started = True
+        sequence.generation += 1
+        self._number = sequence.generation
         room = longest - length
         most = room if self._max_tokens is None else min(room, self._max_tokens)
         self._max_tokens = most
         self._done = most == 0
         if self._run_ahead:
             self._ahead_until = most - 2
-        ctx._expect(most)
+        sequence.expect(most)
         if self._stop_strings is not None:
             self._decoder = self._make_decoder()
 
-    def _make_decoder(self) -> TextDecoder:
-        return TextDecoder(self._ctx.model.tokenizer.decode, self._ctx._before())
+    def _check_turn(self) -> None:
+        """Refuses to mix this generation with another one, or with itself."""
+        if self._sequence.choosing:
+            raise RuntimeError(
+                "a generation of this context is under way: wait for its token, or generate on"
+                " `ctx.fork()`, which may go on at the same time"
+            )
+        if self._number and self._number != self._sequence.generation:
+            raise RuntimeError(
+                "another generation of this context has begun since, so this one can't go on:"
+                " generate on `ctx.fork()` where both are wanted"
+            )
 
-    async def _advance(self, text: bool) -> tuple[int, str] | None:
-        """The next token, and the text that it completes if text is wanted; None at the end."""
-        if not self._started:
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Keeps other generations of the context out while this one waits for a token."""
+        self._check_turn()
+        self._sequence.choosing = True
+        try:
+            yield
+        finally:
+            self._sequence.choosing = False
+
+    async def _decide(self, *, by_steps: bool) -> Chooser:
+        """Makes the chooser, for the first token."""
+        one = self._max_tokens == self._count + 1
+        chooser = await self._choosing.chooser(self._sequence, by_steps=by_steps, one=one)
+        self._chooser = chooser
+        return chooser
+
+    async def _advance(self) -> tuple[int, str] | None:
+        """The next token and the text that it completes, if text is read; None at the end."""
+        if not self._number:
             self._start()
         if self._done:
             return None
-        if text and self._decoder is None:  # tokens may have been read before
-            self._decoder = self._make_decoder()
-        if self._undecided:
-            self._decide()
-        if self._device is None:
-            tokens, probabilities = await self._ask(self._size)
-            token = self._sampler.choose(tokens, probabilities, self._random)
-        else:
-            if self._run is None:
-                await self._prepare()
-            assert self._run is not None
-            next_token = await self._run.next_token(ahead=self._count <= self._ahead_until)
-            if next_token is None:
-                self._done = True
-                return None
-            token = next_token
-        taken = self._take(token)
-        text_of_token = self._text_of(token) if taken and self._decoder is not None else ""
-        if self._done and self._run is not None:
-            self._run.retract()
-        return (token, text_of_token) if taken else None
-
-    def _decide(self) -> None:
-        """Lets the server choose in the place of a plain sampler, if it can."""
-        self._undecided = False
-        ctx, sampler = self._ctx, self._sampler
-        one = self._max_tokens is not None and self._max_tokens - self._count == 1
-        if not ctx.model.samples or (one and sampler.temperature == 0):
-            return  # one token is cheaper to ask for than to make a sampler for
-        device = sampler.on_device()
+        sequence = self._sequence
+        if sequence.choosing or self._number != sequence.generation:
+            self._check_turn()
+        # As `_turn`, without what a context manager costs: this runs once a token.
+        sequence.choosing = True
         try:
-            self._run = DeviceRun(ctx, device, None, forced=False)
-        except PieError as error:
-            if error.code not in SCARCE:
-                raise
-            return  # all samplers are in use, and this one can do without
-        self._device = device
-
-    async def _ask(self, k: int) -> tuple[list[int], list[float]]:
-        ctx = self._ctx
-        future = ctx._next_dist(k) if ctx._is_quick() else await ctx._submit_and_ask(k)
-        await ready(future)
-        answer = raw.take_dist(future)
-        ctx._completed()
-        return answer
-
-    def _take(self, token: int) -> bool:
-        """Appends a token to the context, unless it ends the generation."""
+            chooser = self._chooser or await self._decide(by_steps=False)
+            token = await chooser.next_token(ahead=self._count <= self._ahead_until)
+        finally:
+            sequence.choosing = False
+        text = self._take(token)
         if self._done:
-            return False
-        if token in self._stop_tokens:
+            chooser.end()
+        return None if token is None or text is None else (token, text)
+
+    async def _execute(self) -> Output:
+        """One step, with all that is known of its token."""
+        self._open_step = False
+        chooser = self._chooser
+        assert chooser is not None  # since the first step was handed out
+        with self._turn():
+            choice = await chooser.choose()
+        text = self._take(choice.token)
+        tokens = [] if choice.token is None or text is None else [choice.token]
+        rest = self._rest() if self._done else ""
+        return Output(tokens, (text or "") + rest, choice.distribution, choice.logprob)
+
+    def _take(self, token: int | None) -> str | None:
+        """Appends a token to the context, unless it ends the generation.
+
+        Returns:
+            The text that it completes, empty where no text is read; None if it was not appended.
+        """
+        if self._done:
+            return None
+        if token is None or token in self._stop_tokens:
             self._done = True
-            return False
-        self._ctx._pending.append(token)
+            return None
+        self._sequence.pending.append(token)
         self._count += 1
         if self._count == self._max_tokens:
             self._done = True
-        return True
-
-    def _text_of(self, token: int) -> str:
         if self._decoder is None:
             return ""
         text = self._decoder.feed(token)
@@ -349,9 +349,19 @@ class Generator:
                 text += self._stop_strings.finish()
         return text
 
+    def _make_decoder(self) -> TextDecoder:
+        return TextDecoder(self._sequence.model.tokenizer.decode, self._sequence.tail())
+
 
 class Output:
-    """What a step gave: its tokens (none, if a stop token came) and the text they complete."""
+    """What a step gave: its tokens (none, if a stop token came) and the text they complete.
+
+    Attributes:
+        tokens: one, or none at the end.
+        text: empty unless the generator has stop strings.
+        logprob: the token's log-probability at temperature 1, if the server chose it from a
+            distribution.
+    """
 
     __slots__ = ("_distribution", "logprob", "text", "tokens")
 
@@ -363,61 +373,40 @@ class Output:
         logprob: float | None = None,
     ) -> None:
         self.tokens = tokens
-        self.text = text  # empty unless the generator has stop strings
-        self._distribution = distribution
-        # The token's log-probability at temperature 1, if the server chose it from a distribution.
+        self.text = text
         self.logprob = logprob
+        self._distribution = distribution
 
     def distribution(self) -> Distribution:
-        """The model's distribution, as much of it as the sampler looked at; on the server, as much as
-        its `logprobs` asked for."""
+        """The model's distribution, as much of it as the sampler looked at; if the server chose, as
+        much as its `logprobs` asked for."""
         return self._distribution
 
 
 class GenStep:
     """One step of a generation: `execute` it, or look at `distribution` and `accept` a token."""
 
-    __slots__ = ("_generator",)
+    __slots__ = ("_execute", "_look")
 
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
+    def __init__(
+        self,
+        execute: Callable[[], Awaitable[Output]],
+        look: Callable[[int], Awaitable[Distribution]],
+    ) -> None:
+        self._execute = execute
+        self._look = look
 
     async def execute(self) -> Output:
-        """Runs the model, samples a token, and appends it to the context."""
-        generator = self._generator
-        if generator._device is not None:
-            return await self._execute_on_device(generator)
-        tokens, probabilities = await generator._ask(generator._size)
-        token = generator._sampler.choose(tokens, probabilities, generator._random)
-        taken = generator._take(token)
-        text = generator._text_of(token) if taken else ""
-        if generator._done:
-            text += generator._rest()
-        return Output([token] if taken else [], text, Distribution(tokens, probabilities))
+        """Runs the model, samples a token, and appends it to the context.
 
-    async def _execute_on_device(self, generator: Generator) -> Output:
-        await generator._prepare()
-        assert generator._run is not None
-        choice = await generator._run.choose()
-        if choice is None:
-            generator._done = True
-            return Output([], generator._rest(), Distribution([], []))
-        token, logprob, top_tokens, top_logprobs = choice
-        taken = generator._take(token)
-        text = generator._text_of(token) if taken else ""
-        if generator._done:
-            text += generator._rest()
-        chances = [math.exp(chance) for chance in top_logprobs]
-        return Output(
-            [token] if taken else [],
-            text,
-            Distribution(top_tokens, chances),
-            logprob,
-        )
+        Raises:
+            RuntimeError: another generation of the context is under way, or has begun since.
+        """
+        return await self._execute()
 
     async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
         """Runs the model and returns the `k` most likely tokens, without choosing.
 
         Follow it with `Generator.accept` to continue with a token of your own choice.
         """
-        return Distribution(*await self._generator._ask(k))
+        return await self._look(k)

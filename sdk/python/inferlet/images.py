@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from inferlet import raw
 from inferlet._loop import done
-
-if TYPE_CHECKING:
-    from inferlet.context import Context
-    from inferlet.model import Model
+from inferlet._sequence import UNKNOWN, Sequence
+from inferlet.model import Model
 
 
 class ImageSize(NamedTuple):
@@ -23,13 +21,13 @@ def size_of(image: bytes) -> ImageSize:
     """Size of an image file, a PNG or JPEG.
 
     Raises:
-        PieError: `invalid-argument` if it is none.
+        PieError: `invalid-argument` if it is no image.
     """
     return ImageSize(*raw.image_size(image))
 
 
 def tokens_of(model: Model, image: bytes) -> int:
-    """How many places an image takes in a model's context, as many as so many tokens.
+    """How many tokens' places an image takes in a model's context.
 
     Raises:
         PieError: `unsupported` if the model reads text only, `invalid-argument` if it is no image.
@@ -37,20 +35,21 @@ def tokens_of(model: Model, image: bytes) -> int:
     return raw.num_embs_needed(model.name, *raw.image_size(image))
 
 
-async def append_image(context: Context, image: bytes) -> None:
-    """What `Context.image` does."""
-    model, queue = context.model, context._queue
+async def append_image(sequence: Sequence, image: bytes) -> None:
+    """Runs an image as what follows a sequence's tokens. Raises as `Context.image`."""
+    model, queue = sequence.model, sequence.queue
     count = tokens_of(model, image)
-    await context.flush()
+    await sequence.flush()
     start = raw.alloc_emb(queue, count)
     try:
-        raw.embed_img(queue, image, [len(context), count], [start, count])
-        # Only now is known whether the file can be decoded: if not, nothing has happened yet.
+        raw.embed_img(queue, image, [len(sequence), count], [start, count])
+        # Only the worker decodes the file. If it can't, the sequence has not changed yet.
         await done(raw.synchronize(queue))
         most = model.max_batch_tokens
         for first in range(0, count, most):
             part = min(most, count - first)
-            context._run_embeds([start + first, part], output=first + part == count)
+            last = first + part == count
+            sequence.forward([UNKNOWN] * part, output=last, given=[start + first, part])
     finally:
         raw.dealloc_emb(queue, [start, count])
-    await context.flush()
+    await sequence.flush()

@@ -130,17 +130,16 @@ class _Absence:
         if self._expected is not None and elapsed_ns / 1e9 >= self._expected:
             self._expected = None  # it was wrong: what leaves from now on stays away to the end
         if self._left is None:
-            ctx._settle()
-            shared = ctx._model._shared_pages
-            self._left = [page for page in ctx._pages if page not in shared]
+            ctx.sequence.settle()
+            self._left = ctx.sequence.pages.unshared()
         try:
-            advice = json.loads(raw.advise(ctx._queue, spans(self._left), self._wait(elapsed_ns)))
+            advice = json.loads(raw.advise(ctx.queue, spans(self._left), self._wait(elapsed_ns)))
             if advice["choice"] == "swap":
                 # The last pages first: those before them may be what others share.
                 count = advice["pages"]
                 gone = self._left[len(self._left) - count :]
                 if gone:
-                    raw.swap_out(ctx._queue, spans(gone))
+                    raw.swap_out(ctx.queue, spans(gone))
                     self.choice = "swap"
                     self._restore += advice["restore"] * count / len(self._left)
                     del self._left[-count:]
@@ -157,7 +156,7 @@ class _Absence:
 
     def _wait(self, elapsed_ns: int) -> str:
         # A context that has begun to go to the host goes on that way.
-        can_discard = self.choice == "preserve" and UNKNOWN not in self._ctx._tokens
+        can_discard = self.choice == "preserve" and UNKNOWN not in self._ctx.sequence.tokens
         return json.dumps({**self._facts, "elapsed_ns": elapsed_ns, "can_discard": can_discard})
 
     def due(self, elapsed_ns: int) -> float | None:
@@ -168,14 +167,13 @@ class _Absence:
 
     async def end(self) -> None:
         """Makes the context usable again."""
-        ctx = self._ctx
+        sequence = self._ctx.sequence
         if self.choice == "swap":
-            offload.swap_in(ctx)
+            offload.swap_in(self._ctx)
         elif self.choice == "discard":
             # In chunks that leave the running batch its share of the device. The last one goes with
             # whatever comes next.
-            while len(ctx._pending) > self._chunk:
-                chunk = ctx._pending[: self._chunk]
-                ctx._forward(chunk, False)
-                ctx._pending = ctx._pending[self._chunk :]
-                await done(raw.synchronize(ctx._queue))
+            while len(sequence.pending) > self._chunk:
+                sequence.forward(sequence.pending[: self._chunk], output=False)
+                sequence.pending = sequence.pending[self._chunk :]
+                await done(raw.synchronize(sequence.queue))

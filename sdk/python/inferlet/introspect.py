@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from inferlet import raw
 from inferlet._loop import ready
 from inferlet._pages import spans
 from inferlet._sequence import UNKNOWN
-
-if TYPE_CHECKING:
-    from inferlet.context import Context
+from inferlet.context import Context
 
 Detail = Literal["total", "layers", "heads"]
 
@@ -41,8 +39,8 @@ async def attention(
         raise ValueError(
             f"{observed} tokens can't be observed: {length} are there, or some unknown"
         )
-    queue = ctx._queue
-    pages = spans(ctx._pages[: -(-length // ctx.page_size)])
+    queue = ctx.queue
+    pages = spans(ctx.sequence.pages.addresses[: -(-length // ctx.page_size)])
     embeds = [raw.alloc_emb(queue, observed), observed]
     try:
         raw.embed_txt(queue, tokens, [before, observed], embeds)
@@ -51,7 +49,7 @@ async def attention(
         for i in range(observed):
             mask += (5, 0, before, observed, i + 1, observed - i - 1)
         future = raw.forward_with_attention(
-            queue, pages, embeds, [], [], mask, observed, detail, ctx._adapter or ""
+            queue, pages, embeds, [], [], mask, observed, detail, ctx.sequence.adapter or ""
         )
     finally:
         raw.dealloc_emb(queue, embeds)

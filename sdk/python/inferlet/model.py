@@ -70,7 +70,8 @@ class Model:
         self.stop_tokens: list[int] = info["stop_tokens"]
         self.has_chat_template: bool = info["has_chat_template"]
         self._samples: bool | None = None
-        self._shared_pages: dict[int, int] = {}  # contexts that hold a page, where more than one
+        # How many contexts of this inferlet hold a page, where it is more than one.
+        self.shared_pages: dict[int, int] = {}
 
     @classmethod
     def load(cls, name: str | None = None) -> Model:

@@ -10,15 +10,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferlet import raw
 from inferlet._pages import spans
-from inferlet._sequence import UNKNOWN
-
-if TYPE_CHECKING:
-    from inferlet.context import Context
-    from inferlet.model import Model
+from inferlet.context import Context
+from inferlet.model import Model
 
 
 def swap_out(ctx: Context) -> None:
@@ -30,10 +27,9 @@ def swap_out(ctx: Context) -> None:
         PieError: `busy` for pages that are saved or were opened, `out-of-resources` if the host
             memory is full, `limit-exceeded`.
     """
-    ctx._settle()
-    shared = ctx._model._shared_pages
-    own = [page for page in ctx._pages if page not in shared]
-    raw.swap_out(ctx._queue, spans(own))
+    sequence = ctx.sequence
+    sequence.settle()
+    raw.swap_out(sequence.queue, spans(sequence.pages.unshared()))
 
 
 def swap_in(ctx: Context) -> None:
@@ -42,21 +38,16 @@ def swap_in(ctx: Context) -> None:
     Raises:
         PieError: `out-of-resources`, `limit-exceeded`.
     """
-    raw.swap_in(ctx._queue, spans(ctx._pages))
+    raw.swap_in(ctx.queue, spans(ctx.sequence.pages.addresses))
 
 
 def discard(ctx: Context) -> None:
-    """Gives a context's pages up: the next run computes its tokens anew.
+    """Gives a context's pages up: the next run computes its tokens again.
 
     Raises:
         ValueError: if its tokens are not all known: it was opened, or holds an image.
     """
-    if UNKNOWN in ctx._tokens:
-        raise ValueError("a context whose tokens are not known can't be computed anew")
-    ctx._settle()
-    tokens = ctx._tokens[:]
-    ctx._set_length(0)
-    ctx._pending = tokens + ctx._pending
+    ctx.sequence.discard()
 
 
 def costs(model: Model) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Choosing a token from the distribution that the host returns."""
+"""Samplers, which choose a token from a distribution, and the distributions."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ class Sampler:
     k: int | None = None
     p: float = 1.0
     minimum: float = 0.0  # share of the most likely token's probability that a token must have
-    seed: int | None = None  # same seed, same choices; drawn by the host unless told
+    seed: int | None = None  # same seed, same choices; without one it is random
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
-            raise ValueError(f"temperature {self.temperature} is negative; 0 is greedy, 1 as it is")
+            raise ValueError(
+                f"temperature {self.temperature} is negative: 0 always takes the most likely token,"
+                " 1 keeps the model's probabilities"
+            )
         if self.k is not None and self.k < 1:
-            raise ValueError(f"top-k with k = {self.k}; at least 1")
+            raise ValueError(f"k of top-k is {self.k}: it must be at least 1")
         if not 0 < self.p <= 1:
-            raise ValueError(f"top-p with p = {self.p}; above 0, at most 1")
+            raise ValueError(f"p of top-p is {self.p}: it must be above 0 and at most 1")
         if not 0 <= self.minimum <= 1:
-            raise ValueError(f"min-p with p = {self.minimum}; 0 to 1")
+            raise ValueError(f"p of min-p is {self.minimum}: it must be from 0 to 1")
 
     @classmethod
     def argmax(cls) -> Sampler:
@@ -108,7 +111,7 @@ class Sampler:
         Args:
             tokens: token ids, most likely first.
             probabilities: theirs, of the softmax over the whole vocabulary at temperature 1.
-            generator: where the randomness comes from.
+            generator: source of randomness; one number is drawn, none at temperature 0.
         """
         if self.temperature == 0:
             return tokens[0]

@@ -109,7 +109,7 @@ async def errors(given: dict) -> list:
     context = Context(model)
     context.append([5, 6, 7])
     await context.distribution(1)
-    q, embed = context._queue, context._embed[0]
+    q, embed = context.queue, context.sequence.embed[0]
     sampler = raw.create_sampler(q, "")
     future = raw.sample_constrained(q, embed, sampler, matcher)
     attempt(raw.advance, matcher, [0])

@@ -39,13 +39,13 @@ async def moves(model: Model, tokens: list[int], moves: list[str]) -> dict[str, 
                 offload.swap_in(context)
         else:
             out += await generate(context, 5)
-    return {"tokens": out, "stats": json.loads(raw.pool_stats(context._queue))}
+    return {"tokens": out, "stats": json.loads(raw.pool_stats(context.queue))}
 
 
 async def errors(model: Model) -> list[str]:
     context = Context(model).append([5] * 20)
     await context.flush()
-    queue = context._queue
+    queue = context.queue
     offload.swap_out(context)
     page = raw.alloc_kvpage(queue, 1)
 

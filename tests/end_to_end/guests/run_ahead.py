@@ -52,7 +52,7 @@ async def main(args: list[str]) -> str:
     told = []
     for step in given["steps"]:
         out = await read(context, step, ahead)
-        pages = json.loads(raw.pool_stats(context._queue))["kv_pages_mine"]
+        pages = json.loads(raw.pool_stats(context.queue))["kv_pages_mine"]
         told.append([out, context.tokens, context.seq_len, pages])
         if step["fork"]:
             context = context.fork()

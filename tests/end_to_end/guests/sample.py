@@ -72,7 +72,7 @@ async def errors(given: dict) -> list:
     context = Context(model)
     context.append([5, 6, 7])
     await context.distribution(1)
-    q, embed = context._queue, context._embed[0]
+    q, embed = context.queue, context.sequence.embed[0]
     spare = raw.alloc_emb(q, 1)
     texts = []
     for parameters in given["parameters"]:

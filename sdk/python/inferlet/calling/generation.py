@@ -334,7 +334,7 @@ class Generation:
                 f"a prompt of {count} tokens leaves no room in a context of"
                 f" {self._model.max_position}: offer fewer tools, or a shorter request"
             )
-        ctx._expect(min(options.max_tokens, self._model.max_position - count))
+        ctx.sequence.expect(min(options.max_tokens, self._model.max_position - count))
         self._recorder.record.prompt_tokens = count
 
     def _read(self, tokens: Sequence[int]) -> bool:

@@ -89,14 +89,14 @@ class TokenStream:
             tokens = [await self._within()]
         self.steps += len(tokens)
         if tokens[0] not in self._monitor.stop_tokens:
-            self.ctx._pending += tokens
+            self.ctx.sequence.pending += tokens
         return tokens
 
     def release(self) -> None:
         """Gives back what the server holds for it; the context stays."""
         self._close_matcher()
         for handle in self._handles.values():
-            self._owner._close_sampler(handle)
+            self._owner.sequence.close_sampler(handle)
         self._handles.clear()
 
     # Outside of blocks
@@ -177,17 +177,16 @@ class TokenStream:
 
     @property
     def _queue(self) -> int:
-        return self.ctx._queue
+        return self.ctx.queue
 
     async def _hidden_state(self) -> int:
         """Runs what is pending; the embed of the hidden state after it."""
-        ctx = self.ctx
-        return ctx._run_pending() if ctx._is_quick() else await ctx._submit_pending()
+        return await self.ctx.sequence.output_embed()
 
     async def _chosen(self, future: int) -> int:
         await ready(future)
         token = raw.take_sample(future)[0]
-        self.ctx._completed()
+        self.ctx.sequence.completed()
         return token
 
     def _handle(self, banned: frozenset[int]) -> int:
@@ -199,5 +198,5 @@ class TokenStream:
         if handle is None:
             biases = {**self._sampler.logit_bias, **dict.fromkeys(banned)}
             sampler = replace(self._sampler, logit_bias=biases)
-            handle = self._handles[banned] = self.ctx._open_sampler(sampler.to_json())
+            handle = self._handles[banned] = self.ctx.sequence.open_sampler(sampler.to_json())
         return handle

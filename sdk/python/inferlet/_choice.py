@@ -1,0 +1,356 @@
+"""Who chooses a generation's tokens: the program, from distributions, or the server.
+
+A `Generator` has one `Chooser`. It is made for the first token, since how that is read decides between
+the two (`Choosing`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence as Tokens
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple, Protocol
+
+from inferlet import _bindings, raw
+from inferlet._ahead import SCARCE, LookAhead
+from inferlet._loop import done, is_alone, ready
+from inferlet._sequence import Sequence
+from inferlet.device import DeviceSampler
+from inferlet.errors import PieError
+from inferlet.grammar import Grammar, Matcher
+from inferlet.sample import Distribution, Sampler
+
+
+class Choice(NamedTuple):
+    """A token, and what is known about it.
+
+    Attributes:
+        token: None where a grammar has come to its end.
+        distribution: the most likely tokens, as many as the chooser looked at or was to tell.
+        logprob: the token's log-probability at temperature 1, if the server chose it.
+    """
+
+    token: int | None
+    distribution: Distribution
+    logprob: float | None = None
+
+
+class Chooser(Protocol):
+    """Chooses the tokens of one generation, each after all that is in the sequence by then."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text may end here: always without a grammar."""
+
+    async def next_token(self, *, ahead: bool) -> int | None:
+        """The next token, None at the end of the grammar.
+
+        Args:
+            ahead: whether the server may be given the step after this one, too.
+        """
+
+    async def choose(self) -> Choice:
+        """As `next_token`, with what is known about the token."""
+
+    def check(self, tokens: Tokens[int]) -> None:
+        """Refuses tokens that the program has chosen itself, if they are not allowed.
+
+        Raises:
+            ValueError: one is not allowed.
+        """
+
+    def note(self, tokens: Tokens[int]) -> None:
+        """Takes note of tokens that the program has chosen itself, after `check`."""
+
+    def end(self) -> None:
+        """Undoes what was queued ahead: the generation has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """How the tokens of a generation are to be chosen.
+
+    Attributes:
+        sampler: the rule.
+        grammar: what the text has to look like.
+        forced: whether tokens that the grammar leaves no choice about are taken without the model.
+    """
+
+    sampler: Sampler | DeviceSampler
+    grammar: Grammar | None = None
+    forced: bool = True
+
+    @property
+    def on_server(self) -> bool:
+        """Whether only the server can choose so."""
+        return self.grammar is not None or isinstance(self.sampler, DeviceSampler)
+
+    async def chooser(self, sequence: Sequence, *, by_steps: bool, one: bool) -> Chooser:
+        """Makes the chooser of a generation.
+
+        Args:
+            sequence: what the tokens continue.
+            by_steps: whether the program reads step by step, and so may look at distributions.
+            one: whether only one token is wanted.
+
+        Raises:
+            PieError: `invalid-argument` for wrong parameters or a wrong grammar, `unsupported`,
+                `limit-exceeded`, `out-of-resources`.
+        """
+        sampler, model = self.sampler, sequence.model
+        if isinstance(sampler, DeviceSampler) or self.grammar is not None:
+            device = sampler if isinstance(sampler, DeviceSampler) else sampler.on_device()
+            matcher = None if self.grammar is None else await self.grammar.matcher(model)
+            return DeviceChoice(sequence, device, matcher, forced=self.forced)
+        # A subclass of Sampler may have a rule of its own, which the server does not know.
+        if by_steps or type(sampler) is not Sampler or not model.samples:
+            return OwnChoice(sequence, sampler)
+        if one and sampler.temperature == 0:
+            return OwnChoice(sequence, sampler)  # cheaper than to make a sampler for one token
+        try:
+            return DeviceChoice(sequence, sampler.on_device(), None)
+        except PieError as error:
+            if error.code not in SCARCE:
+                raise
+            return OwnChoice(sequence, sampler)  # all of the server's samplers are in use
+
+
+class OwnChoice:
+    """The program's own choice, from the distributions that the server sends."""
+
+    __slots__ = ("_random", "_sampler", "_sequence", "_size")
+
+    def __init__(self, sequence: Sequence, sampler: Sampler) -> None:
+        """Nothing runs yet."""
+        self._sequence = sequence
+        self._sampler = sampler
+        self._size = sampler.size
+        seed = sampler.seed
+        self._random = Random(None if seed is None else seed % 2**64)
+
+    @property
+    def is_complete(self) -> bool:
+        """True: there is no grammar."""
+        return True
+
+    async def next_token(self, *, ahead: bool) -> int:
+        """The next token. Nothing is queued ahead: the server does not know the choice."""
+        seen = await self._sequence.next_distribution(self._size)
+        return self._sampler.choose(seen.tokens, seen.probabilities, self._random)
+
+    async def choose(self) -> Choice:
+        """The next token, and the distribution that it was chosen from."""
+        seen = await self._sequence.next_distribution(self._size)
+        return Choice(self._sampler.choose(seen.tokens, seen.probabilities, self._random), seen)
+
+    def check(self, tokens: Tokens[int]) -> None:
+        """Does nothing: all tokens are allowed."""
+
+    def note(self, tokens: Tokens[int]) -> None:
+        """Does nothing: a choice depends on the distribution alone."""
+
+    def end(self) -> None:
+        """Does nothing: nothing is queued ahead."""
+
+
+class DeviceChoice:
+    """The server's choice, within a grammar if there is one."""
+
+    __slots__ = (
+        "_ahead",
+        "_counts",
+        "_forced",
+        "_given",
+        "_handle",
+        "_lost",
+        "_matcher",
+        "_sampler",
+        "_sequence",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        sampler: DeviceSampler,
+        matcher: Matcher | None,
+        *,
+        forced: bool = True,
+    ) -> None:
+        """Makes the sampler on the server, and tells it of the tokens so far.
+
+        Raises:
+            PieError: as `Choosing.chooser`.
+        """
+        self._sequence = sequence
+        self._sampler = sampler
+        self._counts = sampler.counts
+        self._matcher = matcher
+        self._forced = forced
+        self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
+        self._lost = False  # the matcher may have consumed a token that was not seen here
+        self._ahead = LookAhead(sequence)
+        self._given = len(sequence.known_tokens()) if self._counts else 0  # before the first choice
+        self._handle = sequence.open_sampler(sampler.to_json())
+        self._feed_all()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text may end here: always without a grammar, never after a cancelled step."""
+        return self._matcher is None or (not self._lost and self._matcher.is_accepting)
+
+    async def next_token(self, *, ahead: bool) -> int | None:
+        """The next token; None at the end of the grammar.
+
+        Raises:
+            RuntimeError: a step within a grammar was cancelled before.
+        """
+        if self._matcher is not None:  # the server needs the token's mask first: nothing runs ahead
+            return (await self.choose()).token
+        future = self._ahead.confirm()
+        if future is None:
+            future = await self._queue_choice()
+        if ahead:
+            self._ahead.queue(self._handle)
+        try:
+            # Once a token: a task switch costs more than the rest of this, and `raw` checks what is
+            # known to be right here.
+            if not is_alone():
+                await ready(future)
+            try:
+                token: int = _bindings.sample.next_token(future)
+            except _bindings.Err as error:
+                raise PieError(error.value) from None
+        except BaseException as error:
+            await self._give_up(error)
+            raise
+        self._ahead.arrived(token)
+        return token
+
+    async def choose(self) -> Choice:
+        """The next token, and what the server tells about it. Raises as `next_token`."""
+        matcher = self._matcher
+        if matcher is not None:
+            self._check_place()
+            if self._force(matcher):
+                return Choice(self._waiting.popleft(), Distribution([], []))
+            if matcher.is_finished:
+                return Choice(None, Distribution([], []))
+        future = self._ahead.confirm()
+        if future is None:
+            future = await self._queue_choice()
+        try:
+            await ready(future)
+            token, logprob, top, logprobs = raw.take_sample(future)
+        except BaseException as error:
+            if not isinstance(error, PieError):  # the server may choose, and advance the matcher
+                self._lost = matcher is not None
+            await self._give_up(error)
+            raise
+        self._ahead.arrived(token)
+        return Choice(token, Distribution(top, [math.exp(one) for one in logprobs]), logprob)
+
+    async def _queue_choice(self) -> int:
+        """The future of the next token, after all that is pending has been queued."""
+        if self._ahead.undone:
+            self._ahead.undone = False
+            if self._counts:
+                self._renew()
+        embed = await self._sequence.output_embed()
+        if self._matcher is None:
+            return raw.sample(self._sequence.queue, embed, self._handle)
+        return raw.sample_constrained(
+            self._sequence.queue, embed, self._handle, self._matcher.handle
+        )
+
+    def _renew(self) -> None:
+        """Replaces the sampler, which has counted the choice of a step that was undone."""
+        seed = self._sampler.seed
+        if seed is not None:  # not the same draws again
+            self._sampler = self._sampler.seeded((seed + 1) % 2**64)
+        self._sequence.close_sampler(self._handle)
+        self._handle = self._sequence.open_sampler(self._sampler.to_json())
+        self._feed_all()
+
+    async def _give_up(self, error: BaseException) -> None:
+        """Undoes the step ahead of a choice that has failed or was cancelled."""
+        if not self._ahead.is_queued:
+            return
+        self._ahead.retract()
+        if isinstance(error, PieError) and error.code != "failed-dependency":
+            # The step had no token to embed, and so the queue has failed. The program did not ask for
+            # the step, so the error is taken here.
+            with suppress(PieError):
+                await done(raw.synchronize(self._sequence.queue))
+
+    def end(self) -> None:
+        """Undoes the step ahead, if there is one: the context does not go on with its token."""
+        self._ahead.retract()
+
+    # Grammars
+
+    def _force(self, matcher: Matcher) -> bool:
+        """Whether a forced token waits; asks the grammar for more of them."""
+        if not self._waiting and self._forced:
+            tokens = matcher.forced()
+            if tokens:
+                matcher.advance(tokens)
+                self._feed(tokens)
+                self._waiting.extend(tokens)
+        return bool(self._waiting)
+
+    def check(self, tokens: Tokens[int]) -> None:
+        """Refuses tokens of the program's own that the grammar does not allow.
+
+        Raises:
+            ValueError: one is not allowed.
+            RuntimeError: a step within the grammar was cancelled before.
+        """
+        if self._matcher is None:
+            return
+        self._check_place()
+        allowed = self._matcher.count_allowed(tokens)
+        if allowed < len(tokens):
+            raise ValueError(f"the grammar does not allow token {tokens[allowed]} here")
+
+    def _check_place(self) -> None:
+        """Refuses to go on if the place in the grammar may not be that of the text."""
+        if self._lost:
+            raise RuntimeError(
+                "a step of this generation was cancelled, so its place in the grammar is not known"
+                " any more: begin a new generation"
+            )
+
+    # Penalties
+
+    def note(self, tokens: Tokens[int]) -> None:
+        """Takes note of tokens of the program's own choice, after `check`."""
+        if self._matcher is not None:
+            self._matcher.advance(tokens)
+        self._feed(tokens)
+
+    def _feed(self, tokens: Tokens[int]) -> None:
+        if self._counts:
+            raw.feed_sampler(self._sequence.queue, self._handle, list(tokens), True)
+
+    def _feed_all(self) -> None:
+        """Tells a new sampler of all tokens of the context."""
+        if self._counts:
+            queue, known = self._sequence.queue, self._sequence.known_tokens()
+            raw.feed_sampler(queue, self._handle, known[: self._given], False)
+            raw.feed_sampler(queue, self._handle, known[self._given :], True)
+
+    def close(self) -> None:
+        """Gives the sampler and the matcher back. A second call does nothing."""
+        self._ahead.retract()
+        self._sequence.close_sampler(self._handle)
+        if self._matcher is not None:
+            self._matcher.close()
+
+    def __del__(self) -> None:
+        # Half made, or gone with its context or its worker.
+        with suppress(AttributeError, PieError):
+            self.close()
