@@ -1,4 +1,4 @@
-"""`pie-py bench capacity`: how many tokens a second the control layer can serve.
+"""`capacity`: how many tokens a second the control layer can serve.
 
 The worker is a measuring device that answers at once (`benchmarks.instant_worker`), so all that is
 left is the control process: guests, calls, scheduler, messages. It is one thread; its CPU time per

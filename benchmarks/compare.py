@@ -1,4 +1,4 @@
-"""`pie-py bench compare`: completions beside an ideal loop and vLLM, on the same checkpoint, in one run.
+"""`compare`: completions beside an ideal loop and vLLM, on the same checkpoint, in one run.
 
 All sides are loaded, then measured in turns, round after round; those that are not measured sleep.
 Prompts are random tokens, decoding is greedy, there is no stop token. Two figures of each: the time

@@ -1,4 +1,4 @@
-"""`pie-py bench prefix`: many requests whose prompts begin alike, with prefix caches and without.
+"""`prefix`: many requests whose prompts begin alike, with prefix caches and without.
 
 All requests come at once. *First*: nobody has computed the shared beginning before. *Again*: others
 with the same beginning come later. Ours keep nothing by hand: the SDK's contexts find what others

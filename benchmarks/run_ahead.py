@@ -1,4 +1,4 @@
-"""`pie-py bench run-ahead`: generations that queue their next steps before a token is known, on and off.
+"""`run-ahead`: generations that queue their next steps before a token is known, on and off.
 
 The gain is what the worker would have waited between two steps (xLLM's bubble), so it shows where
 steps are short: with the checkpoint `tiny`. The tokens are the same either way.

@@ -1,6 +1,6 @@
 """Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in `docs/results/`.
 
-    pie-py bench NAME --json > docs/results/NAME.json
+    python -m benchmarks NAME --json > docs/results/NAME.json
     python docs/make_results.py
 
 The part of the page between the two marks is written anew; a test compares it with what this writes.

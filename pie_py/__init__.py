@@ -1,7 +1,7 @@
 """pie_py: a programmable LLM serving system. This package is what users touch.
 
-It holds the command line, the client SDK, the wire protocols, the configuration and the benchmarks.
-It starts the control process and the inference worker but never imports them otherwise.
+`config`, `wire` and `build` are the floor: the control process and the worker stand on them too.
+`client`, `bench` and `cli` are the roof: they start these processes and never import them.
 """
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""`pie-py bench async`: asynchronous function calls beside the synchronous ways (AsyncLM, section 6)."""
+"""`async`: asynchronous function calls beside the synchronous ways (AsyncLM, section 6)."""

@@ -1,4 +1,4 @@
-"""`pie-py bench stages`: where the time of one token goes, from the guest's call to its wake-up.
+"""`stages`: where the time of one token goes, from the guest's call to its wake-up.
 
 Three servers take turns: one that keeps records of its stages (`benchmarks.tracing.clock`), one
 that does not, so that the price of the record shows, and one that times every operator of PyTorch,

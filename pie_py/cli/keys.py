@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from pie_py.cli.config_errors import config_errors
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import say
-from pie_py.cli.server_config import config_errors
 from pie_py.config.keys import KeyProblem, KeyStore
 
 _folder = click.option(

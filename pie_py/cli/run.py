@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from pie_py.cli.arguments import with_files
+from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
     EXIT_FAILED,
     EXIT_TERMINATED,
@@ -21,7 +22,7 @@ from pie_py.cli.connect import (
     server_options,
 )
 from pie_py.cli.console import progress, say
-from pie_py.cli.server_config import model_options, server_config
+from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target
 
 
@@ -29,7 +30,7 @@ from pie_py.cli.target import BadTarget, Target, find_target
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @server_options
-@model_options
+@config_options
 @click.option("--entry", help="Which of a library inferlet's programs to run.")
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import say
-from pie_py.cli.server_config import model_options, server_config
+from pie_py.cli.server_config import server_config
 
 
 @click.command("serve")
@@ -18,7 +19,7 @@ from pie_py.cli.server_config import model_options, server_config
     metavar="ENDPOINT",
     help="Where to listen: tcp://HOST:PORT or ipc://PATH.  [default: tcp://127.0.0.1:7743]",
 )
-@model_options
+@config_options
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),

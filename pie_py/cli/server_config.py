@@ -1,23 +1,25 @@
-"""The options that make up a server's configuration, for `serve` and `run`."""
+"""A server's configuration from defaults, a file, the environment and the command line's options."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pie_py.cli.config_errors import config_errors
+
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-    from pydantic_settings import SettingsError
+    from pie_py.config.server import ServerConfig
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-_PREFIX = "PIE_PY_"  # of the environment's variables, as ServerConfig has it
+# Options by the names of `config_options`, and the fields of ServerConfig that they set.
+_SERVER_FIELDS = {
+    "endpoint": "endpoint",
+    "threads": "worker_threads",
+    "max_instances": "max_instances",
+    "tensor_parallel_size": "tensor_parallel_size",
+}
+# Options that set the field of the same name in every model.
 _MODEL_FIELDS = (
     "page_size",
     "kv_pages",
@@ -28,116 +30,34 @@ _MODEL_FIELDS = (
 )
 
 
-def model_options(function: Function) -> Function:
-    """Adds the options of `server_config` but for the endpoint."""
-    for option in (
-        click.option("--threads", type=int, help="Threads of the inference worker."),
-        click.option("--max-instances", type=int, help="Most instances alive at once."),
-        click.option(
-            "--policy",
-            type=click.Choice(["adaptive", "eager", "k-only", "t-only"]),
-            help="When the scheduler sends batches.",
-        ),
-        click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless told."),
-        click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
-        click.option(
-            "--kv-dtype",
-            type=click.Choice(["auto", "fp8"]),
-            help="Of keys and values in the pool; the model's unless told.",
-        ),
-        click.option(
-            "--gpu-memory-utilization",
-            type=click.FloatRange(0, 1, min_open=True),
-            metavar="SHARE",
-            help="Of a GPU's memory, for weights, pools and computing.  [default: 0.9]",
-        ),
-        click.option(
-            "--tensor-parallel-size",
-            type=click.IntRange(1),
-            metavar="N",
-            help="GPUs that compute each model together.  [default: 1]",
-        ),
-        click.option(
-            "--kv-pages", type=int, help="Pages of the KV pool; by free memory unless told."
-        ),
-        click.option(
-            "--page-size", type=click.Choice(["8", "16", "24", "32"]), help="Tokens a page."
-        ),
-        click.option(
-            "--mcp",
-            "mcp_servers",
-            multiple=True,
-            metavar="NAME=COMMAND",
-            help="An MCP server whose tools inferlets may call: a command, or a URL. Repeatable.",
-        ),
-        click.option(
-            "--allow-http-network",
-            "http_networks",
-            multiple=True,
-            metavar="NETWORK",
-            help="Addresses that HTTP requests may go to though they are not public, as 10.0.0.0/8."
-            " Repeatable.",
-        ),
-        click.option(
-            "--allow-http",
-            "http_hosts",
-            multiple=True,
-            metavar="HOST[:PORT]",
-            help="A host that inferlets may send HTTP requests to: a name, *.NAME, an address, or *;"
-            " ports 80 and 443, or PORT, or :* for any. None unless told. Repeatable.",
-        ),
-        click.option(
-            "--adapter",
-            "adapters",
-            multiple=True,
-            metavar="NAME=FOLDER",
-            help="A LoRA adapter of the model, as PEFT saves it. Repeatable.",
-        ),
-        click.option(
-            "--model",
-            "models",
-            multiple=True,
-            metavar="MODEL",
-            help="A folder or hub id of a model to serve; the embedded one unless told. Repeatable.",
-        ),
-        click.option(
-            "--config",
-            "file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="TOML file with the fields of ServerConfig; options and environment win.",
-        ),
-    ):
-        function = option(function)
-    return function
+def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
+    """Builds a configuration: defaults, then the file, then the environment, then the options.
 
-
-def server_config(
-    *,
-    endpoint: str | None,
-    file: Path | None,
-    models: tuple[str, ...],
-    policy: str | None,
-    threads: int | None,
-    max_instances: int | None,
-    tensor_parallel_size: int | None = None,
-    http_hosts: tuple[str, ...] = (),
-    http_networks: tuple[str, ...] = (),
-    mcp_servers: tuple[str, ...] = (),
-    adapters: tuple[str, ...] = (),
-    **model_fields: Any,
-) -> Any:
-    """Builds a ServerConfig: defaults, then the file, then the environment, then the options.
+    Args:
+        file: TOML, with the fields of ServerConfig.
+        options: values of `config_options` by name, and `endpoint`; None and () say nothing.
 
     Raises:
         click.UsageError: naming what is wrong.
     """
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    with config_errors(file):
+        models = _model_fields(given)
+        config = _read(file, _server_fields(given, models))
+        if models and "models" not in given:
+            config = _with_models_changed(config, models)
+    return config
+
+
+def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
+    """The configuration of these fields; what they leave out comes from environment, file, defaults."""
     from pydantic_settings import (
         BaseSettings,
         PydanticBaseSettingsSource,
         TomlConfigSettingsSource,
     )
 
-    from pie_py.config.server import ModelConfig, ServerConfig
+    from pie_py.config.server import ServerConfig
 
     class FromFile(ServerConfig):
         @classmethod
@@ -152,108 +72,53 @@ def server_config(
             found = (init_settings, env_settings)
             return found if file is None else (*found, TomlConfigSettingsSource(cls, file))
 
-    options: dict[str, Any] = {
-        key: value
-        for key, value in (
-            ("endpoint", endpoint),
-            ("worker_threads", threads),
-            ("max_instances", max_instances),
-            ("tensor_parallel_size", tensor_parallel_size),
-            ("scheduler", None if policy is None else {"policy": policy}),
-            ("http", _http_fields(http_hosts, http_networks)),
-            ("mcp", {"servers": dict(map(_mcp_server, mcp_servers))} if mcp_servers else None),
-        )
-        if value is not None
-    }
-    chosen = {k: v for k, v in model_fields.items() if k in _MODEL_FIELDS and v is not None}
-    if adapters:
-        if len(models) > 1:
+    return FromFile(**fields)
+
+
+def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
+    """Fields of ServerConfig that the options set."""
+    fields = {field: given[name] for name, field in _SERVER_FIELDS.items() if name in given}
+    if "policy" in given:
+        fields["scheduler"] = {"policy": given["policy"]}
+    if http := _http_fields(given.get("http_hosts", ()), given.get("http_networks", ())):
+        fields["http"] = http
+    if "mcp_servers" in given:
+        fields["mcp"] = {"servers": dict(map(_mcp_server, given["mcp_servers"]))}
+    if "models" in given:
+        fields["models"] = [{"source": source, **models} for source in given["models"]]
+    return fields
+
+
+def _model_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """Fields of ModelConfig that the options set, in every model.
+
+    Raises:
+        click.UsageError: if adapters are given for several models.
+    """
+    fields = {name: given[name] for name in _MODEL_FIELDS if name in given}
+    if "adapters" in given:
+        if len(given.get("models", ())) > 1:
             raise click.UsageError(
                 "--adapter goes with one --model; name the adapters of several in a --config file"
             )
-        chosen["adapters"] = dict(map(_adapter, adapters))
-    with config_errors(file):
-        if models:
-            options["models"] = [{"source": source, **chosen} for source in models]
-        config = FromFile(**options)
-        if chosen and not models:
-            changed = [
-                ModelConfig(**{**model.model_dump(exclude_unset=True), **chosen})
-                for model in config.models
-            ]
-            config = config.model_copy(update={"models": tuple(changed)})
-    return config
+        fields["adapters"] = dict(map(_adapter, given["adapters"]))
+    return fields
 
 
-@contextmanager
-def config_errors(file: Path | None = None) -> Iterator[None]:
-    """Turns what is wrong with a configuration, from a file or not, into a usage error.
+def _with_models_changed(config: ServerConfig, fields: dict[str, Any]) -> ServerConfig:
+    """The configuration, with these fields set in each of its models."""
+    from pie_py.config.server import ModelConfig
 
-    Raises:
-        click.UsageError: naming what is wrong.
-    """
-    import tomllib
-
-    from pydantic import ValidationError
-    from pydantic_settings import SettingsError
-
-    try:
-        yield
-    except ValidationError as error:
-        fields = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
-        faults = [_fault(fault, file, fields) for fault in error.errors(include_url=False)]
-        raise click.UsageError("the configuration is wrong: " + "; ".join(faults)) from None
-    except SettingsError as error:
-        raise click.UsageError(_bad_variable(error)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise click.UsageError(f"{file}: {error}") from None
-    except UnicodeDecodeError as error:
-        raise click.UsageError(
-            f"{file} is no TOML file: it is not UTF-8 ({error.reason} at byte {error.start})"
-        ) from None
-
-
-def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:
-    """What is wrong with one field, with the variable or the file, of these fields, that it comes from."""
-    place = ".".join(map(str, fault["loc"]))
-    variable = f"{_PREFIX}{'__'.join(map(str, fault['loc']))}".upper()
-    if variable in os.environ and os.environ[variable] == fault["input"]:
-        place = variable
-    elif _is_in(fields, fault):
-        place = f"{file}: {place}"
-    return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
-
-
-def _is_in(fields: Any, fault: ErrorDetails) -> bool:
-    """Whether a file's fields have what is wrong."""
-    try:
-        for key in fault["loc"]:
-            fields = fields[key]
-    except (KeyError, IndexError, TypeError):
-        return False
-    return bool(fields == fault["input"])
-
-
-def _bad_variable(error: SettingsError) -> str:
-    """What is wrong with a variable that should hold JSON. Its text is not repeated: it may be a secret."""
-    cause = error.__cause__
-    if not isinstance(cause, json.JSONDecodeError):
-        return f"the environment's {_PREFIX} variables are wrong: {error}"
-    names = [
-        name
-        for name, value in os.environ.items()
-        if value == cause.doc and name.upper().startswith(_PREFIX)
+    changed = [
+        ModelConfig(**{**model.model_dump(exclude_unset=True), **fields}) for model in config.models
     ]
-    return (
-        f"the environment's {' or '.join(names) or f'{_PREFIX} variables'} is no JSON: {cause};"
-        f" write JSON, or single fields as {_PREFIX}LIMITS__MEMORY=1000000"
-    )
+    return config.model_copy(update={"models": tuple(changed)})
 
 
-def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, Any] | None:
-    """Fields of `HttpConfig`; None without options."""
+def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, Any]:
+    """Fields of `HttpConfig` that the options set."""
     fields = {"allow": hosts, "allow_networks": networks}
-    return {name: values for name, values in fields.items() if values} or None
+    return {name: values for name, values in fields.items() if values}
 
 
 def _adapter(text: str) -> tuple[str, Path]:

@@ -1,0 +1,92 @@
+"""The options that make up a server's configuration, for `serve` and `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Click lists options in the opposite order: the last one here is the first in `--help`.
+_OPTIONS = (
+    click.option("--threads", type=int, help="Threads of the inference worker."),
+    click.option("--max-instances", type=int, help="Most instances alive at once."),
+    click.option(
+        "--policy",
+        type=click.Choice(["adaptive", "eager", "k-only", "t-only"]),
+        help="When the scheduler sends batches.",
+    ),
+    click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one by default."),
+    click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
+    click.option(
+        "--kv-dtype",
+        type=click.Choice(["auto", "fp8"]),
+        help="Format of keys and values in the pool; the model's by default.",
+    ),
+    click.option(
+        "--gpu-memory-utilization",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
+        help="Of a GPU's memory, for weights, pools and computing.  [default: 0.9]",
+    ),
+    click.option(
+        "--tensor-parallel-size",
+        type=click.IntRange(1),
+        metavar="N",
+        help="GPUs that share each model.  [default: 1]",
+    ),
+    click.option("--kv-pages", type=int, help="Pages of the KV pool; by free memory by default."),
+    click.option("--page-size", type=click.Choice(["8", "16", "24", "32"]), help="Tokens a page."),
+    click.option(
+        "--mcp",
+        "mcp_servers",
+        multiple=True,
+        metavar="NAME=COMMAND",
+        help="An MCP server whose tools inferlets may call: a command, or a URL. Repeatable.",
+    ),
+    click.option(
+        "--allow-http-network",
+        "http_networks",
+        multiple=True,
+        metavar="NETWORK",
+        help="Private addresses that HTTP requests may go to, such as 10.0.0.0/8. Repeatable.",
+    ),
+    click.option(
+        "--allow-http",
+        "http_hosts",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="A host that inferlets may send HTTP requests to: a name, *.NAME, an address, or *;"
+        " ports 80 and 443, or PORT, or :* for any. None by default. Repeatable.",
+    ),
+    click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="NAME=FOLDER",
+        help="A LoRA adapter of the model, as PEFT saves it. Repeatable.",
+    ),
+    click.option(
+        "--model",
+        "models",
+        multiple=True,
+        metavar="MODEL",
+        help="A folder or hub id of a model to serve; the embedded one by default. Repeatable.",
+    ),
+    click.option(
+        "--config",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="TOML file with the fields of ServerConfig; options and environment win.",
+    ),
+)
+
+
+def config_options(function: Function) -> Function:
+    """Adds the options that `server_config` takes, all but the endpoint."""
+    for option in _OPTIONS:
+        function = option(function)
+    return function
