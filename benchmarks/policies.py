@@ -16,7 +16,7 @@ from pie_py.bench.decoding import decode_in
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 GOAL = 15.0  # throughput of adaptive over eager (Pie)
 WARM_UP = 8  # tokens of each, before any that count: the first steps of a server take longer

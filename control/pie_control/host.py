@@ -11,7 +11,9 @@ from pie_control.http import HttpClient
 from pie_control.interception.history import Durations
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
-from pie_py.config.server import GrammarConfig, HttpConfig, McpConfig, MessagingConfig
+from pie_py.config.http import HttpConfig
+from pie_py.config.mcp import McpConfig
+from pie_py.config.services import GrammarConfig, MessagingConfig
 
 if TYPE_CHECKING:
     from pie_control.instances.registry import Lifecycle

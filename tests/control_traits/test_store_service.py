@@ -14,7 +14,7 @@ from pie_control.api import store
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.store.service import StoreService
-from pie_py.config.server import StoreConfig
+from pie_py.config.services import StoreConfig
 
 
 @asynccontextmanager

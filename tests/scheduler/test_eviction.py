@@ -27,7 +27,7 @@ from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_control.models.model import ModelService
 from pie_control.wasm import SUSPENDED, Status
-from pie_py.config.server import InterceptionConfig, SchedulerConfig
+from pie_py.config.scheduling import InterceptionConfig, SchedulerConfig
 
 PAGE = 8
 COSTS = {

@@ -18,7 +18,7 @@ from pie_control.api import allocate, offload, prefix, runtime
 from pie_control.api.text import embed_txt
 from pie_control.errors import ApiError
 from pie_control.prefix.tree import Node
-from pie_py.config.server import PrefixCacheConfig
+from pie_py.config.scheduling import PrefixCacheConfig
 
 PAGE = 4
 FACTS: dict[str, Any] = {"page_size": PAGE, "embeds": 64, "kv_pages": 24, "max_batch_commands": 4}

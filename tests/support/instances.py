@@ -18,7 +18,9 @@ from pie_control.instances.timers import Timers
 from pie_control.instances.turns import Executor
 from pie_control.messaging.bus import Bus
 from pie_control.programs.store import Program
-from pie_py.config.server import Limits, MessagingConfig, ServerConfig
+from pie_py.config.limits import Limits
+from pie_py.config.server import ServerConfig
+from pie_py.config.services import MessagingConfig
 
 
 class Instances:

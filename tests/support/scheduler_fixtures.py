@@ -18,7 +18,9 @@ from pie_control.instances.registry import Lifecycle
 from pie_control.instances.timers import Timers
 from pie_control.instances.turns import Executor
 from pie_control.models.model import ModelService
-from pie_py.config.server import Limits, PrefixCacheConfig, SchedulerConfig, ServerConfig
+from pie_py.config.limits import Limits
+from pie_py.config.scheduling import PrefixCacheConfig, SchedulerConfig
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, PlanResult
 from support.symbolic_worker import SymbolicWorker
 

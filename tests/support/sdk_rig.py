@@ -28,7 +28,8 @@ from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Engine, EngineConfig, Linker
 from pie_control.worker.pacing import Dispatcher
-from pie_py.config.server import Limits, ServerConfig
+from pie_py.config.limits import Limits
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,

@@ -10,7 +10,7 @@ from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService
 from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.scheduler.queue import CommandQueue
-from pie_py.config.server import Limits
+from pie_py.config.limits import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header
 

@@ -14,7 +14,7 @@ import trio
 from pie_control.grammar.table import GrammarTable
 from pie_control.instances.futures import Future, FutureKind, FutureTable, Outside
 from pie_control.instances.mailbox import Mailbox
-from pie_py.config.server import Limits
+from pie_py.config.limits import Limits
 
 if TYPE_CHECKING:
     from pie_control.host import Host

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pie_py.config.server import SchedulerConfig
+from pie_py.config.scheduling import SchedulerConfig
 
 # Guests that wait for their results send nothing more, so fewer than k commands may be all there will
 # ever be. The paper does not say what its k-only does then; here an incomplete batch goes after this.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pie_control.resources.space import Space
     from pie_control.scheduler.batch import Dispatched
     from pie_control.scheduler.scheduler import Scheduler
-    from pie_py.config.server import Limits
+    from pie_py.config.limits import Limits
 
 
 class Owner(Protocol):

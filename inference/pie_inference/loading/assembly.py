@@ -52,7 +52,7 @@ from pie_inference.models.spec import DecoderSpec
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.worker")
