@@ -8,12 +8,19 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.tracing.clock import StageClock, Tap
-from pie_inference import handlers
+from pie_inference.handlers import HANDLERS
 from pie_inference.models.decoder import Decoder
 from pie_inference.serving import worker
 from pie_inference.serving.engine import Engine
 from pie_py.bench.observed import after_plans_decoded, replace
-from pie_py.wire.plan import PlanResult
+from pie_py.wire.plan import (
+    EmbedSampled,
+    EmbedText,
+    Forward,
+    NextDist,
+    PlanResult,
+    Sample,
+)
 
 IDLE = "idle"  # waits for a plan
 KERNELS = "kernels"  # PyTorch's operators, with what PyTorch does before them in C++
@@ -25,12 +32,12 @@ TAPS = (
     Tap("reply: encode and send", worker, "send"),
     Tap("batches: Python", Engine, "run"),
     Tap("batches: Python", Engine, "start"),  # on a GPU
-    Tap("embed", handlers, "embed_text"),
-    Tap("embed", handlers, "embed_sampled"),
-    Tap("forward: tables", handlers, "forward_within_memory"),
+    Tap("embed", HANDLERS[EmbedText], "run"),
+    Tap("embed", HANDLERS[EmbedSampled], "run"),
+    Tap("forward: tables", HANDLERS[Forward], "run"),
     Tap("forward: layers", Decoder, "forward"),
-    Tap("output", handlers, "next_dist"),
-    Tap("output", handlers, "sample"),
+    Tap("output", HANDLERS[NextDist], "run"),
+    Tap("output", HANDLERS[Sample], "run"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,8 +11,6 @@ from numpy.typing import NDArray
 
 from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
-from pie_inference.cuda.decode_graphs import DecodeGraphs
-from pie_inference.cuda.fused_sampling import FusedSampling
 from pie_inference.device.upload import upload_index
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_pool import HostPool
@@ -20,6 +19,10 @@ from pie_inference.models.base import Model
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import ModelDescription
+
+if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
+    from pie_inference.cuda.decode_graphs import DecodeGraphs
+    from pie_inference.cuda.fused_sampling import FusedSampling
 
 
 @dataclass(frozen=True, slots=True)

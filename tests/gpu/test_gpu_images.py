@@ -31,7 +31,7 @@ def embed_image(rig: Rig, file: bytes, first: int) -> int:
     where = ints(range(first, first + count))
     words = np.frombuffer(file + bytes(-len(file) % 4), np.uint32)
     batch = EmbedImage(ints([(size.width, size.height)]), ints([len(file)]), words, where, where)
-    assert handlers.embed_image(rig.model, batch) == {}
+    assert handlers.embed_image(rig.model, batch).get().refused == {}
     return count
 
 

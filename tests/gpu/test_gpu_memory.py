@@ -12,7 +12,7 @@ from support.model_rig import Rig, Step, ints, tokens_of
 
 from pie_inference.errors import LoadError
 from pie_inference.handlers import clear
-from pie_inference.loading.assembly import load_model
+from pie_inference.loading.assembly import load_models
 from pie_inference.memory import host_pool
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Clear
@@ -37,7 +37,7 @@ def test_the_utilization_is_kept(folder: Path) -> None:
         page_size=32,
         graph_batch=16,
     )
-    model = load_model(config)
+    model = load_models([config])[0]
     torch.cuda.synchronize()
     used = before - torch.cuda.mem_get_info()[0]
     assert used <= 0.3 * total
@@ -46,7 +46,7 @@ def test_the_utilization_is_kept(folder: Path) -> None:
 
 def test_a_pool_that_does_not_fit_is_told(folder: Path) -> None:
     with pytest.raises(LoadError, match="no memory"):
-        load_model(ModelConfig(source=str(folder), device="cuda", kv_pages=1 << 30))
+        load_models([ModelConfig(source=str(folder), device="cuda", kv_pages=1 << 30)])
 
 
 @pytest.mark.parametrize("parts", [1, 9])

@@ -201,7 +201,7 @@ def test_long_sequences_are_cut_into_pieces(folder: Path, monkeypatch: pytest.Mo
     """The bounds on memory, lowered, change no result."""
     package = "pie_inference.attention"
     monkeypatch.setattr(f"{package}.pieces.MAX_SCORES", 500)
-    monkeypatch.setattr(f"{package}.torch_backend.MAX_GATHER_BYTES", 1 << 14)
+    monkeypatch.setattr(f"{package}.groups.MAX_GATHER_BYTES", 1 << 14)
     rig = Rig(folder)
     assert isinstance(rig.model.attention, TorchAttention)
     tokens = tokens_of(120)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pie_inference.attention import decode_cache
-from pie_inference.attention.decode_cache import IDLE, DecodeWindow
+from pie_inference.attention.decode_cache import IDLE, DecodeCache
 from pie_inference.memory.kv_cache import KvCache
 
 LAYERS, SLOTS, WIDTH, ROOM = 2, 64, 4, 16
@@ -49,10 +49,10 @@ def test_it_agrees_with_the_pool(numbers: random.Random, most_rows: int) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode_cache, "MAX_BYTES", most_rows * ROOM * LAYERS * WIDTH * 4)
         patch.setattr(decode_cache, "IDLE", 2)
-        live(cache, DecodeWindow(cache, ROOM), numbers)
+        live(cache, DecodeCache(cache, ROOM), numbers)
 
 
-def live(cache: KvCache, window: DecodeWindow, numbers: random.Random) -> None:
+def live(cache: KvCache, window: DecodeCache, numbers: random.Random) -> None:
     sequences: list[list[int]] = []
     for _ in range(25):
         free = [s for s in range(SLOTS) if not any(s in own for own in sequences)]
@@ -83,7 +83,7 @@ def live(cache: KvCache, window: DecodeWindow, numbers: random.Random) -> None:
 
 def decode(
     cache: KvCache,
-    window: DecodeWindow,
+    window: DecodeCache,
     sequences: list[list[int]],
     free: list[int],
     numbers: random.Random,
@@ -113,7 +113,7 @@ class Decoding:
 
     def __init__(self, count: int) -> None:
         self.cache = make_cache(1024)
-        self.window = DecodeWindow(self.cache, 64)
+        self.window = DecodeCache(self.cache, 64)
         self.sequences = [[*range(8), 8 + 30 * i] for i in range(count)]
 
     def step(self, chosen: list[int]) -> NDArray[np.int64]:

@@ -57,6 +57,6 @@ def test_in_steady_state_nothing_is_copied(folder: Path) -> None:
     for turn in range(24):
         part = sequences[:7] if turn % 2 else sequences[7:]
         rig.forward(*(Step(part[i], [5]) for i in rng.permutation(len(part))))
-        copied.append(attention.windows.copied)
+        copied.append(attention.decode_caches.copied)
     assert all(copied[:2])
     assert not any(copied[2:])

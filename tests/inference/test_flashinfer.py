@@ -17,7 +17,7 @@ from support.families import FAMILIES, make_family
 from support.model_rig import tokens_of
 
 from pie_inference.attention.flashinfer import least_workspace
-from pie_inference.cuda.decode_graphs import ladder
+from pie_inference.loading.sizing import batch_buckets
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -63,11 +63,11 @@ def test_switches_change_no_result(llama: Path, switch: str) -> None:
 
 
 def test_the_ladder_ends_with_the_most() -> None:
-    assert ladder(1) == [1]
-    assert ladder(3) == [3, 2, 1]
-    assert ladder(256)[:2] == [256, 240]
-    assert ladder(500)[0] == 500
-    assert all(b < a for a, b in zip(ladder(512), ladder(512)[1:], strict=False))
+    assert batch_buckets(1) == [1]
+    assert batch_buckets(3) == [3, 2, 1]
+    assert batch_buckets(256)[:2] == [256, 240]
+    assert batch_buckets(500)[0] == 500
+    assert all(b < a for a, b in zip(batch_buckets(512), batch_buckets(512)[1:], strict=False))
 
 
 def test_the_library_has_what_the_worker_calls() -> None:

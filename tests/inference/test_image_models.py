@@ -98,7 +98,7 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
         if isinstance(part, list):
             handlers.embed_text(model, EmbedText(ints(part), ints(where), ints(where)))
         else:
-            assert handlers.embed_image(model, batch_of([part], where, where)) == {}
+            assert handlers.embed_image(model, batch_of([part], where, where)).get().refused == {}
         at += count
     sequence = rig.sequence(at)
     cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
@@ -179,10 +179,11 @@ def test_a_bad_image_is_refused_alone(folder: Path) -> None:
     with torch.inference_mode():
         rig.model.embeds.hidden[:] = 7.0
         alone = batch_of([good], embeds[:per_image], embeds[:per_image])
-        assert handlers.embed_image(rig.model, alone) == {}
+        assert handlers.embed_image(rig.model, alone).get().refused == {}
         wanted = rig.model.embeds.read(ints(embeds[:per_image]))
         files = [good, good[: len(good) // 2], good]
-        refused = handlers.embed_image(rig.model, batch_of(files, embeds, embeds))
+        refused = handlers.embed_image(rig.model, batch_of(files, embeds, embeds)).get().refused
+    assert refused is not None
     assert list(refused) == [1]
     assert "cannot be decoded" in refused[1]
     found = rig.model.embeds.read(ints(embeds)).split(per_image)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from support.model_rig import Rig, Step
 
 from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
 from pie_inference.errors import LoadError
-from pie_inference.loading.assembly import choose_device, load_model, load_models
+from pie_inference.loading.assembly import load_models
+from pie_inference.loading.devices import choose_device
 from pie_inference.loading.sizing import free_memory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.serving.engine import Engine
@@ -161,7 +164,7 @@ def test_a_bad_checkpoint_is_refused_with_its_reason(
     shutil.copytree(good, folder)
     spoil(folder)
     with pytest.raises(LoadError, match=reason):
-        load_model(ModelConfig(source=str(folder), kv_pages=8))
+        load_models([ModelConfig(source=str(folder), kv_pages=8)])
 
 
 def test_a_lacking_shard_is_named(sharded: Path, tmp_path: Path) -> None:
@@ -170,18 +173,18 @@ def test_a_lacking_shard_is_named(sharded: Path, tmp_path: Path) -> None:
     shard = sorted(folder.glob("*.safetensors"))[1]
     shard.unlink()
     with pytest.raises(LoadError, match=f"lacks files that .* names: {shard.name}"):
-        load_model(ModelConfig(source=str(folder), kv_pages=8))
+        load_models([ModelConfig(source=str(folder), kv_pages=8)])
 
 
 def test_a_source_that_is_nowhere(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no folder"):
-        load_model(ModelConfig(source=str(tmp_path / "nothing")))
+        load_models([ModelConfig(source=str(tmp_path / "nothing"))])
 
 
 @pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99"])
 def test_a_device_that_is_not_there(good: Path, tmp_path: Path, device: str) -> None:
     with pytest.raises(LoadError, match=device):
-        load_model(ModelConfig(source=str(good), device=device))
+        load_models([ModelConfig(source=str(good), device=device)])
 
 
 def test_the_model_at_fault_is_named(tmp_path: Path) -> None:
@@ -196,17 +199,17 @@ def test_two_models_of_one_name_are_refused(good: Path, tmp_path: Path) -> None:
 
 def test_a_pool_beyond_the_memory_is_refused(good: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="no memory for a KV pool"):
-        load_model(ModelConfig(source=str(good), kv_pages=1 << 40))
+        load_models([ModelConfig(source=str(good), kv_pages=1 << 40)])
     with pytest.raises(LoadError, match="set kv_memory or kv_pages"):
-        load_model(ModelConfig(source=str(good), kv_memory=10))
+        load_models([ModelConfig(source=str(good), kv_memory=10)])
 
 
 def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
     page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
-    told = load_model(ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99))
+    told = load_models([ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99)])[0]
     assert (told.cache.pages, told.embeds.size) == (10, 99)
     assert (told.description.kv_pages, told.description.embeds) == (10, 99)
-    untold = load_model(ModelConfig(source=str(good)))
+    untold = load_models([ModelConfig(source=str(good))])[0]
     assert untold.cache.pages > 1000
     assert untold.embeds.size >= untold.description.max_batch_tokens
 
@@ -224,7 +227,7 @@ def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_told_of_a_model(good: Path, tmp_path: Path) -> None:
-    told = load_model(ModelConfig(source=str(good), kv_pages=8, page_size=8)).description
+    told = load_models([ModelConfig(source=str(good), kv_pages=8, page_size=8)])[0].description
     assert told.name == "good"
     assert Path(told.folder) == good
     assert (told.page_size, told.hidden_size, told.max_position) == (8, 64, 1024)
@@ -268,3 +271,15 @@ def test_one_device_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     assert {choose_device(name) for name in ("auto", "cuda", "cuda:0")} == {torch.device("cuda:0")}
     assert choose_device("cuda:1") == torch.device("cuda:1")
+
+
+def test_a_worker_without_gpu_loads_nothing_that_is_for_gpus() -> None:
+    program = (
+        "import sys; import pie_inference.serving.worker;"
+        "print([n for n in sys.modules if n.startswith(('pie_inference.cuda', 'flashinfer', 'triton'))"
+        " or n == 'pie_inference.attention.flashinfer'])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert found.stdout == "[]\n"

@@ -72,18 +72,18 @@ def test_others_of_its_batch_are_carried_out(
         handlers.embed_text(found.model, embed)
         network = found.model.network
         monkeypatch.setattr(network, "forward", Small(network.forward, 15))
-        some, refused = handlers.forward_within_memory(found.model, forward)
-    assert refused == {2: TOO_LARGE}
+        answer = handlers.forward_within_memory(found.model, forward).get()
+    assert answer.refused == {2: TOO_LARGE}
     hidden = [rig.model.embeds.hidden[1000:1005] for rig in (wanted, found)]
     others = [0, 1, 3, 4]
     torch.testing.assert_close(hidden[1][others], hidden[0][others], atol=1e-5, rtol=0)
     # Nothing of whoever had the pages and embeds before shows.
     assert not hidden[1][2].any()
     assert not found.model.cache.data[:, 128:168].any()
-    if seen is None or some is None:
-        assert seen is some
+    if seen is None or answer.attention is None:
+        assert seen is answer.attention
         return
-    whole, parts = seen.get(), some.get()
+    whole, parts = seen.get(), answer.attention
     for i in others:
         rows = [a.values[slice(*a.starts[i : i + 2])] for a in (whole, parts)]
         np.testing.assert_allclose(rows[1], rows[0], atol=1e-5)
@@ -96,7 +96,7 @@ def test_afterwards_all_is_as_before(folder: Path, monkeypatch: pytest.MonkeyPat
     whole = rig.model.network.forward
     with torch.inference_mode(), monkeypatch.context() as patch:
         patch.setattr(rig.model.network, "forward", Small(whole, 4))
-        _, refused = handlers.forward_within_memory(rig.model, batch([9], [])[1])
-        assert list(refused) == [0]
+        answer = handlers.forward_within_memory(rig.model, batch([9], [])[1]).get()
+        assert list(answer.refused or ()) == [0]
     (logits,) = rig.forward(Step(stream, tokens_of(9)))
     assert logits.isfinite().all()

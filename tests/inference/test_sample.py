@@ -16,6 +16,7 @@ from support.model_rig import Rig, ints, offsets
 
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
+from pie_inference.handlers.embed_sampled import UNKNOWN
 from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import (
     Clear,
@@ -105,7 +106,7 @@ def draw(
     vocabulary = rig.model.description.vocab_size
     rows = [words(allowed, vocabulary) for allowed in masks.values()]
     masked = [list(masks).index(i) if i in masks else -1 for i in range(count)]
-    return handlers.sample(
+    result = handlers.sample(
         rig.model,
         Sample(
             embeds=ints(embeds),
@@ -116,6 +117,9 @@ def draw(
             masks=np.array(rows, np.uint32).reshape(len(rows), -(-vocabulary // 32)),
         ),
     ).get()
+    assert result.samples is not None
+    assert result.refused is not None
+    return result.samples, result.refused
 
 
 def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) -> None:
@@ -284,7 +288,7 @@ def test_nothing_left_to_choose_is_told_of_that_row_alone(rig: Rig) -> None:
         missing = handlers.embed_sampled(
             rig.model, EmbedSampled(ints([0, 1]), ints([0, 0]), ints([20, 21]))
         )
-    assert list(missing.get()) == [1]
+    assert missing.get().refused == {1: UNKNOWN}
 
 
 def test_the_same_seed_gives_the_same_tokens_in_any_slot_batch_and_order(rig: Rig) -> None:
@@ -335,7 +339,7 @@ def test_a_forgotten_token_is_not_embedded(rig: Rig) -> None:
     with torch.inference_mode():
         handlers.clear(rig.model, Clear(none, none, none, ints([1])))
         sampled = EmbedSampled(ints([0, 1]), ints([0, 0]), ints([9, 10]))
-        assert list(handlers.embed_sampled(rig.model, sampled).get()) == [1]
+        assert handlers.embed_sampled(rig.model, sampled).get().refused == {1: UNKNOWN}
     assert not rig.model.embeds.hidden[10].any()
 
 

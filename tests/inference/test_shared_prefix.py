@@ -28,7 +28,7 @@ from support.model_rig import (
 from pie_inference.attention import shared_prefix
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.attention.sequences import Pages, Sequences, describe
-from pie_inference.attention.shared_prefix import find_beginnings
+from pie_inference.attention.shared_prefix import find_shared_prefixes
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
@@ -82,7 +82,7 @@ def test_those_that_begin_alike_are_found(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_prefix, "FEWEST_SPARED", fixed)
         patch.setattr(shared_prefix, "SPARED_A_QUERY", each)
-        found = find_beginnings(s, able)
+        found = find_shared_prefixes(s, able)
         spared = []
         for beginning in found:
             members = beginning.members.tolist()
@@ -104,7 +104,7 @@ def test_those_that_begin_alike_are_found(
             )
         # Less may be found in fewer cells, but nothing that is wrong.
         patch.setattr(shared_prefix, "MAX_CELLS", cells)
-        for beginning in find_beginnings(s, able):
+        for beginning in find_shared_prefixes(s, able):
             members = beginning.members.tolist()
             shared = own[members[0]][: beginning.entries]
             assert all(own[i][: beginning.entries] == shared for i in members)
@@ -357,6 +357,6 @@ def test_of_a_shared_beginning_nothing_is_copied(folder: Path) -> None:
     copied = []
     for turn in range(12):
         rig.forward(*(Step(fork, [5 + turn]) for fork in forks))
-        copied.append(attention.windows.copied)
+        copied.append(attention.decode_caches.copied)
     assert 0 < copied[0] <= 10 * 64
     assert not any(copied[1:])

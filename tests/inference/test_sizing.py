@@ -11,7 +11,7 @@ from support.model_rig import Rig, Step, tokens_of
 
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.errors import LoadError
-from pie_inference.loading.assembly import load_model
+from pie_inference.loading.assembly import load_models
 from pie_inference.loading.sizing import gpu_memory, pool_sizes
 from pie_inference.models.base import ModelShape
 from pie_py.config.model import ModelConfig
@@ -78,4 +78,4 @@ def test_what_8_bit_floats_cannot_hold_becomes_the_largest(folder: Path) -> None
 def test_flashinfer_without_a_gpu_is_refused(folder: Path) -> None:
     config = ModelConfig(source=str(folder), device="cpu", attention="flashinfer")
     with pytest.raises(LoadError, match="NVIDIA"):
-        load_model(config)
+        load_models([config])

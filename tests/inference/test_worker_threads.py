@@ -123,7 +123,7 @@ def test_steps_are_measured_as_those_of_generations(tmp_path: Path) -> None:
     with torch.inference_mode():
         for context, copied in ((40, True), (41, False), (41, False)):
             run_step(model, 5, context)
-            assert bool(attention.windows.copied) == copied
+            assert bool(attention.decode_caches.copied) == copied
     size = model.cache.page_size
     slots = np.arange(5) * (32 // 5) * size + 41
     assert (model.cache.positions[slots] == 41).all()

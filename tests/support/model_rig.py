@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
-from pie_inference.loading.assembly import load_model
+from pie_inference.loading.assembly import load_models
 from pie_inference.served_model import ServedModel
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
@@ -109,17 +109,11 @@ class Rig:
         self, folder: Path, *, page_size: int = 16, pages: int = 64, **config: Any
     ) -> None:
         self.page_size = page_size
-        self.model: ServedModel = load_model(
-            ModelConfig.model_validate(
-                {
-                    "source": str(folder),
-                    "page_size": page_size,
-                    "kv_pages": pages,
-                    "embeds": 2048,
-                    **config,
-                }
-            )
+        served = ModelConfig.model_validate(
+            {"source": str(folder), "page_size": page_size, "kv_pages": pages, "embeds": 2048}
+            | config
         )
+        self.model: ServedModel = load_models([served])[0]
         self.attention: Attention | None = None  # of the last forward
         self._free = list(np.random.default_rng(0).permutation(pages))
 
@@ -191,7 +185,9 @@ class Rig:
 
     @torch.inference_mode()
     def next_dist(self, embeds: Sequence[int], k: Sequence[int]) -> Distributions:
-        return handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get()
+        found = handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get().distributions
+        assert found is not None
+        return found
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,7 +1,11 @@
 """Keys and values of sequences that decode, kept side by side from one forward to the next.
 
-Without it every layer of every step gathers the whole context of every sequence from its pages. With
-it a step copies one token a sequence: the one it stores in the pool, too.
+PyTorch's attention wants the keys of a sequence side by side, and the pool has them in scattered pages.
+Without a decode cache every layer of every step would gather the whole context of every sequence. With
+it a step copies one token of each sequence: the one that it stores in the pool besides.
+
+The pool stays the truth. A decode cache is only ever a copy, and finds out by itself what of it is stale,
+so the code that frees, copies, masks and swaps pages does not know that there is one.
 """
 
 from __future__ import annotations
@@ -14,44 +18,47 @@ from pie_inference.device.upload import upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.zeros import zeros
 
-MAX_BYTES = 512 << 20  # of one window, all layers
+MAX_BYTES = 512 << 20  # of one decode cache, all layers
 AHEAD = 64  # keys: so many columns beyond the longest sequence are made ready at once
-FEWEST_ROWS = 8  # that a window begins with
-IDLE = 8  # forwards after which a row that nobody wanted is free: fresh memory is dear to map
+FEWEST_ROWS = 8  # that a decode cache begins with
+IDLE = 8  # forwards without its sequence after which a row is free; fresh memory is slow to map
 NEVER = -IDLE - 1
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 
-class DecodeWindow:
+class DecodeCache:
     """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row a sequence.
 
-    A sequence has the row in which the token before its input was stored, so it keeps it in whatever
-    order, and with whatever others, it is decoded. For every place it is remembered which slot it is a
-    copy of, and for every row when it was made; what has another slot now, or a slot that was written
-    since, is copied anew. So a window needs no notice of what happens to pages, and serves whatever
-    sequences come; it pays for those that it has seen before.
+    Forwards do not name sequences, so a sequence is recognized by its last key: it has the row in which
+    the token before its input was stored, in whatever order and with whatever others it is decoded. For
+    every column of a row it is remembered which slot is copied there, and for every row when that was. A
+    column is copied again if the sequence has another slot there now, or if the slot was written since.
+    A sequence that comes for the first time is copied as a whole.
     """
 
     def __init__(self, cache: KvCache, room: int) -> None:
-        """Makes a window without rows, for sequences of up to `room` keys."""
+        """Makes a decode cache without rows, for sequences of up to `room` keys."""
         self.room = room
         self._cache = cache
         self._most = MAX_BYTES // (room * cache.data[:, 0].numel() * cache.data.itemsize)
         self._layers = [layer[:0] for layer in cache.rows]  # [rows * room, width]
-        self._slots: Int64 = np.empty((0, room), np.int64)  # slot of each place
+        self._slots: Int64 = np.empty((0, room), np.int64)  # [rows, room] slot that is copied there
         self._lengths: Int64 = np.empty(0, np.int64)  # [rows] keys of the sequence
-        self._ready: Int64 = np.empty(0, np.int64)  # [rows] places that are kept up to date
+        self._ready: Int64 = np.empty(0, np.int64)  # [rows] columns that are kept up to date
         self._made: Int64 = np.empty(0, np.int64)  # [rows] the pool's clock then, -1 if unfinished
-        self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward that had it
+        self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward of its sequence
         self._forwards = 0
         self._columns = np.arange(room)
-        # The row, plus one, in which a slot was stored last; memory is taken where there are any.
+        # The row, plus one, in which a slot was stored last. Zeros take no memory until a page of them
+        # is written to.
         self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
         self._now = self._lengths  # rows of this forward
         self._clock = 0
-        self._stale: torch.Tensor | None = None  # places to copy in every layer
+        self._stale: torch.Tensor | None = (
+            None  # places `row * room + column` to copy in every layer
+        )
         self._sources = torch.empty(0, dtype=torch.int64)  # their slots
         self._own = self._sources  # places of this forward's inputs, ascending
 
@@ -108,7 +115,7 @@ class DecodeWindow:
         rows = self._row_of[ends].astype(np.int64) - 1
         some = np.flatnonzero(rows >= 0)
         some = some[self._slots[rows[some], before[some]] == ends[some]]
-        # Of sequences that have just parted, and share what is before their inputs, one keeps the row.
+        # Sequences that were forked have the same key before their inputs: one of them keeps the row.
         if np.bincount(rows[some]).max(initial=0) > 1:
             some = some[np.unique(rows[some], return_index=True)[1]]
         found = np.full(lengths.size, -1)
@@ -123,7 +130,7 @@ class DecodeWindow:
         return found
 
     def _make_room(self, count: int) -> None:
-        """Adds rows for so many sequences at once: each growth maps memory anew, and copies all there is."""
+        """Adds rows for so many sequences at once: each growth maps fresh memory and copies all rows."""
         held = self._lengths.size
         lacking = count - int(np.count_nonzero(self._wanted < self._forwards - IDLE))
         wanted = min(self._most, max(FEWEST_ROWS, 2 * held, held + lacking))
@@ -137,7 +144,7 @@ class DecodeWindow:
         ahead = (ends >= 0) & (ends < length - 1)
         others, ends = others[ahead], ends[ahead]
         own = self._slots[others, ends] == slots[ends]
-        if own.any():  # it has grown elsewhere since
+        if own.any():  # its row of some steps ago: it has been decoded elsewhere since
             return int(others[own][ends[own].argmax()])
         free = np.flatnonzero(self._wanted < self._forwards - IDLE)
         if free.size:
@@ -159,7 +166,8 @@ class DecodeWindow:
     def _plan(self, slots: Int64, lengths: Int64, rows: Int64) -> None:
         """Notes which places are to be copied, and which ones the inputs go to."""
         each = np.arange(rows.size)
-        # Places that may be read beyond a sequence's end hold its first key: nothing of another comes in.
+        # Columns beyond a sequence's end are read, too, and masked. They hold its own first key: what
+        # another sequence left there could be no number, which a mask does not hide.
         read = min(self.room, -(-int(lengths.max()) // AHEAD) * AHEAD)
         wanted = np.repeat(slots[:, :1], read, axis=1)
         keys = min(read, slots.shape[1])
@@ -167,7 +175,7 @@ class DecodeWindow:
         np.copyto(wanted[:, :keys], slots[:, :keys], where=real)
         stale = wanted != self._slots[rows, :read]
         stale |= self._cache.written[wanted] > self._made[rows][:, None]
-        stale[each, lengths - 1] = False  # `store` writes these
+        stale[each, lengths - 1] = False  # the inputs' own keys: `store` writes them
         self._stale = None
         if stale.any():
             at, column = np.nonzero(stale)
@@ -175,15 +183,14 @@ class DecodeWindow:
             self._sources = self._tensor(wanted[at, column])
         self._own = self._tensor(np.sort(rows * self.room + lengths - 1))
         self._slots[rows, :read] = wanted
-        longer = rows[
-            self._ready[rows] > read
-        ]  # what was made ready further on is not kept up to date
+        # What was made ready further on is not kept up to date: it counts as a copy of nothing.
+        longer = rows[self._ready[rows] > read]
         if longer.size:
             self._slots[longer, read:] = -1
         self._ready[rows] = read
         self._lengths[rows] = lengths
         self._row_of[slots[each, lengths - 1]] = rows + 1
-        self._made[rows] = -1
+        self._made[rows] = -1  # a forward that fails before its last layer leaves them unfinished
         self._now, self._clock = rows, self._cache.clock
 
     def _grow(self, count: int) -> None:

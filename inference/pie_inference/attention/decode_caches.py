@@ -1,4 +1,4 @@
-"""Which sequences of a forward are decoded from windows, and which rows are read at once."""
+"""Which sequences of a forward are in which decode cache, and which of its rows are read at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.attention.decode_cache import DecodeWindow
+from pie_inference.attention.decode_cache import DecodeCache
 from pie_inference.memory.kv_cache import KvCache
 
 SMALLEST_ROOM = 64  # keys; each further room has twice as many
-GAP_COST = 512  # keys of rows between that are read in vain, rather than begin another range
+GAP_COST = 512  # keys that are rather read in vain than skipped by another range
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -20,25 +20,29 @@ Bool = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive rows of a window."""
+    """Consecutive rows of a decode cache, which one call of a kernel reads."""
 
-    window: DecodeWindow
+    cache: DecodeCache
     rows: slice
-    members: Int64  # [rows] sequence in each row; some other of the span where `real` is not set
-    real: Bool  # [rows] whether the row is one of this forward's
+    members: Int64  # [rows] sequence in each row; any of the span's where `real` is not set
+    real: Bool  # [rows] whether the row belongs to a sequence of this forward
 
 
-class DecodeWindows:
-    """A window for each size of sequences: what is read at once has at most twice the keys it needs."""
+class DecodeCaches:
+    """Decode caches by size: a sequence is in one whose rows have at most twice the keys it needs.
 
-    def __init__(self, cache: KvCache) -> None:
-        self._cache = cache
-        self._by_room: dict[int, DecodeWindow] = {}
+    Rows of one cache are all as long as the longest, so with a single cache a short sequence would be
+    read as if it were long.
+    """
+
+    def __init__(self, pool: KvCache) -> None:
+        self._pool = pool
+        self._by_room: dict[int, DecodeCache] = {}
         self.copied = 0  # places that each layer of the last forward copied, its inputs aside
 
     def open(
         self, members: Int64, lengths: Int64, slots: Callable[[Int64], Int64]
-    ) -> dict[DecodeWindow, list[Span]]:
+    ) -> dict[DecodeCache, list[Span]]:
         """Begins a forward.
 
         Args:
@@ -47,9 +51,9 @@ class DecodeWindows:
             slots: makes the slots `[n, keys]` of the keys of some members, padded.
 
         Returns:
-            The rows of each window in use, ascending. Sequences that there is no room for are in none.
+            The rows in use of each cache, ascending. Sequences for which there is no room are in none.
         """
-        found: dict[DecodeWindow, list[Span]] = {}
+        found: dict[DecodeCache, list[Span]] = {}
         self.copied = 0
         first, last = _room(int(lengths.min())), _room(int(lengths.max()))
         for room in (first << i for i in range(last.bit_length() - first.bit_length() + 1)):
@@ -60,27 +64,33 @@ class DecodeWindows:
             if not some.size:
                 continue
             if room not in self._by_room:
-                self._by_room[room] = DecodeWindow(self._cache, room)
-            window = self._by_room[room]
-            rows = window.open(slots(some), keys)
-            self.copied += window.copied
+                self._by_room[room] = DecodeCache(self._pool, room)
+            cache = self._by_room[room]
+            rows = cache.open(slots(some), keys)
+            self.copied += cache.copied
             held = rows >= 0
             if held.any():
-                found[window] = _spans(window, some[held], rows[held], int(keys.max()))
+                found[cache] = _spans(cache, some[held], rows[held], int(keys.max()))
         return found
 
 
 def _room(keys: int) -> int:
+    """Keys of a row that so many fit in: a power of two."""
     return max(SMALLEST_ROOM, 1 << (keys - 1).bit_length())
 
 
-def _spans(window: DecodeWindow, members: Int64, rows: Int64, keys: int) -> list[Span]:
+def _spans(cache: DecodeCache, members: Int64, rows: Int64, keys: int) -> list[Span]:
+    """Ranges of rows that are read at once.
+
+    Sequences that have ended leave gaps. A small gap is read in vain, which costs less than another
+    call; at a large one the range is cut.
+    """
     if rows.size > 1:
         order = rows.argsort()
         members, rows = members[order], rows[order]
     if int(rows[-1]) - int(rows[0]) == rows.size - 1:
         real = np.ones(rows.size, np.bool_)
-        return [Span(window, slice(int(rows[0]), int(rows[-1]) + 1), members, real)]
+        return [Span(cache, slice(int(rows[0]), int(rows[-1]) + 1), members, real)]
     cuts = np.flatnonzero((np.diff(rows) - 1) * keys > GAP_COST) + 1
     found = []
     for part, own in zip(np.split(members, cuts), np.split(rows, cuts), strict=True):
@@ -89,5 +99,5 @@ def _spans(window: DecodeWindow, members: Int64, rows: Int64, keys: int) -> list
         every[own - first] = part
         real = np.zeros(end - first, np.bool_)
         real[own - first] = True
-        found.append(Span(window, slice(first, end), every, real))
+        found.append(Span(cache, slice(first, end), every, real))
     return found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.sequences import Sequences, live_columns
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_inference.device.upload import upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import DETAILS, Attention, Forward
@@ -73,7 +73,7 @@ class ObservedAttention(PreparedAttention):
             self._note(layer, queries[watched.rows], watched)
         return self._inner.attend(layer, queries)
 
-    def result(self) -> Later[Attention]:
+    def result(self) -> DeviceFuture[Attention]:
         """The notes, after the last layer."""
         parts = [self._watched[i].sums.flatten() for i in sorted(self._watched)]
         counts = [
@@ -81,7 +81,7 @@ class ObservedAttention(PreparedAttention):
             for i in range(self._sequences)
         ]
         starts = np.cumsum([0, *counts], dtype=np.int32)
-        return Later([torch.cat(parts)], lambda arrays: Attention(starts, arrays[0]))
+        return DeviceFuture([torch.cat(parts)], lambda arrays: Attention(starts, arrays[0]))
 
     def _watch(self, batch: Forward, sequences: Sequences, i: int) -> _Watched:
         first, end = sequences.input_starts[i : i + 2].tolist()

@@ -1,9 +1,9 @@
-"""Sequences of a forward whose page tables begin alike attend to that beginning once, all together.
+"""Shared prefixes: sequences whose page tables begin with the same pages attend to those together.
 
-A kernel reads the keys and values of a shared beginning from the cache of the processor then, not a copy of
-them for each sequence from memory. What a query attends to is in two parts, the beginning and the rest;
-each part's output is a mean by softmax weights, and the two are joined by the logarithms of the
-weights' sums, as blocks are in FlashAttention (Dao et al. 2022).
+One call for all their queries reads the keys and values of the prefix once, where a call for each
+sequence would read a copy of them from memory. What a query attends to is then in two parts, the prefix
+and the rest. Each part's output is a mean weighted by softmax, and the two are joined by the
+log-sum-exp of their scores, as blocks are in FlashAttention (Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
 
-# Keys that sharing must spare, in all, and for each query: joining two parts takes time, too. Measured with
-# 2 to 32 sequences that decode: with fewer it was now a loss and now a gain, with more never a loss.
+# Keys that sharing must spare to pay, in all and for each query: joining takes time. Measured with
+# 2 to 32 sequences that decode: with fewer it was sometimes slower, with more it never was.
 FEWEST_SPARED = 1536
 SPARED_A_QUERY = 16
-MAX_CELLS = 1 << 20  # of the table in which beginnings are looked for; what is behind is not shared
+MAX_CELLS = 1 << 20  # entries of page tables that are compared; pages behind them are not shared
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class SharedPrefix:
     """The first entries of the page tables of some sequences, the same in all of them."""
 
     members: Int64  # sequences, ascending
@@ -36,10 +36,11 @@ class Beginning:
     keys: int
 
 
-def find_beginnings(s: Sequences, able: Bool) -> list[Beginning]:
-    """The beginnings that it pays to attend to together; no sequence is in two of them.
+def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
+    """The prefixes that it pays to attend to together; no sequence is in two of them.
 
-    Takes time with the pages of the sequences whose first page is another's, too.
+    Only sequences whose first page is also the first one of another are looked at: a forward without
+    shared prefixes takes almost no time here.
 
     Args:
         s: sequences of a forward.
@@ -57,13 +58,15 @@ def find_beginnings(s: Sequences, able: Bool) -> list[Beginning]:
     members, entries, keys = _neighbours(s, members, counts[members])
     queries = np.diff(s.input_starts)[members]
     return [
-        Beginning(np.sort(members[a:b]), int(entries[a : b - 1].min()), int(keys[a : b - 1].min()))
+        SharedPrefix(
+            np.sort(members[a:b]), int(entries[a : b - 1].min()), int(keys[a : b - 1].min())
+        )
         for a, b in _best_runs(keys, queries)
     ]
 
 
 def _neighbours(s: Sequences, members: Int64, counts: Int64) -> tuple[Int64, Int64, Int64]:
-    """Members in an order that puts those which begin alike side by side.
+    """Members in an order in which those that begin alike are neighbours.
 
     Returns:
         Members, and what each has in common with the next one: entries and keys.
@@ -73,8 +76,10 @@ def _neighbours(s: Sequences, members: Int64, counts: Int64) -> tuple[Int64, Int
     at = s.pages.starts[members][:, None] + np.minimum(columns, counts[:, None] - 1)
     used = s.pages.used[at]
     table = s.pages.pages[at] * (int(s.pages.used.max()) + 1) + used
-    # What is beyond a table's end is like nothing else.
+    # A table that has ended equals no other: a negative number that only its sequence has.
     table = np.where(columns < counts[:, None], table, -1 - np.arange(members.size)[:, None])
+    # As one string of bytes each, tables that begin alike are neighbours once they are sorted. Which
+    # of them is first does not matter, so the order of the bytes does not, either.
     order = table.view(np.dtype((np.void, width * table.itemsize))).reshape(-1).argsort()
     alike = table[order[1:]] == table[order[:-1]]
     entries = np.where(alike.all(1), width, alike.argmin(1))
@@ -84,18 +89,18 @@ def _neighbours(s: Sequences, members: Int64, counts: Int64) -> tuple[Int64, Int
 
 
 class _Run(NamedTuple):
-    """Consecutive members, cut into runs so that most keys are spared."""
+    """Consecutive members, and the best way known to cut them into runs that share a prefix."""
 
     first: int
     end: int
-    spared: int
+    spared: int  # keys, by `runs`
     runs: list[tuple[int, int]]
 
 
 def _best_runs(keys: Int64, queries: Int64) -> list[tuple[int, int]]:
-    """Runs of members to share a beginning: no fewer keys are spared than by any one of them alone.
+    """Runs of members that share a prefix, so that many keys need not be read again.
 
-    Keys that are spared count less what joining costs.
+    It spares no fewer than the best single run would; what joining costs is taken off.
 
     Args:
         keys: what each member but the last has in common with the next one.
@@ -110,8 +115,8 @@ def _best_runs(keys: Int64, queries: Int64) -> list[tuple[int, int]]:
     total = queries.size
     if (keys == keys[0]).all():
         return [(0, total)] if spared(0, total, int(keys[0])) > 0 else []
-    # Members are joined, those with most in common first: what is common to a run that grows is then
-    # what it has just been joined over.
+    # Runs grow by joining neighbours, those with most in common first. So what two runs have in
+    # common when they are joined is what all members of the new run have in common.
     starting = {i: _Run(i, i + 1, 0, []) for i in range(total)}
     ending = {i + 1: run for i, run in starting.items()}
     for i in (-keys).argsort(kind="stable").tolist():
@@ -129,17 +134,17 @@ class Parts(NamedTuple):
     """What queries found in some of their keys."""
 
     found: torch.Tensor  # [queries, heads * head_dim]
-    sums: torch.Tensor  # [queries, heads] float32, logarithms of the weights' sums
+    sums: torch.Tensor  # [queries, heads] float32, log-sum-exp of the scores
 
 
-def attend_to_beginning(
+def attend_to_prefix(
     queries: torch.Tensor, keys_values: torch.Tensor, scale: float | None
 ) -> Parts:
     """What queries `[n, heads, head_dim]` find in `[keys, 2, kv_heads, head_dim]`, all of it seen."""
     count, heads, dim = queries.shape
     key, value = keys_values.permute(1, 2, 0, 3).unsqueeze(1).unbind(0)  # [1, kv_heads, keys, dim]
     kv_heads = key.shape[1]
-    # All queries of all heads that share a key head are queries of one head.
+    # Query heads that share a key head become queries of one head: each key is read once for all.
     query = queries.view(count, kv_heads, -1, dim).transpose(0, 1).reshape(1, kv_heads, -1, dim)
     found, sums = flash(query, key, value, scale=scale)
     found = found.view(kv_heads, count, -1, dim).transpose(0, 1)
@@ -150,10 +155,11 @@ def attend_to_beginning(
 def joined(one: Parts, other: Parts) -> torch.Tensor:
     """What queries found in two parts of their keys together, `[queries, heads * head_dim]`."""
     count, heads = one.sums.shape
+    # exp(b) / (exp(a) + exp(b)), written so that it never overflows: the other part's share of weight.
     share = torch.sigmoid(other.sums - one.sums).unsqueeze(-1)
     first, second = (part.found.view(count, heads, -1).float() for part in (one, other))
     return first.lerp(second, share).to(one.found.dtype).view(count, -1)
 
 
-# PyTorch's attention on the CPU, in the form that tells the sums of the weights, too.
+# PyTorch's attention on the CPU, in the form that returns the log-sum-exp of the scores, too.
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

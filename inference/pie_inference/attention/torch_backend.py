@@ -1,7 +1,8 @@
 """Attention by PyTorch's scaled dot product, on any device.
 
-Sequences are padded into groups of similar size, so that a layer costs a few calls, whatever the
-number of sequences: one group for decoding, whose keys are gathered by an index made once a forward.
+Sequences are padded into groups of similar size (`groups.py`), so that a layer costs a few calls, however
+many sequences there are. While sequences decode, their keys lie side by side in a decode cache; those of
+other inputs are gathered by an index that is made once for all layers.
 """
 
 from __future__ import annotations
@@ -12,262 +13,154 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
-from pie_inference.attention.decode_cache import DecodeWindow
-from pie_inference.attention.decode_caches import DecodeWindows, Span
-from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
+from pie_inference.attention.decode_cache import DecodeCache
+from pie_inference.attention.decode_caches import DecodeCaches, Span
+from pie_inference.attention.groups import (
+    Bool,
+    Group,
+    Groups,
+    Int64,
+    Layout,
+    Rows,
+    as_slice,
+    rows_of,
+)
+from pie_inference.attention.masks import Visibility
 from pie_inference.attention.paging import ranges
-from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
+from pie_inference.attention.pieces import KeySlots
 from pie_inference.attention.scores import capped_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.shared_prefix import (
-    Beginning,
     Parts,
-    attend_to_beginning,
-    find_beginnings,
+    SharedPrefix,
+    attend_to_prefix,
+    find_shared_prefixes,
     flash,
     joined,
 )
 from pie_inference.device.upload import upload
 from pie_inference.memory.kv_cache import KvCache
 
-MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
-
-Int64 = NDArray[np.int64]
-Rows = torch.Tensor | slice  # a slice if they are consecutive
-
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Pieces padded to one size."""
-
-    batch: int  # pieces
-    queries: int  # padded
-    keys: int  # padded
-    held: Span | None  # where the keys lie side by side, in the place of the index
-    key_index: Rows  # [batch * keys] slots
-    rows: Rows  # [batch * queries] inputs, in the order of the layers
-    real: torch.Tensor | None  # those of them that are not padding, None if all are
-    targets: Rows  # inputs of the real ones
-    seen: dict[int | None, Visibility]  # by the window of the layer
-    by_head: bool  # one query a head, instead of query heads as queries of the head they share
-
-
-@dataclass(frozen=True, slots=True)
-class _Joint:
-    """A beginning that inputs share."""
+class _PrefixPart:
+    """The keys of a shared prefix, and the inputs that attend to them."""
 
     keys: int
     key_index: Rows  # [keys] slots
-    rows: Rows  # its inputs, in the order of the layers
+    rows: Rows  # places of the inputs
 
 
 class TorchAttention(AttentionBackend):
-    """Gathers keys and values from the pool and calls `scaled_dot_product_attention`."""
+    """Finds keys and values side by side or gathers them, and calls PyTorch's attention."""
 
     def __init__(self, cache: KvCache, heads: int, layers: Sequence[AttentionOptions]) -> None:
         """Serves a cache whose keys are shared by `heads` query heads."""
         self.cache = cache
-        self.heads = heads
         self.layers = layers
-        self.windows = DecodeWindows(cache)
-        self._spans = {options.window for options in layers if options.window is not None}
-        on_cpu = cache.data.device.type == "cpu"
-        self._tiles = on_cpu and bool(torch.cpu.get_capabilities().get("amx_tile"))
-        # Whether every sequence attends to all its keys by itself: other kernels don't tell sums to join by.
+        self.decode_caches = DecodeCaches(cache)
+        self._groups = Groups(cache, heads, layers)
+        self._device = cache.data.device
+        # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
+        # Only the CPU kernel tells it, and that one cannot cap scores.
         capped = any(options.softcap is not None for options in layers)
-        self._apart = capped or not on_cpu
+        self._joins = self._device.type == "cpu" and not capped
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
-        """Groups the sequences and makes their indices and masks.
-
-        The order of the layers is that of the windows' rows, then come all other inputs. What sequences share
-        is attended to apart, and windows and groups are of the rest.
-        """
+        """See `AttentionBackend.prepare`. The stages follow each other; each needs those before it."""
+        # Copies of the slots that this forward writes are out of date from now on.
         self.cache.stamp(sequences.input_slots)
-        whole, beginnings = sequences, self._beginnings(sequences)
-        if beginnings:
-            shared = np.zeros(whole.input_starts.size - 1, np.int64)
-            for beginning in beginnings:
-                shared[beginning.members] = beginning.entries
-            sequences = whole.without(shared)
-        keys = KeySlots(sequences)
-        held = self._open_windows(sequences, keys)
-        firsts = [
-            sequences.input_starts[span.members[span.real]]
-            for spans in held.values()
-            for span in spans
-        ]
-        total = sequences.input_slots.size
-        left = np.ones(total, np.bool_)
-        for first in firsts:
-            left[first] = False
-        order: Int64 | None = None
-        places = np.arange(total)
-        if ordered and held:
-            order = np.concatenate([*firsts, np.flatnonzero(left)])
-            if (order == places).all():
-                order = None
-            else:
-                places = np.empty_like(order)
-                places[order] = np.arange(total)
-        groups = [
-            self._held_group(sequences, keys, span, places)
-            for spans in held.values()
-            for span in spans
-        ]
-        row = self.cache.rows[0].shape[1] * self.cache.data.itemsize
-        pieces = pieces_of(sequences, left) if left.any() else []
-        groups += [
-            self._gathered_group(sequences, keys, members, places)
-            for members in grouped(pieces, max(1, MAX_GATHER_BYTES // row))
-        ]
-        slots = sequences.input_slots if order is None else sequences.input_slots[order]
-        stores = []
-        for window, spans in held.items():
-            own = np.concatenate([sequences.input_starts[s.members[s.real]] for s in spans])
-            stores.append((window, self._rows(places[own])))
-        joint = [self._joint(whole, beginning, places) for beginning in beginnings]
-        return _TorchPrepared(self, order, self._tensor(slots), groups, joint, stores)
 
-    def _tensor(self, array: Int64) -> torch.Tensor:
-        return upload(array, self.cache.data.device)
+        # 1. Shared prefixes are attended to once for all their sequences. What follows is about the
+        #    keys that each sequence has besides.
+        prefixes = self._shared_prefixes(sequences)
+        own = _without(sequences, prefixes)
+        keys = KeySlots(own)
 
-    def _rows(self, array: Int64) -> Rows:
-        found = _as_slice(array)
-        return self._tensor(array) if found is None else found
+        # 2. Sequences that decode get rows of decode caches.
+        spans = self._open_caches(own, keys)
+        decoding = _inputs_by_cache(own, spans)
 
-    def _beginnings(self, s: Sequences) -> list[Beginning]:
+        # 3. The layers get the inputs in the order of those rows, so that a group's queries and the
+        #    keys to be stored are ranges, not copies. The others come behind.
+        gathered = np.ones(own.input_slots.size, np.bool_)  # [t]
+        for inputs in decoding.values():
+            gathered[inputs] = False
+        order = _layer_order(decoding, gathered) if ordered and decoding else None
+        layout = Layout(own, keys, _places(order, gathered.size))
+
+        # 4. A group for each range of rows, then groups of what must be gathered.
+        groups = [self._groups.cached(layout, span) for some in spans.values() for span in some]
+        groups += self._groups.gathered(layout, gathered)
+
+        # 5. Where keys and values go: each into its slot of the pool, and those of decoding
+        #    sequences into their rows besides, which `DecodeCache.store` wants in the rows' order.
+        slots = own.input_slots if order is None else own.input_slots[order]
+        stores = [
+            (cache, rows_of(layout.place[inputs], self._device))
+            for cache, inputs in decoding.items()
+        ]
+        parts = [self._prefix_part(sequences, prefix, layout.place) for prefix in prefixes]
+        return _TorchPrepared(self, order, upload(slots, self._device), groups, parts, stores)
+
+    def _shared_prefixes(self, s: Sequences) -> list[SharedPrefix]:
         """What sequences share, if every layer lets their inputs see all of it."""
-        if self._apart:
+        if not self._joins:
             return []
         able = ~s.pages.masked & (np.diff(s.input_starts) > 0)
         able[list(s.visible)] = False
-        found = find_beginnings(s, able)
-        if not self._spans:
+        found = find_shared_prefixes(s, able)
+        if not self._groups.windows:
             return found
-        return [b for b in found if self._reach(s, b) < min(self._spans)]
+        # A prefix that a sliding window hides in part would be another one for each input.
+        nearest = min(self._groups.windows)
+        return [prefix for prefix in found if self._reach(s, prefix) < nearest]
 
-    def _reach(self, s: Sequences, beginning: Beginning) -> int:
-        """How far, in positions, an input is from a key of a shared beginning, at the most."""
+    def _reach(self, s: Sequences, prefix: SharedPrefix) -> int:
+        """The largest distance, in positions, of an input from a key of a shared prefix."""
         last = max(
             int(s.positions[slice(*s.input_starts[i : i + 2].tolist())].max())
-            for i in beginning.members.tolist()
+            for i in prefix.members.tolist()
         )
-        slots = s.first_slots(int(beginning.members[0]), beginning.entries)
+        slots = s.first_slots(int(prefix.members[0]), prefix.entries)
         return last - int(self.cache.positions[slots].min())
 
-    def _joint(self, s: Sequences, beginning: Beginning, places: Int64) -> _Joint:
-        members = beginning.members
+    def _prefix_part(self, s: Sequences, prefix: SharedPrefix, place: Int64) -> _PrefixPart:
+        members = prefix.members
         inputs = ranges(s.input_starts[members], np.diff(s.input_starts)[members])
-        slots = s.first_slots(int(members[0]), beginning.entries)
-        return _Joint(beginning.keys, self._rows(slots), self._rows(np.sort(places[inputs])))
-
-    def _open_windows(self, sequences: Sequences, keys: KeySlots) -> dict[DecodeWindow, list[Span]]:
-        """Rows for the sequences that decode one token."""
-        members = np.flatnonzero(np.diff(sequences.input_starts) == 1)
-        lengths = keys.counts[members]
-        if not members.size or (members.size == 1 and _as_slice(keys.of(members)[0]) is not None):
-            return {}  # nothing is faster than to read the pool itself
-        return self.windows.open(members, lengths, keys.of)
-
-    def _held_group(
-        self, sequences: Sequences, keys: KeySlots, span: Span, places: Int64
-    ) -> _Group:
-        """Sequences whose keys lie in rows of a window."""
-        lengths = keys.counts[span.members]
-        first, one = np.zeros_like(lengths), np.ones_like(lengths)
-        padded = Padded(sequences, Pieces(span.members, first, one, lengths))
-        real = None if span.real.all() else np.flatnonzero(span.real)
-        return self._group(padded, keys, places, real, span)
-
-    def _gathered_group(
-        self, sequences: Sequences, keys: KeySlots, pieces: list[Piece], places: Int64
-    ) -> _Group:
-        """Pieces whose keys are gathered from the pool in every layer."""
-        padded = Padded(sequences, Pieces(*np.array(pieces, np.int64).T))
-        real = None
-        if padded.padded:
-            real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
-        return self._group(padded, keys, places, real, None)
-
-    def _group(
-        self,
-        padded: Padded,
-        keys: KeySlots,
-        places: Int64,
-        real: Int64 | None,
-        held: Span | None,
-    ) -> _Group:
-        rows = places[padded.rows.reshape(-1)]
-        slots = np.empty((0, 0), np.int64)
-        if held is None or self._spans:
-            slots = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
-        return _Group(
-            batch=padded.keys.size,
-            queries=padded.lanes.size,
-            keys=padded.width,
-            held=held,
-            key_index=slice(0, 0) if held else self._rows(slots.reshape(-1)),
-            rows=self._rows(rows),
-            real=None if real is None else self._tensor(real),
-            targets=self._rows(rows if real is None else rows[real]),
-            seen=self._seen(padded, slots),
-            by_head=padded.lanes.size > 1 or self._by_head(padded.width),
+        slots = s.first_slots(int(members[0]), prefix.entries)
+        return _PrefixPart(
+            prefix.keys,
+            rows_of(slots, self._device),
+            rows_of(np.sort(place[inputs]), self._device),
         )
 
-    def _by_head(self, keys: int) -> bool:
-        """Whether decoding is faster with one query a head, by what PyTorch's CPU kernel was found to take.
+    def _open_caches(self, s: Sequences, keys: KeySlots) -> dict[DecodeCache, list[Span]]:
+        """Rows of decode caches for the sequences that decode one token."""
+        members = np.flatnonzero(np.diff(s.input_starts) == 1)
+        lengths = keys.counts[members]
+        # One sequence whose slots are consecutive is read from the pool itself: nothing is faster.
+        if not members.size or (members.size == 1 and as_slice(keys.of(members)[0]) is not None):
+            return {}
+        return self.decode_caches.open(members, lengths, keys.of)
 
-        Time with query heads as queries of the head they share, divided by that with one query a head;
-        bfloat16, 64 numbers a head, 1 to 128 sequences:
-
-        | query heads a key head | 2 | 2 | 2 | 3 | 3 | 3 | 4 | 4 | 4 |
-        |---|---|---|---|---|---|---|---|---|---|
-        | keys | 64 | 192 | 512 | 64 | 192 | 512 | 64 | 192 | 512 |
-        | 1 thread | 1.4-1.6 | 1.5-1.7 | 1.4-2.0 | 1.0-1.2 | 1.0-1.3 | 1.1-1.7 | 0.8-1.0 | 0.9-1.6 | 0.9-2.0 |
-        | 2 threads | 0.5-1.3 | 0.8-1.2 | 1.2-1.4 | 0.3-1.0 | 0.6-0.8 | 1.0-1.8 | 0.3-0.6 | 0.6-1.2 | 0.8 |
-
-        That is with AMX. Without it, 3 query heads a key head take 0.2 to 0.5 of the time together, always.
-        """
-        if self.cache.dtype != torch.bfloat16 or not self._tiles:
-            return False
-        few = self.heads // self.cache.kv_heads <= 3
-        return few and (keys >= 384 or torch.get_num_threads() == 1)
-
-    def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
-        """What the queries see, for every window of a layer."""
-        data = self.cache.data
-        everything = padded.everything(self.cache.dtype, data.device)
-        found: dict[int | None, Visibility] = {None: everything}
-        if self._spans:
-            positions = self.cache.positions[slots]
-        for span in self._spans:
-            hidden = padded.hidden_by(span, positions)
-            found[span] = (
-                everything
-                if hidden is None
-                else visibility(padded.seen() & ~hidden, self.cache.dtype, data.device)
-            )
-        return found
-
-    def gather(self, layer: int, group: _Group) -> torch.Tensor:
+    def gather(self, layer: int, group: Group) -> torch.Tensor:
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
-        if group.held is not None:
-            held = group.held
-            return self.cache.unpack(held.window.read(layer, held.rows, group.keys))
+        if group.cached is not None:
+            span = group.cached
+            return self.cache.unpack(span.cache.read(layer, span.rows, group.keys))
         found = self._select(layer, group.key_index, group.batch * group.keys)
         return found.view(group.batch, group.keys, *found.shape[1:])
 
-    def gather_joint(self, layer: int, joint: _Joint) -> torch.Tensor:
-        """Keys and values of a shared beginning, `[keys, 2, kv_heads, head_dim]`."""
-        return self._select(layer, joint.key_index, joint.keys)
+    def gather_prefix(self, layer: int, part: _PrefixPart) -> torch.Tensor:
+        """Keys and values of a shared prefix, `[keys, 2, kv_heads, head_dim]`."""
+        return self._select(layer, part.key_index, part.keys)
 
     def _select(self, layer: int, index: Rows, count: int) -> torch.Tensor:
-        """Keys and values of so many slots, `[count, 2, kv_heads, head_dim]`; good until the next call."""
+        """Keys and values of slots, `[count, 2, kv_heads, head_dim]`, valid until the next call."""
         rows: torch.Tensor = self.cache.rows[layer]
         if isinstance(index, slice):
             found = rows[index]
@@ -275,11 +168,50 @@ class TorchAttention(AttentionBackend):
             width = rows.shape[1]
             needed = count * width
             if self._gathered.numel() < needed:
-                # Kept: fresh memory of this size would be mapped anew in every call.
+                # Kept between calls: the system would map fresh memory of this size in each.
                 self._gathered = rows.new_empty(needed)
             found = self._gathered[:needed].view(-1, width)
             torch.index_select(rows, 0, index, out=found)
         return self.cache.unpack(found).view(count, 2, self.cache.kv_heads, self.cache.head_dim)
+
+
+def _without(s: Sequences, prefixes: list[SharedPrefix]) -> Sequences:
+    """Sequences without the pages of their shared prefixes."""
+    if not prefixes:
+        return s
+    entries = np.zeros(s.input_starts.size - 1, np.int64)  # [n] of each sequence's page table
+    for prefix in prefixes:
+        entries[prefix.members] = prefix.entries
+    return s.without(entries)
+
+
+def _inputs_by_cache(
+    s: Sequences, spans: dict[DecodeCache, list[Span]]
+) -> dict[DecodeCache, Int64]:
+    """The input of each sequence in a decode cache, in the order of its rows.
+
+    A row between that is read though no sequence of this forward has it (`Span.real`) has no input.
+    """
+    return {
+        cache: s.input_starts[np.concatenate([span.members[span.real] for span in some])]
+        for cache, some in spans.items()
+    }
+
+
+def _layer_order(decoding: dict[DecodeCache, Int64], gathered: Bool) -> Int64 | None:
+    """`[t]` the input at each place; None if places and inputs are the same."""
+    order = np.concatenate([*decoding.values(), np.flatnonzero(gathered)])
+    return None if (order == np.arange(order.size)).all() else order
+
+
+def _places(order: Int64 | None, count: int) -> Int64:
+    """`[t]` the place of each input: the inverse of the order."""
+    places = np.arange(count)
+    if order is None:
+        return places
+    found = np.empty_like(order)
+    found[order] = places
+    return found
 
 
 class _TorchPrepared(PreparedAttention):
@@ -288,31 +220,31 @@ class _TorchPrepared(PreparedAttention):
         backend: TorchAttention,
         order: Int64 | None,
         slots: torch.Tensor,
-        groups: list[_Group],
-        joint: list[_Joint],
-        stores: list[tuple[DecodeWindow, Rows]],
+        groups: list[Group],
+        prefixes: list[_PrefixPart],
+        stores: list[tuple[DecodeCache, Rows]],
     ) -> None:
         self.order = order
         self._backend = backend
         self._slots = slots
         self._groups = groups
-        self._joint = joint
+        self._prefixes = prefixes
         self._stores = stores
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         keys_values = self._backend.cache.pack(keys_values)
         self._backend.cache.rows[layer].index_copy_(0, self._slots, keys_values)
-        for window, rows in self._stores:
-            window.store(layer, keys_values[rows])
+        for cache, rows in self._stores:
+            cache.store(layer, keys_values[rows])
 
     def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
         options = self._backend.layers[layer]
         rest = self._attend_groups(layer, queries, options)
         found = rest.found
-        for joint in self._joint:
-            keys_values = self._backend.gather_joint(layer, joint)
-            part = attend_to_beginning(queries[joint.rows], keys_values, options.scale)
-            found[joint.rows] = joined(Parts(found[joint.rows], rest.sums[joint.rows]), part)
+        for prefix in self._prefixes:
+            keys_values = self._backend.gather_prefix(layer, prefix)
+            part = attend_to_prefix(queries[prefix.rows], keys_values, options.scale)
+            found[prefix.rows] = joined(Parts(found[prefix.rows], rest.sums[prefix.rows]), part)
         return found
 
     def _attend_groups(self, layer: int, queries: torch.Tensor, options: AttentionOptions) -> Parts:
@@ -322,12 +254,13 @@ class _TorchPrepared(PreparedAttention):
             seen = group.seen[options.window]
             keys_values = self._backend.gather(layer, group)
             part = _attend_group(
-                queries[group.rows], keys_values, group, seen, options, summed=bool(self._joint)
+                queries[group.rows], keys_values, group, seen, options, summed=bool(self._prefixes)
             )
             if seen.blank is not None:
                 part.found.index_fill_(0, seen.blank, 0.0)
             if group.real is not None:
                 part = Parts(*(whole.index_select(0, group.real) for whole in part))
+            # The usual step of decoding: one group, in the order of the layers. Nothing is copied.
             if len(self._groups) == 1 and isinstance(group.targets, slice):
                 return part
             if result is None:
@@ -341,7 +274,7 @@ class _TorchPrepared(PreparedAttention):
 def _attend_group(
     queries: torch.Tensor,
     keys_values: torch.Tensor,
-    group: _Group,
+    group: Group,
     seen: Visibility,
     options: AttentionOptions,
     *,
@@ -378,11 +311,3 @@ def _attend_group(
         )
     out = out if folded else out.transpose(1, 2)
     return Parts(out.reshape(group.batch * group.queries, -1), sums)
-
-
-def _as_slice(slots: Int64) -> slice | None:
-    """The slots as a range, if they are consecutive."""
-    first, last = int(slots[0]), int(slots[-1])
-    if last - first + 1 == slots.size and bool((np.diff(slots) == 1).all()):
-        return slice(first, last + 1)
-    return None

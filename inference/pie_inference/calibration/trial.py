@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pie_inference import handlers
+from pie_inference.handlers.embed_text import embed_text
+from pie_inference.handlers.forward import forward
+from pie_inference.handlers.next_dist import next_dist
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import EmbedText, Forward, NextDist
 
@@ -26,8 +28,8 @@ def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
     if model.graphs is not None and count == len(lengths) <= model.cache.pages:
         slots = ids * np.int32(model.cache.page_size)
     positions = (ids - np.repeat(starts[:-1], lengths)).astype(np.int32)
-    handlers.embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
-    handlers.forward(
+    embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
+    forward(
         model,
         Forward(
             input_starts=starts,
@@ -44,7 +46,7 @@ def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
         ),
     )
     wanted = np.full(len(lengths), min(k, model.network.shape.vocab_size), np.int32)
-    handlers.next_dist(model, NextDist(lasts, wanted))
+    next_dist(model, NextDist(lasts, wanted))
 
 
 def run_step(model: ServedModel, count: int, context: int) -> None:
@@ -68,8 +70,8 @@ def run_step(model: ServedModel, count: int, context: int) -> None:
     used[:, -1] = context - (held - 1) * size
     starts = np.arange(count + 1, dtype=np.int32)
     positions = np.full(count, context, np.int32)
-    handlers.embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
-    handlers.forward(
+    embed_text(model, EmbedText(np.zeros(count, np.int32), positions, ids))
+    forward(
         model,
         Forward(
             input_starts=starts,
@@ -85,4 +87,4 @@ def run_step(model: ServedModel, count: int, context: int) -> None:
             mask=none,
         ),
     )
-    handlers.next_dist(model, NextDist(ids, np.ones(count, np.int32)))
+    next_dist(model, NextDist(ids, np.ones(count, np.int32)))

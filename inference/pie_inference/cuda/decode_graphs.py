@@ -1,4 +1,4 @@
-"""Decoding steps as CUDA graphs: recorded once for a ladder of batch sizes, replayed with other data.
+"""Decoding steps as CUDA graphs: recorded once for each batch bucket, replayed with other data.
 
 What a step reads that changes lies in buffers that stay where they are: embeds to read and to write,
 positions, slots, the page table. A step of fewer sequences than its graph has rows is filled up with rows
@@ -31,12 +31,6 @@ Int32 = NDArray[np.int32]
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
 INPUTS, POSITIONS, SLOTS, OUTPUTS = range(4)  # rows of a step's buffer
-
-
-def ladder(most: int) -> list[int]:
-    """Batch sizes to record, the largest first: close together where a row too many costs most."""
-    steps = [1, 2, 4, *range(8, 65, 8), *range(80, 257, 16), *range(288, most + 1, 32)]
-    return sorted({size for size in steps if size < most} | {most}, reverse=True)
 
 
 class DecodeGraphs:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Later(Generic[T]):
+class DeviceFuture(Generic[T]):
     """A value that is made on the host of tensors, once they are there.
 
     On a GPU they are copied to pinned memory beside what the device does next; nobody waits for it
@@ -43,16 +43,16 @@ class Later(Generic[T]):
             self._event.synchronize()
         return self._make([tensor.numpy() for tensor in self._tensors])
 
-    def then(self, change: Callable[[T], U]) -> Later[U]:
+    def then(self, change: Callable[[T], U]) -> DeviceFuture[U]:
         """What another function makes of the value."""
-        changed: Later[U] = Later((), lambda arrays: change(self._make(arrays)))
+        changed: DeviceFuture[U] = DeviceFuture((), lambda arrays: change(self._make(arrays)))
         changed._tensors, changed._event = self._tensors, self._event
         return changed
 
 
-def now(value: T) -> Later[T]:
+def completed(value: T) -> DeviceFuture[T]:
     """A value that is there."""
-    return Later((), lambda arrays: value)
+    return DeviceFuture((), lambda arrays: value)
 
 
 def _copied(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.cuda.Event]:

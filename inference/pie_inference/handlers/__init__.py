@@ -1,22 +1,40 @@
-"""One handler a kind of command: it runs a batch on a served model."""
+"""One handler for each kind of command. A new kind is a file beside this one and a line below."""
 
 from __future__ import annotations
 
-from pie_inference.handlers.clear import clear, written_by
+from pie_inference.handlers.base import Handler, writes_embeds
+from pie_inference.handlers.clear import clear
 from pie_inference.handlers.copy_embed import copy_embed
-from pie_inference.handlers.copy_kv import copy_kv
+from pie_inference.handlers.copy_kv import copy_kv, writes_targets
 from pie_inference.handlers.divided import forward_within_memory
 from pie_inference.handlers.embed_image import embed_image
 from pie_inference.handlers.embed_sampled import embed_sampled
 from pie_inference.handlers.embed_text import embed_text
-from pie_inference.handlers.forward import forward
+from pie_inference.handlers.forward import forward, writes_outputs
 from pie_inference.handlers.mask_kv import mask_kv
 from pie_inference.handlers.next_dist import next_dist
 from pie_inference.handlers.sample import sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
-from pie_inference.handlers.swap import swap_in, swap_out
+from pie_inference.handlers.swap import swap_in, swap_out, writes_host_pages, writes_pages
+from pie_py.wire.plan import (
+    Clear,
+    CopyEmbed,
+    CopyKv,
+    EmbedImage,
+    EmbedSampled,
+    EmbedText,
+    FeedSampler,
+    Forward,
+    MaskKv,
+    NextDist,
+    Sample,
+    SetSampler,
+    SwapIn,
+    SwapOut,
+)
 
 __all__ = [
+    "HANDLERS",
     "clear",
     "copy_embed",
     "copy_kv",
@@ -32,5 +50,21 @@ __all__ = [
     "set_sampler",
     "swap_in",
     "swap_out",
-    "written_by",
 ]
+
+HANDLERS: dict[type[object], Handler] = {
+    EmbedText: Handler(embed_text, writes_embeds),
+    EmbedImage: Handler(embed_image, writes_embeds, long=True),
+    EmbedSampled: Handler(embed_sampled, writes_embeds),
+    CopyEmbed: Handler(copy_embed, writes_embeds),
+    Forward: Handler(forward_within_memory, writes_outputs, long=True),
+    CopyKv: Handler(copy_kv, writes_targets),
+    MaskKv: Handler(mask_kv),
+    NextDist: Handler(next_dist),
+    SetSampler: Handler(set_sampler),
+    FeedSampler: Handler(feed_sampler),
+    Sample: Handler(sample),
+    Clear: Handler(clear),
+    SwapOut: Handler(swap_out, writes_host_pages),
+    SwapIn: Handler(swap_in, writes_pages),
+}

@@ -8,11 +8,11 @@ import numpy as np
 import structlog
 import torch
 
-from pie_inference.device.future import Later, now
-from pie_inference.handlers.clear import clear, written_by
-from pie_inference.handlers.forward import forward
+from pie_inference.device.future import DeviceFuture, completed
+from pie_inference.handlers.clear import clear
+from pie_inference.handlers.forward import forward, writes_outputs
 from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import Attention, Forward, Int32
+from pie_py.wire.plan import Attention, BatchResult, Forward, Int32
 
 log = structlog.get_logger("pie.worker")
 
@@ -21,11 +21,19 @@ TOO_LARGE = (
     " smaller masks, or observe less attention"
 )
 
-Answer = tuple[Later[Attention] | None, dict[int, str]]
+Answer = tuple[DeviceFuture[Attention] | None, dict[int, str]]
 
 
-def forward_within_memory(model: ServedModel, batch: Forward) -> Answer:
-    """As `forward`, and which sequences there was no memory for: the others have been carried out.
+def forward_within_memory(model: ServedModel, batch: Forward) -> DeviceFuture[BatchResult]:
+    """As `forward`; it refuses the sequences for which there is no memory, and runs the others."""
+    observed, refused = _in_parts(model, batch)
+    if observed is None:
+        return completed(BatchResult(refused=refused or None))
+    return observed.then(lambda seen: BatchResult(attention=seen, refused=refused))
+
+
+def _in_parts(model: ServedModel, batch: Forward) -> Answer:
+    """What was observed, and why sequences were refused: halves a batch until its parts fit.
 
     A forward that fails for memory has written nothing but keys and values, which it writes again.
     """
@@ -41,11 +49,11 @@ def forward_within_memory(model: ServedModel, batch: Forward) -> Answer:
     count = batch.has_masked.size
     log.warning("no memory for a forward", sequences=count, inputs=batch.inputs.size)
     if count == 1:
-        clear(model, written_by(model, batch))
-        return (now(_nothing(1)) if batch.observed.any() else None), {0: TOO_LARGE}
+        clear(model, writes_outputs(model, batch))
+        return (completed(_nothing(1)) if batch.observed.any() else None), {0: TOO_LARGE}
     half = count // 2
-    first, refused = forward_within_memory(model, part(batch, 0, half))
-    second, more = forward_within_memory(model, part(batch, half, count))
+    first, refused = _in_parts(model, part(batch, 0, half))
+    second, more = _in_parts(model, part(batch, half, count))
     refused |= {half + i: text for i, text in more.items()}
     return _joined(first, half, second, count - half), refused
 
@@ -83,19 +91,24 @@ def part(batch: Forward, first: int, end: int) -> Forward:
 
 
 def _joined(
-    first: Later[Attention] | None, count: int, second: Later[Attention] | None, more: int
-) -> Later[Attention] | None:
+    first: DeviceFuture[Attention] | None,
+    count: int,
+    second: DeviceFuture[Attention] | None,
+    more: int,
+) -> DeviceFuture[Attention] | None:
     """What both parts of a batch, of so many sequences, have observed."""
     if first is None and second is None:
         return None
-    waited = [later or now(_nothing(size)) for later, size in ((first, count), (second, more))]
+    waited = [
+        later or completed(_nothing(size)) for later, size in ((first, count), (second, more))
+    ]
 
     def join(arrays: object) -> Attention:
         a, b = (later.get() for later in waited)
         starts = np.concatenate([a.starts, a.starts[-1] + b.starts[1:]]).astype(np.int32)
         return Attention(starts, np.concatenate([a.values, b.values]))
 
-    return Later((), join)
+    return DeviceFuture((), join)
 
 
 def _nothing(count: int) -> Attention:

@@ -6,20 +6,20 @@ import numpy as np
 import torch
 from PIL import Image
 
+from pie_inference.device.future import DeviceFuture, completed
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
 from pie_inference.vision.decoding import BadImage, decode_image
 from pie_py.wire.images import ImageSize
-from pie_py.wire.plan import EmbedImage
+from pie_py.wire.plan import BatchResult, EmbedImage
 
 
-def embed_image(model: ServedModel, batch: EmbedImage) -> dict[int, str]:
+def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResult]:
     """Writes what the model reads of images, and positions.
 
-    Returns:
-        Why, of images that could not be decoded. Their embeds are zeroed: nothing of an earlier owner
-        may show in what follows.
+    Images that cannot be decoded are refused. Their embeds are zeroed, so that nothing of an
+    earlier owner shows in what follows.
     """
     encoder = model.network.images
     if encoder is None:
@@ -52,7 +52,7 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> dict[int, str]:
             hidden[i] = found
     if hidden:
         model.embeds.write(batch.embeds, torch.cat(hidden), batch.positions)
-    return refused
+    return completed(BatchResult(refused=refused))
 
 
 def _files(batch: EmbedImage) -> list[bytes]:

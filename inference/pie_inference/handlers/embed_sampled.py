@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from pie_inference.device.future import Later, now
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_inference.device.future import DeviceFuture, completed
 from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import EmbedSampled
+from pie_py.wire.plan import BatchResult, EmbedSampled
 
 UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
 
 
-def embed_sampled(model: ServedModel, batch: EmbedSampled) -> Later[dict[int, str]]:
+def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[BatchResult]:
     """Writes embeddings of the samplers' last tokens; tells the rows whose sampler has none.
 
     Those get zeros.
@@ -25,10 +28,13 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> Later[dict[int, st
     # Who would have to wait for a GPU does not ask.
     if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
         model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
-        return now({})
+        return completed(BatchResult(refused={}))
     hidden = model.network.embed(tokens.clamp(min=0))
     hidden.masked_fill_((tokens < 0)[:, None], 0.0)
     model.embeds.write(batch.embeds, hidden, batch.positions)
-    return Later(
-        [tokens], lambda arrays: dict.fromkeys(np.flatnonzero(arrays[0] < 0).tolist(), UNKNOWN)
-    )
+
+    def answer(arrays: list[NDArray[Any]]) -> BatchResult:
+        lacking = np.flatnonzero(arrays[0] < 0).tolist()
+        return BatchResult(refused=dict.fromkeys(lacking, UNKNOWN))
+
+    return DeviceFuture([tokens], answer)

@@ -8,14 +8,15 @@ from numpy.typing import NDArray
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_inference.errors import BadBatch
+from pie_inference.handlers.base import NONE
 from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
 from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import DETAILS, Attention, Forward
+from pie_py.wire.plan import DETAILS, Attention, Clear, Forward
 
 
-def forward(model: ServedModel, batch: Forward) -> Later[Attention] | None:
+def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | None:
     """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
 
     An output embed gets the position of its input.
@@ -62,6 +63,11 @@ def forward(model: ServedModel, batch: Forward) -> Later[Attention] | None:
     if outputs.size:
         model.embeds.write(targets, hidden, positions if every_row else positions[computed])
     return None if observed is None else observed.result()
+
+
+def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
+    """The slots that the inputs' keys and values are kept in, and the output embeds."""
+    return Clear(batch.output_slots[batch.output_slots >= 0], batch.outputs, NONE)
 
 
 def _observe(

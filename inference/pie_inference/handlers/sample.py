@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.cuda.fused_sampling import FusedSampling
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_inference.device.upload import upload
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.sampling.choose import choose
 from pie_inference.sampling.order import top_tokens
 from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import Int32, Sample, Samples
+from pie_py.wire.plan import BatchResult, Int32, Sample, Samples
+
+if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
+    from pie_inference.cuda.fused_sampling import FusedSampling
 
 MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
 RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity, or by both"
 
 
-def sample(model: ServedModel, batch: Sample) -> Later[tuple[Samples, dict[int, str]]]:
+def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     """Samples a token from each embed, and tells the rows in which none was left to choose.
 
     Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
@@ -39,12 +41,10 @@ def sample(model: ServedModel, batch: Sample) -> Later[tuple[Samples, dict[int, 
         pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
         raise
     tensors = [tensor for part in found for tensor in part]
-    return Later(tensors, lambda arrays: _answer(batch, parts, arrays))
+    return DeviceFuture(tensors, lambda arrays: _answer(batch, parts, arrays))
 
 
-def _answer(
-    batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]
-) -> tuple[Samples, dict[int, str]]:
+def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> BatchResult:
     """Puts the parts of a batch together: each has its tokens and log-probabilities, and perhaps the top."""
     count, width = batch.embeds.size, int(batch.top.max(initial=0))
     answer = Samples(
@@ -63,7 +63,8 @@ def _answer(
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
-    return answer, dict.fromkeys(np.flatnonzero(answer.tokens < 0).tolist(), RULED_OUT)
+    ruled_out = np.flatnonzero(answer.tokens < 0).tolist()
+    return BatchResult(samples=answer, refused=dict.fromkeys(ruled_out, RULED_OUT))
 
 
 def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from pie_inference.errors import BadBatch
+from pie_inference.handlers.base import NONE
 from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import Int32, SwapIn, SwapOut
+from pie_py.wire.plan import Clear, Int32, SwapIn, SwapOut
 
 
 def swap_out(model: ServedModel, batch: SwapOut) -> None:
@@ -22,6 +23,18 @@ def swap_in(model: ServedModel, batch: SwapIn) -> None:
     _check(model, "swap_in", batch.pages, batch.hosts, batch.pages)
     if batch.pages.size:
         model.host.swap_in(batch.hosts, batch.pages)
+
+
+def writes_host_pages(model: ServedModel, batch: SwapOut) -> Clear:
+    """The host pages that pages are copied to."""
+    return Clear(NONE, NONE, batch.hosts)
+
+
+def writes_pages(model: ServedModel, batch: SwapIn) -> Clear:
+    """All slots of the pages that host pages are copied to."""
+    size = model.cache.page_size
+    slots = batch.pages[:, None].astype(np.int64) * size + np.arange(size)
+    return Clear(slots.reshape(-1).astype(np.int32), NONE, NONE)
 
 
 def _check(model: ServedModel, kind: str, pages: Int32, hosts: Int32, written: Int32) -> None:

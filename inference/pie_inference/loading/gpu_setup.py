@@ -1,23 +1,19 @@
-"""What is done on a GPU before a model serves: trying how much memory computing takes, recording graphs."""
+"""What is done on GPUs before pools are allocated: kernels are compiled, working memory is measured."""
 
 from __future__ import annotations
 
 import gc
-import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import structlog
 import torch
-from rich.console import Console
-from rich.progress import track
 
-from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.calibration.trial import run_trial
-from pie_inference.cuda.decode_graphs import DecodeGraphs, GraphCapture, ladder
+from pie_inference.cuda.compile import Wanted, compile_kernels
 from pie_inference.device.current import current
-from pie_inference.memory.embeds import EmbedPool
-from pie_inference.models.base import Model
+from pie_inference.loading.network import LoadedNetwork, naming
+from pie_inference.loading.pools import with_pools
+from pie_inference.loading.sizing import Memory, batch_buckets, gpu_memory, pool_sizes
 from pie_inference.served_model import ServedModel
 
 log = structlog.get_logger("pie.worker")
@@ -26,43 +22,42 @@ GRAPH_BYTES = 8 << 20  # set aside for each further graph: the first one is meas
 SPARE_BYTES = 256 << 20  # for what only some batches need
 
 
-def record(
-    network: Model, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
-) -> DecodeGraphs:
-    """Records decoding steps of such batch sizes, with a progress bar if someone looks."""
-
-    def shown(sizes: Sequence[int]) -> Iterable[int]:
-        if len(sizes) == 1 or not sys.stderr.isatty():
-            return sizes
-        return track(sizes, "recording decoding steps", console=Console(stderr=True))
-
-    device = attention.device
-    torch.cuda.synchronize(device)
-    free, start = torch.cuda.mem_get_info(device)[0], time.perf_counter()
-    with current(device):
-        graphs = DecodeGraphs(network, embeds, attention, sizes, GraphCapture.on(device), shown)
-    torch.cuda.synchronize(device)
-    taken = free - torch.cuda.mem_get_info(device)[0]
-    log.info(
-        "decoding steps recorded",
-        sizes=len(sizes),
-        largest=max(sizes),
-        megabytes=taken >> 20,
-        seconds=round(time.perf_counter() - start, 1),
-    )
-    return graphs
+def compile_for(models: Sequence[LoadedNetwork]) -> None:
+    """Compiles the FlashInfer kernels of all models, one GPU's after the other."""
+    with_kernels = [model for model in models if model.flashinfer is not None]
+    for device in {model.device for model in with_kernels}:
+        here = [_wanted(model) for model in with_kernels if model.device == device]
+        compile_kernels(here, torch.cuda.get_device_capability(device))
 
 
-def working_memory(device: torch.device, assemble: Callable[[], tuple[ServedModel, int]]) -> int:
-    """Bytes that a model takes beside weights and pools: it runs its largest batches, with small pools.
+def pool_memory(device: torch.device, sharing: Sequence[LoadedNetwork]) -> Memory:
+    """What pools of models may take of a GPU: neither their weights nor what computing takes."""
+    working = 0
+    for model in sharing:
+        if model.config.kv_pages is not None or model.config.kv_memory is not None:
+            continue  # the configuration says how large its pool is
+        with naming(model.config), current(device):
+            working += _working_memory(device, model)
+    free, total = torch.cuda.mem_get_info(device)
+    utilization = max(model.config.gpu_memory_utilization for model in sharing)
+    return gpu_memory(free, total, utilization, working, len(sharing))
 
-    Args:
-        device: a GPU.
-        assemble: makes the model, and tells the bytes of its pools.
+
+def _wanted(loaded: LoadedNetwork) -> Wanted:
+    """What kernels a model needs."""
+    network, config = loaded.network, loaded.config.flashinfer
+    return Wanted(config, network.shape, loaded.dtype, loaded.stored, network.activation)
+
+
+def _working_memory(device: torch.device, loaded: LoadedNetwork) -> int:
+    """Bytes that a model takes besides weights and pools.
+
+    It runs its largest batches with pools that just suffice. No formula would follow what cuBLAS,
+    FlashInfer and the allocator take on this GPU.
     """
     _clean(device)
     free = torch.cuda.mem_get_info(device)[0]
-    model, pools = assemble()
+    model, pools = _with_small_pools(loaded)
     description = model.description
     inputs = min(description.max_batch_tokens, description.max_position, model.embeds.size)
     rows = min(description.max_batch_commands, inputs)
@@ -71,11 +66,24 @@ def working_memory(device: torch.device, assemble: Callable[[], tuple[ServedMode
             run_trial(model, lengths)
     torch.cuda.synchronize(device)
     taken = free - torch.cuda.mem_get_info(device)[0] - pools
-    further = 0 if model.graphs is None else len(ladder(model.graphs.sizes[-1])) * GRAPH_BYTES
+    further = 0
+    if model.graphs is not None:
+        further = len(batch_buckets(model.graphs.sizes[-1])) * GRAPH_BYTES
+    # Freed before the next model is measured: what it takes would count as that one's.
     del model
     _clean(device)
     log.info("memory that computing takes", megabytes=taken >> 20)
     return max(0, taken) + further + SPARE_BYTES
+
+
+def _with_small_pools(loaded: LoadedNetwork) -> tuple[ServedModel, int]:
+    """A model with pools that suffice for one largest batch, and the bytes that those take."""
+    config, shape = loaded.config, loaded.network.shape
+    memory = Memory(1 << 62, 1 << 62, 1)  # no limit
+    smallest = config.model_copy(update={"kv_pages": 1, "embeds": config.max_batch_tokens})
+    sizes = pool_sizes(smallest, shape, loaded.dtype, loaded.stored, memory)
+    most = max(1, min(config.graph_batch, config.max_batch_commands))
+    return with_pools(loaded, sizes, 0, [most]), memory.granted
 
 
 def _clean(device: torch.device) -> None:

@@ -159,3 +159,12 @@ def host_pages(
         )
     memory.granted += pages * page
     return pages
+
+
+def batch_buckets(most: int) -> list[int]:
+    """Batch sizes to record decoding steps for, the largest first.
+
+    They lie closest together where an unused row costs the largest share of a step.
+    """
+    steps = [1, 2, 4, *range(8, 65, 8), *range(80, 257, 16), *range(288, most + 1, 32)]
+    return sorted({size for size in steps if size < most} | {most}, reverse=True)

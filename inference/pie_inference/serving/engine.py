@@ -9,41 +9,29 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference import handlers
 from pie_inference.calibration import threads
 from pie_inference.calibration.costs import measure
 from pie_inference.calibration.threads import Threads
 from pie_inference.calibration.trial import run_trial
 from pie_inference.device.current import current
-from pie_inference.device.future import Later, now
+from pie_inference.device.future import DeviceFuture, completed
 from pie_inference.errors import BadBatch, LoadError
+from pie_inference.handlers import HANDLERS
+from pie_inference.handlers.clear import clear
 from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
-from pie_inference.serving.flight import LONG_KINDS, Flight, has_values
+from pie_inference.serving.flight import Flight, has_values
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     AdapterDone,
     Batch,
     BatchResult,
-    Clear,
-    CopyEmbed,
-    CopyKv,
-    EmbedImage,
-    EmbedSampled,
-    EmbedText,
-    FeedSampler,
     Forward,
     LoadAdapter,
-    MaskKv,
     ModelDescription,
-    NextDist,
     Plan,
     PlanResult,
-    Sample,
-    SetSampler,
-    SwapIn,
-    SwapOut,
     UnloadAdapter,
 )
 
@@ -73,7 +61,7 @@ class Engine:
         """
         self._models: dict[str, ServedModel] = {}
         self._threads: dict[str, Threads] = {}
-        self._long_ns = dict.fromkeys(LONG_KINDS, 0)  # what each of them took last
+        self._long_ns: dict[str, int] = {}  # what the last batch of each long kind took
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
         for model in load_models(configs, ranks):
@@ -138,7 +126,7 @@ class Engine:
         flight = Flight(plan.id, plan.model, model.device, self._flights.get(model.device))
         with torch.inference_mode(), current(model.device):
             for batch in plan.batches:
-                flight.add(batch.kind, _start(model, batch))
+                flight.add(HANDLERS[type(batch)].long, _start(model, batch))
         self._flights[model.device] = flight
         return flight
 
@@ -172,10 +160,10 @@ class Engine:
                 kind = batch.kind
                 if isinstance(batch, Forward):
                     own.use(batch.inputs.size, batch.input_starts.size - 1)
-                if kind not in LONG_KINDS:
+                if not HANDLERS[type(batch)].long:
                     results.append(_run(model, batch))
                     continue
-                if self._long_ns[kind] >= LONG_NS and any(map(has_values, results)):
+                if self._long_ns.get(kind, 0) >= LONG_NS and any(map(has_values, results)):
                     tell(PlanResult(plan.id, plan.model, results, first, last=False))
                     first += len(results)
                     results = []
@@ -193,10 +181,10 @@ def _run(model: ServedModel, batch: Batch) -> BatchResult:
     return result
 
 
-def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
+def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
     """Hands a batch to the device."""
     try:
-        return _handle(model, batch)
+        return HANDLERS[type(batch)].run(model, batch) or completed(BatchResult())
     except BadBatch as error:
         result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
@@ -206,54 +194,15 @@ def _start(model: ServedModel, batch: Batch) -> Later[BatchResult]:
         log.exception("a batch failed", kind=batch.kind)
         result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
     _clear_after(model, batch)
-    return now(result)
+    return completed(result)
 
 
 def _clear_after(model: ServedModel, batch: Batch) -> None:
     """What a failed batch was to write must not show what somebody else left there."""
     try:
-        handlers.clear(model, handlers.written_by(model, batch))
+        clear(model, HANDLERS[type(batch)].writes(model, batch))
     except Exception:  # of a batch that named what does not exist, or the device is lost
         log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
-
-
-def _handle(model: ServedModel, batch: Batch) -> Later[BatchResult]:
-    match batch:
-        case EmbedText():
-            handlers.embed_text(model, batch)
-        case EmbedImage():
-            return now(BatchResult(refused=handlers.embed_image(model, batch)))
-        case CopyEmbed():
-            handlers.copy_embed(model, batch)
-        case Forward():
-            attention, without = handlers.forward_within_memory(model, batch)
-            if attention is not None:
-                return attention.then(lambda seen: BatchResult(attention=seen, refused=without))
-            return now(BatchResult(refused=without or None))
-        case CopyKv():
-            handlers.copy_kv(model, batch)
-        case MaskKv():
-            handlers.mask_kv(model, batch)
-        case NextDist():
-            distributions = handlers.next_dist(model, batch)
-            return distributions.then(lambda found: BatchResult(distributions=found))
-        case SetSampler():
-            handlers.set_sampler(model, batch)
-        case FeedSampler():
-            handlers.feed_sampler(model, batch)
-        case Sample():
-            chosen = handlers.sample(model, batch)
-            return chosen.then(lambda pair: BatchResult(samples=pair[0], refused=pair[1]))
-        case EmbedSampled():
-            refused = handlers.embed_sampled(model, batch)
-            return refused.then(lambda rows: BatchResult(refused=rows))
-        case Clear():
-            handlers.clear(model, batch)
-        case SwapOut():
-            handlers.swap_out(model, batch)
-        case SwapIn():
-            handlers.swap_in(model, batch)
-    return now(BatchResult())
 
 
 def _warm_up(model: ServedModel) -> None:

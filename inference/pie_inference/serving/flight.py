@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 
 from pie_inference.device.fence import passed
-from pie_inference.device.future import Later
+from pie_inference.device.future import DeviceFuture
 from pie_py.wire.plan import BatchResult, PlanResult
-
-# Batches that others wait for: what is ready before one of them is told before it ends.
-LONG_KINDS = ("forward", "embed_image")
 
 
 def has_values(result: BatchResult) -> bool:
@@ -27,15 +24,15 @@ class Flight:
         self._id = id
         self._model = model
         self._device = device
-        self._kinds: list[str] = []
-        self._pending: list[Later[BatchResult]] = []
+        self._long: list[bool] = []  # whether each batch is of a long kind
+        self._pending: list[DeviceFuture[BatchResult]] = []
         self._marks = [self._mark()]  # on the device: the beginning, and each batch's end
         self._before = None if before is None else before._marks[-1]
         self._told = 0
 
-    def add(self, kind: str, result: Later[BatchResult]) -> None:
+    def add(self, long: bool, result: DeviceFuture[BatchResult]) -> None:
         """Takes what will become of the batch that has just been handed over."""
-        self._kinds.append(kind)
+        self._long.append(long)
         self._pending.append(result)
         self._marks.append(self._mark())
 
@@ -53,7 +50,7 @@ class Flight:
         ready = self._told
         while ready < len(self._pending) and self._done(ready):
             ready += 1
-        if not set(LONG_KINDS).intersection(self._kinds[ready:]):
+        if not any(self._long[ready:]):
             return None  # the rest comes soon
         fresh = self._pending[self._told : ready]
         if any(has_values(later.get()) for later in fresh):

@@ -1,0 +1,67 @@
+"""What the control process is told of a model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from pie_inference.checkpoints.loader import stop_tokens
+from pie_inference.loading.network import LoadedNetwork
+from pie_inference.loading.sizing import PoolSizes
+from pie_inference.memory.host_pool import HostPool
+from pie_inference.sampling.pool import SamplerPool
+from pie_py.wire.plan import ModelDescription
+
+TRAITS = [
+    "allocate",
+    "forward",
+    "adapter",
+    "input-text",
+    "tokenize",
+    "output-text",
+    "sample",
+    "offload",
+    "introspect",
+]
+
+# Ranks that compute a model together can neither change its linear layers by adapters nor tell what
+# was attended to: each has only some of a layer's heads and columns.
+SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspect")]
+
+
+def describe_model(
+    loaded: LoadedNetwork, sizes: PoolSizes, samplers: SamplerPool, host: HostPool
+) -> ModelDescription:
+    """The description of a model with such pools."""
+    config, shape = loaded.config, loaded.network.shape
+    bos, images = loaded.facts.get("bos_token_id"), loaded.network.images
+    return ModelDescription(
+        name=config.name or Path(config.source).name,
+        architecture=shape.architecture,
+        folder=str(loaded.folder),
+        page_size=config.page_size,
+        kv_pages=sizes.kv_pages,
+        embeds=sizes.embeds,
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden,
+        max_position=shape.max_position,
+        max_batch_tokens=config.max_batch_tokens,
+        max_batch_commands=config.max_batch_commands,
+        stop_tokens=stop_tokens(loaded.folder, loaded.facts),
+        bos_token=bos if isinstance(bos, int) else None,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        traits=_traits(loaded),
+        image_rule=asdict(images.rule) if images else None,
+        samplers=samplers.size,
+        count_rows=samplers.count_rows,
+        host_pages=host.pages,
+        layers=shape.layers,
+        heads=shape.heads * loaded.ranks.size,
+        adapters=list(config.adapters),
+    )
+
+
+def _traits(loaded: LoadedNetwork) -> list[str]:
+    if loaded.network.images:
+        return [*TRAITS, "input-image"]
+    return TRAITS if loaded.ranks.size == 1 else SHARED_TRAITS

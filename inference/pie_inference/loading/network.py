@@ -1,0 +1,141 @@
+"""Reads a checkpoint and builds its network, before there is any pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from pie_inference.adapters.table import AdapterTable
+from pie_inference.checkpoints.loader import (
+    checkpoint_folder,
+    choose_dtype,
+    load_tensors,
+    random_tensors,
+    read_config,
+)
+from pie_inference.device.current import current
+from pie_inference.errors import LoadError
+from pie_inference.loading.attention_choice import flashinfer_for, stored_dtype
+from pie_inference.loading.devices import choose_device
+from pie_inference.models.base import Model
+from pie_inference.models.decoder import Decoder
+from pie_inference.models.registry import Architecture, architecture_of
+from pie_inference.models.sharding import part_of, sharded
+from pie_inference.models.spec import DecoderSpec
+from pie_inference.parallel.ranks import Ranks
+from pie_py.config.model import ModelConfig
+
+# Keys of config.json that hold for the whole model, even if its language model is only a part.
+WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedNetwork:
+    """A model without pools. Its fields are what pools, attention and description are made from."""
+
+    config: ModelConfig
+    facts: Mapping[str, Any]  # of its language model, from config.json
+    folder: Path
+    network: Model
+    dtype: torch.dtype
+    device: torch.device
+    adapters: AdapterTable
+    stored: torch.dtype  # of keys and values
+    flashinfer: ModuleType | None  # the library, if it computes attention
+    ranks: Ranks
+
+
+@contextmanager
+def naming(config: ModelConfig) -> Iterator[None]:
+    """Puts the model's name in front of load errors, and makes lack of memory one of them."""
+    name = config.name or config.source
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(f"model {name}: {error}") from error.__cause__
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise LoadError(f"model {name}: not enough memory: {error}") from error
+
+
+def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
+    """Reads a model's weights, or this rank's part of them, and builds its network.
+
+    Raises:
+        LoadError: if the checkpoint, its adapters, or the configuration cannot be served.
+    """
+    device = choose_device(config.device, ranks)
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False  # convolutions in float32 keep its precision
+    with current(device):
+        return _load_on(device, config, ranks)
+
+
+def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
+    folder = checkpoint_folder(config.source)
+    checkpoint = read_config(folder)
+    architecture = architecture_of(checkpoint)
+    facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
+    dtype = choose_dtype(config.dtype, facts, device)
+    network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
+    adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
+    for slot, source in enumerate(config.adapters.values()):
+        adapters.load(slot, source.expanduser())
+    stored = stored_dtype(config, dtype, device)
+    library = flashinfer_for(config, network.shape, dtype, device)
+    if library is not None:
+        # Only here, for machines without a GPU do not load what is for GPUs.
+        from pie_inference.cuda.kernels import flashinfer_kernels
+
+        with torch.inference_mode():
+            network.use(flashinfer_kernels(config.flashinfer, library))
+    return LoadedNetwork(
+        config, facts, folder, network, dtype, device, adapters, stored, library, ranks
+    )
+
+
+def _network(
+    architecture: Architecture,
+    checkpoint: dict[str, Any],
+    config: ModelConfig,
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    ranks: Ranks,
+) -> Model:
+    """The network with its weights; of several ranks, this one's part."""
+    expected = architecture.tensors(checkpoint)
+    divided = None if ranks.size == 1 else _divided(architecture, checkpoint, config, ranks.size)
+    # A part is cut out of each tensor as it is read: a rank never holds the whole model.
+    part = (lambda name, tensor: tensor) if divided is None else part_of(divided, ranks)
+    if config.load_format == "dummy":
+        tensors = random_tensors(expected, dtype, device, part)
+    else:
+        rename = architecture.rename(checkpoint)
+        tensors = load_tensors(folder, expected, dtype, device, rename, part)
+    with torch.inference_mode():
+        if divided is None:
+            return architecture.build(checkpoint, tensors, dtype, device, folder)
+        return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
+
+
+def _divided(
+    architecture: Architecture, checkpoint: dict[str, Any], config: ModelConfig, size: int
+) -> DecoderSpec:
+    """The whole decoder that is to be divided among so many ranks.
+
+    Raises:
+        LoadError: if it cannot be divided.
+    """
+    if architecture.decoder is None:
+        raise LoadError("tensor_parallel_size: models that read images run on one device")
+    if config.adapters:
+        raise LoadError("tensor_parallel_size: models with adapters run on one device")
+    spec = architecture.decoder(checkpoint)
+    sharded(spec, size)  # refuses here what cannot be divided, before the weights are read
+    return spec

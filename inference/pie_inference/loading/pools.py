@@ -1,0 +1,101 @@
+"""Gives a network its pools, and the attention over them: then it can be served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from pie_inference.attention.base import AttentionBackend
+from pie_inference.attention.torch_backend import TorchAttention
+from pie_inference.loading.description import describe_model
+from pie_inference.loading.network import LoadedNetwork
+from pie_inference.loading.sizing import PoolSizes
+from pie_inference.memory.embeds import EmbedPool
+from pie_inference.memory.host_pool import HostPool
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.sampling.pool import SamplerPool
+from pie_inference.served_model import ServedModel
+
+if TYPE_CHECKING:
+    from pie_inference.cuda.decode_graphs import DecodeGraphs
+    from pie_inference.cuda.fused_sampling import FusedSampling
+
+
+def with_pools(
+    loaded: LoadedNetwork, sizes: PoolSizes, host_pages: int, graph_sizes: Sequence[int]
+) -> ServedModel:
+    """Allocates the pools of a model, and makes ready what works on them.
+
+    Args:
+        loaded: the network.
+        sizes: of the pools on its device.
+        host_pages: pages in host memory, for swapping.
+        graph_sizes: batch sizes for which decoding steps are recorded, if the device records steps.
+    """
+    network, device = loaded.network, loaded.device
+    with torch.inference_mode():
+        cache = _kv_cache(loaded, sizes.kv_pages)
+        embeds = EmbedPool(sizes.embeds, network.shape.hidden, loaded.dtype, device)
+        samplers = SamplerPool(network.shape.vocab_size, device)
+        fused_sampling: FusedSampling | None = None
+        if device.type == "cuda":
+            from pie_inference.cuda.fused_sampling import fused_sampling_for
+
+            fused_sampling = fused_sampling_for(loaded.config, network, embeds, samplers)
+        host = HostPool(cache, host_pages)
+        attention, graphs = _attention(loaded, cache, embeds, graph_sizes)
+    return ServedModel(
+        description=describe_model(loaded, sizes, samplers, host),
+        network=network,
+        cache=cache,
+        embeds=embeds,
+        attention=attention,
+        device=device,
+        samplers=samplers,
+        host=host,
+        adapters=loaded.adapters,
+        graphs=graphs,
+        fused_sampling=fused_sampling,
+        ranks=loaded.ranks,
+    )
+
+
+def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
+    config, shape = loaded.config, loaded.network.shape
+    return KvCache(
+        layers=shape.layers,
+        pages=pages,
+        page_size=config.page_size,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        scratch=config.max_batch_tokens,
+        dtype=loaded.dtype,
+        device=loaded.device,
+        stored=loaded.stored,
+    )
+
+
+def _attention(
+    loaded: LoadedNetwork, cache: KvCache, embeds: EmbedPool, graph_sizes: Sequence[int]
+) -> tuple[AttentionBackend, DecodeGraphs | None]:
+    """Attention over a cache, and the recorded decoding steps if the model has any."""
+    config, network = loaded.config, loaded.network
+    shape = network.shape
+    if loaded.flashinfer is None:
+        return TorchAttention(cache, shape.heads, shape.attention), None
+    from pie_inference.attention.flashinfer import FlashInferAttention
+    from pie_inference.cuda.recording import record
+
+    attention = FlashInferAttention(
+        cache,
+        shape.heads,
+        shape.attention,
+        config.flashinfer,
+        loaded.flashinfer,
+        max(graph_sizes) if config.cuda_graphs else 1,
+    )
+    if not (config.cuda_graphs and network.graphable):
+        return attention, None
+    return attention, record(network, embeds, attention, graph_sizes)
