@@ -42,6 +42,7 @@ FOLDERS: dict[str, dict[str, str]] = {
     },
     "pie_control": {
         "errors": "",
+        "guest_json": "errors",
         "wasm": "errors",
         "programs": "errors wasm",
         "instances": "errors wasm programs",
@@ -52,15 +53,16 @@ FOLDERS: dict[str, dict[str, str]] = {
         "models": "errors instances resources scheduler prefix interception",
         "grammar": "errors scheduler models",
         "http": "errors instances",
-        "mcp": "errors instances http",
+        "mcp": "errors guest_json instances http",
         "messaging": "errors instances",
         "store": "errors instances",
-        "api": "errors wasm programs instances resources scheduler prefix interception models grammar"
-        " http mcp messaging store",
+        "api": "errors guest_json wasm programs instances resources scheduler prefix interception"
+        " models grammar http mcp messaging store",
         "worker": "instances models",
         "rpc": "errors programs instances models mcp",
-        "server": "errors wasm programs instances models grammar http mcp messaging store api worker"
-        " rpc",
+        "wiring": "wasm programs instances interception models grammar http mcp messaging store api"
+        " rpc worker",
+        "server": "wasm programs api rpc wiring worker",
         "__main__": "server",
     },
     "pie_inference": {
@@ -94,27 +96,11 @@ FLOOR = {
 
 # Arrows that still run back up. Each is to go; none may be added.
 TO_BE_REMOVED: dict[str, set[tuple[str, str]]] = {
-    "pie_control": {
-        ("host", "*"),
-        ("*", "host"),
-        ("instances", "grammar"),
-        ("instances", "interception"),
-        ("instances", "prefix"),
-        ("instances", "resources"),
-        ("instances", "rpc"),
-        ("instances", "scheduler"),
-        ("interception", "models"),
-        ("mcp", "api"),
-        ("programs", "instances"),
-        ("resources", "prefix"),
-        ("resources", "scheduler"),
-        ("rpc", "api"),
-        ("scheduler", "models"),
-    },
+    "pie_control": {("resources", "prefix")},
 }
 
 # Files in the largest ring of imports of a package. Two files may name each other; more may not.
-LARGEST_RING = {"pie_py": 2, "pie_control": 35, "pie_inference": 0, "inferlet": 5, "benchmarks": 0}
+LARGEST_RING = {"pie_py": 2, "pie_control": 6, "pie_inference": 0, "inferlet": 5, "benchmarks": 0}
 
 
 @dataclass(frozen=True)
@@ -211,7 +197,7 @@ def test_folders_import_only_what_the_table_allows(package: str) -> None:
     table, exceptions = FOLDERS[package], TO_BE_REMOVED.get(package, set())
     for each in inner_imports(package):
         source, target = folder_of(each.importer), folder_of(each.imported)
-        if source == target or {(source, target), (source, "*"), ("*", target)} & exceptions:
+        if source == target or (source, target) in exceptions:
             continue
         assert source in table, f"{source} has no row in the table"
         assert target in table[source].split(), f"{each.importer} imports {each.imported}"

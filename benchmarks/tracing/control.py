@@ -77,10 +77,9 @@ def _time_host_functions(clock: StageClock) -> None:
     """Gives each host function a stage, and the reading of arguments and writing of results one."""
 
     def linked(make: Callable[..., Any]) -> Callable[..., Any]:
-        def run(own: Any, engine: Any, functions: Sequence[HostFunction]) -> None:
+        def run(own: Any, functions: Sequence[HostFunction]) -> None:
             make(
                 own,
-                engine,
                 [
                     dataclasses.replace(one, call=clock.timed(HOST + one.name, one.call))
                     for one in functions
@@ -89,7 +88,7 @@ def _time_host_functions(clock: StageClock) -> None:
 
         return run
 
-    replace(linker.Linker, "__init__", linked)
+    replace(linker.Linker, "define", linked)
     for name in ("reader", "writer", "result_writer"):
         replace(linker, name, lambda make: lambda *given: clock.timed(ARGUMENTS, make(*given)))
 

@@ -27,7 +27,7 @@ class Call:
         self.done = anyio.Event()
         self.answer: Any = None  # the value, or an exception
         self.read = read
-        self.then: Callable[[Any], None] | None = None  # gets the answer if nobody awaits it
+        self.then: Callable[[Any], None] | None = None  # gets the answer
 
     def settle(self, answer: Any) -> None:
         """Gives the call its value or exception."""
@@ -39,7 +39,7 @@ class Call:
             self.then(answer)
 
     def give_up(self, on_late: Callable[[Any], None] | None) -> None:
-        """Its caller was cancelled: a value that has come already, or comes later, goes to `on_late`."""
+        """Its caller was cancelled: its value, now or later, goes to `on_late`."""
         if on_late is None:
             return
 
@@ -68,11 +68,11 @@ class Calls:
     def open(
         self, method: str, params: dict[str, Any], read: Reader | None, limit: int
     ) -> tuple[Call, bytes]:
-        """A new call and its request's bytes; the bytes are made anew when it is sent again.
+        """A new call and its request's bytes; they are made again when it is sent again.
 
         Raises:
-            RpcError: `invalid-argument` if it has what no message holds, `limit-exceeded` if it has more
-                than `limit` bytes: the server would break the connection.
+            RpcError: `invalid-argument` if it has what no message holds, `limit-exceeded` if it has
+                more than `limit` bytes: the server would break the connection.
         """
         number = next(self._numbers)
 
@@ -98,7 +98,7 @@ class Calls:
             call.settle(answer)
 
     def forget(self, number: int) -> None:
-        """Nobody wants its answer any more."""
+        """Drops a call whose answer is not wanted any more."""
         self._open.pop(number, None)
 
     def fail(self, error: ClientError) -> None:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -16,7 +17,8 @@ import anyio.to_thread
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
-from pie_py.client.instance import WINDOW, Instance
+from pie_py.client.instance import Instance
+from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire.rpc import CHUNK_BYTES
@@ -33,7 +35,7 @@ def server_endpoint(text: str) -> Endpoint:
     endpoint = parse_endpoint(text)
     if endpoint.path is None and text.endswith(":*"):
         raise BadEndpoint(
-            f"{text} has no port to connect to; give the one that the server has told when it was ready"
+            f"{text} has no port to connect to; give the one that the server told when it was ready"
         )
     return endpoint
 
@@ -46,8 +48,8 @@ class Client:
             async for message in instance:
                 print(message, end="")
 
-    A dropped connection is made anew by itself: requests are done once, and messages come once, in
-    order. Only when the server is away longer than `patience`, or has been restarted, do calls fail.
+    A dropped connection is made again by itself: requests are done once, and messages come once and
+    in order. Only when the server is away longer than `patience`, or restarts, do calls fail.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Client:
         self._key = key
         self._patience = patience
         self._connection: Connection | None = None
+        self._reading: WeakValueDictionary[str, Instance] = WeakValueDictionary()  # by id
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Client:
@@ -123,7 +126,7 @@ class Client:
         Args:
             name: how inferlets are to call it.
             folder: on the server's machine, absolute.
-            model: which it is for; the default one unless told.
+            model: which it is for; the default one if not given.
 
         Raises:
             RpcError: `permission-denied`, `invalid-argument`, `already-exists`, `unknown-model`,
@@ -142,7 +145,7 @@ class Client:
         await self._connected.request("unload-adapter", model=model, name=name)
 
     async def mcp_servers(self) -> list[dict[str, Any]]:
-        """MCP servers that this user's inferlets may use: `name`, `own` (registered by this user), `at`."""
+        """MCP servers that this user's inferlets may use: `name`, `own` (this user's), `at`."""
         servers: list[dict[str, Any]] = await self._connected.request("mcp-servers")
         return servers
 
@@ -155,17 +158,17 @@ class Client:
         command: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Registers an MCP server for this user's inferlets, and nobody else's.
+        """Registers an MCP server for this user's inferlets alone.
 
-        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere. Nothing
-        is sent to it before an inferlet uses it.
+        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere.
+        Nothing is sent to it before an inferlet uses it.
 
         Args:
             name: how inferlets call it.
             url: of streamable HTTP; a host that the operator lets inferlets send requests to.
             headers: sent with every request, for keys.
-            command: instead of a URL, a program and its arguments, run on the server's machine; most
-                operators don't allow that.
+            command: instead of a URL, a program and its arguments, run on the server's machine;
+                most operators don't allow that.
             env: variables of the command.
 
         Raises:
@@ -214,7 +217,7 @@ class Client:
         return stats
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
-        """`lines` that an instance logged, from number `after` on; `next` for a later call; `ended`."""
+        """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
         found: dict[str, Any] = await self._connected.request(
             "logs", instance=instance_id, after=after
         )
@@ -232,8 +235,8 @@ class Client:
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
-            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if it
-                is too large, `invalid-argument` for a bad name.
+            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
+                it is too large, `invalid-argument` for a bad name.
         """
         connection = self._connected
         if isinstance(program, bytes):
@@ -243,7 +246,7 @@ class Client:
         else:
             data = await anyio.Path(program).read_bytes()
             name = name or Path(program).stem
-        limit = connection.facts["program_bytes"]
+        limit = connection.session.facts["program_bytes"]
         if len(data) > limit:
             raise RpcError(
                 "limit-exceeded",
@@ -271,20 +274,21 @@ class Client:
             RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`.
         """
         connection = self._connected
+        session = connection.session
 
         def read(launched: dict[str, Any]) -> Instance:
-            instance = Instance(connection, launched["instance"], launched["program"])
+            stream = Stream(session, launched["instance"])
             if detached:
-                instance.on_closed(
-                    ClientError(f"{instance.id} was launched detached: attach to read from it")
-                )
+                text = f"{stream.instance} was launched detached: attach to read from it"
+                stream.close(ClientError(text))
             else:
-                connection.open_stream(instance.id, instance)
-            return instance
+                session.open_stream(stream)
+            return self._reader(Instance(connection, launched["program"], stream))
 
         def abandoned(instance: Instance) -> None:
-            connection.close_stream(instance.id)
-            connection.ask("kill", instance=instance.id)
+            session.close_stream(instance.id)
+            if session.error is None:
+                session.request("kill", {"instance": instance.id})
 
         instance: Instance = await connection.request(
             "launch",
@@ -298,25 +302,26 @@ class Client:
         return instance
 
     async def attach(self, instance_id: str) -> Instance:
-        """Reads from an instance, taking it over from whoever reads now.
+        """Reads from an instance, in place of the client that reads from it now.
 
-        What nobody has read yet comes first. It goes on for an instance that has ended: its last
-        messages and its result stay for a while.
+        Messages that were not acknowledged come first. An instance that has ended can be attached
+        to for a while: its last messages and its result are kept.
 
         Raises:
             RpcError: `not-found`.
         """
         connection = self._connected
-        current = connection.stream(instance_id)
-        if isinstance(current, Instance):
+        session = connection.session
+        current = self._reading.get(instance_id)
+        if current is not None and session.stream(instance_id) is not None:
             return current
 
         def read(answer: dict[str, Any]) -> Instance:
-            instance = Instance(connection, instance_id, "", answer["first"])
-            connection.open_stream(instance.id, instance)
+            stream = Stream(session, instance_id, answer["first"])
+            session.open_stream(stream)
             if answer["state"] != "running":
-                instance.finish_with(answer["state"], answer["text"])
-            return instance
+                stream.finish(answer["state"], answer["text"])
+            return self._reader(Instance(connection, "", stream))
 
         instance: Instance = await connection.request(
             "attach", read=read, instance=instance_id, window=WINDOW
@@ -346,13 +351,13 @@ class Client:
         functions: Sequence[Function | Callable[..., Any]] = (),
         **options: Any,
     ) -> dict[str, Any]:
-        """Has a model answer a request with functions that run here; see `pie_py.client.functions`."""
+        """Has a model answer with functions that run here; see `pie_py.client.functions`."""
         return await answer(self, request, functions, **options)
 
     @property
     def user(self) -> str:
         """Who the server takes this client for."""
-        return self._connected.user
+        return self._connected.session.user
 
     # Inside
 
@@ -363,6 +368,10 @@ class Client:
                 "the client is not connected: use it in `async with Client() as client:`"
             )
         return self._connection
+
+    def _reader(self, instance: Instance) -> Instance:
+        self._reading[instance.id] = instance
+        return instance
 
     def _address(self) -> tuple[Endpoint, ClientKey | None]:
         try:

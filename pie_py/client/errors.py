@@ -12,7 +12,7 @@ class ServerUnreachable(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The server has stopped, or has forgotten this client's session; what was asked for is unknown."""
+    """The server has stopped or forgotten this session: requests may have been done or not."""
 
 
 class RpcError(ClientError):
@@ -25,7 +25,7 @@ class RpcError(ClientError):
 
 
 class InferletFailed(ClientError):
-    """An instance ended without a result: it returned an error, trapped, broke a limit or was killed."""
+    """An instance ended without a result: an error, a trap, a limit, or it was killed."""
 
     def __init__(self, state: str, text: str) -> None:
         super().__init__(text)

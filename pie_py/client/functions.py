@@ -52,7 +52,7 @@ class Function:
             docstring are what the model is told.
         seconds: how long a call is expected to take, until calls have been measured.
         timeout: seconds after which a call is given up.
-        name: the function's own unless told.
+        name: the function's own if None.
     """
 
     run: Callable[..., Any]
@@ -96,7 +96,7 @@ class Function:
 
 @dataclass
 class FunctionHost:
-    """Runs functions for one instance, at once and concurrently, and tells it what comes of them."""
+    """Runs functions for one instance, concurrently, and sends it their results."""
 
     instance: Instance
     functions: Mapping[str, Callable[..., Any]]

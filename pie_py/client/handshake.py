@@ -25,7 +25,8 @@ async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str |
     Args:
         endpoint: of the server.
         has_key: whether the connection was tried with a key.
-        event: what ZeroMQ has told: one of `FAILURES`, or that the connection broke or was not made.
+        event: what ZeroMQ has told: one of `FAILURES`, or that the connection broke or was not
+            made.
     """
     if event == zmq.Event.HANDSHAKE_FAILED_AUTH:
         return _wrong_key(endpoint)

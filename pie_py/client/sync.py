@@ -1,3 +1,4 @@
+# Generated from client.py and instance.py by `python -m pie_py.build.generate`; do not edit.
 """The client in plain synchronous code: the same names, run by an event loop in a thread."""
 
 from __future__ import annotations
@@ -44,40 +45,50 @@ class Instance:
             yield message
 
     def receive(self, timeout: float | None = None) -> str | bytes | None:
-        """See `Instance.receive`.
+        """The next message, text or bytes; None when the instance has ended and sent no more.
 
         Raises:
+            ClientError: if no more can come though the instance may live: the connection was lost
+                for good, or another client reads now.
             TimeoutError: if nothing has come in so many seconds; a later call gets what comes then.
         """
         return self._portal.call(_within, timeout, self._instance.receive)
 
     def result(self, timeout: float | None = None) -> str:
-        """See `Instance.result`.
+        """Waits for the end and returns the result. Messages that were not read are kept meanwhile.
 
         Raises:
+            UsageError: if the inferlet did not understand its arguments.
+            InferletFailed: if it ended otherwise without a result.
+            ClientError: as `receive`.
             TimeoutError: if it has not ended in so many seconds; it goes on.
         """
         return self._portal.call(_within, timeout, self._instance.result)
 
     @property
     def ended(self) -> bool:
-        """See `Instance.ended`."""
+        """Whether the instance is known to have ended."""
         return self._instance.ended
 
     def send(self, message: str | bytes) -> None:
-        """See `Instance.send`."""
+        """Sends text or bytes; waits while the mailbox is full. Cancelled, it may have sent.
+
+        Raises:
+            RpcError: `limit-exceeded` (too large), `cancelled` (the instance has ended),
+                `invalid-argument` (a text with lone surrogates).
+        """
         self._portal.call(self._instance.send, message)
 
     def cancel(self) -> None:
-        """See `Instance.cancel`."""
+        """Ends the instance. Its `result` raises InferletFailed with state "killed"."""
         self._portal.call(self._instance.cancel)
 
     def detach(self) -> None:
-        """See `Instance.detach`."""
+        """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._portal.call(self._instance.detach)
 
     def logs(self, after: int = 0) -> dict[str, Any]:
-        """See `Instance.logs`."""
+        """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
         return self._portal.call(self._instance.logs, after)
 
 
@@ -91,14 +102,26 @@ class Client:
         *,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """See `Client`."""
+        """Nothing is done before `with`.
+
+        Args:
+            endpoint: `tcp://host:port` or `ipc://path`; the environment's PIE_PY_ENDPOINT or the
+                default unless given.
+            key: a key or the path of a key file, for a server that wants one; the environment's
+                PIE_PY_KEY unless given, if the endpoint is on another machine.
+            patience: seconds to look for the server when it does not answer.
+        """
         self._make = partial(asynchronous.Client, endpoint, key, patience=patience)
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._client: asynchronous.Client | None = None
 
     def __enter__(self) -> Client:
-        """Connects; see `Client`."""
+        """Connects.
+
+        Raises:
+            ServerUnreachable: if no server answers at the endpoint, or not with this key.
+        """
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
             manager = portal.wrap_async_context_manager(self._make())
@@ -113,33 +136,47 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Disconnects; see `Client`."""
+        """Disconnects. Instances that were not launched detached end a minute or so later."""
         self._stack.close()
         self._portal = self._client = None
 
     def server_info(self) -> dict[str, Any]:
-        """See `Client.server_info`."""
-        return self._call(lambda client: client.server_info())
+        """Versions, policy, limits and load of the server."""
+        return self._call(asynchronous.Client.server_info)
 
     def models(self) -> list[dict[str, Any]]:
-        """See `Client.models`."""
-        return self._call(lambda client: client.models())
+        """The models being served, the default one first."""
+        return self._call(asynchronous.Client.models)
 
     def adapters(self) -> list[dict[str, Any]]:
-        """See `Client.adapters`."""
-        return self._call(lambda client: client.adapters())
+        """`model` and `name` of the LoRA adapters that inferlets may use."""
+        return self._call(asynchronous.Client.adapters)
 
     def load_adapter(self, name: str, folder: str | Path, model: str | None = None) -> None:
-        """See `Client.load_adapter`."""
-        self._call(lambda client: client.load_adapter(name, folder, model))
+        """Loads an adapter that PEFT has saved; only the operator may.
+
+        Args:
+            name: how inferlets are to call it.
+            folder: on the server's machine, absolute.
+            model: which it is for; the default one if not given.
+
+        Raises:
+            RpcError: `permission-denied`, `invalid-argument`, `already-exists`, `unknown-model`,
+                `limit-exceeded`, `worker-lost`.
+        """
+        self._call(asynchronous.Client.load_adapter, name, folder, model)
 
     def unload_adapter(self, name: str, model: str | None = None) -> None:
-        """See `Client.unload_adapter`."""
-        self._call(lambda client: client.unload_adapter(name, model))
+        """Unloads an adapter that no instance uses; only the operator may.
+
+        Raises:
+            RpcError: `permission-denied`, `not-found`, `busy`, `unknown-model`.
+        """
+        self._call(asynchronous.Client.unload_adapter, name, model)
 
     def mcp_servers(self) -> list[dict[str, Any]]:
-        """See `Client.mcp_servers`."""
-        return self._call(lambda client: client.mcp_servers())
+        """MCP servers that this user's inferlets may use: `name`, `own` (this user's), `at`."""
+        return self._call(asynchronous.Client.mcp_servers)
 
     def register_mcp(
         self,
@@ -150,68 +187,115 @@ class Client:
         command: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """See `Client.register_mcp`."""
+        """Registers an MCP server for this user's inferlets alone.
+
+        It is known until `unregister_mcp`, or until the server stops, which keeps it nowhere.
+        Nothing is sent to it before an inferlet uses it.
+
+        Args:
+            name: how inferlets call it.
+            url: of streamable HTTP; a host that the operator lets inferlets send requests to.
+            headers: sent with every request, for keys.
+            command: instead of a URL, a program and its arguments, run on the server's machine;
+                most operators don't allow that.
+            env: variables of the command.
+
+        Raises:
+            RpcError: `invalid-argument`, `permission-denied`, `already-exists`, `limit-exceeded`.
+            TypeError: what should be texts is none.
+        """
         self._call(
-            lambda client: client.register_mcp(name, url, headers=headers, command=command, env=env)
+            asynchronous.Client.register_mcp, name, url, headers=headers, command=command, env=env
         )
 
     def unregister_mcp(self, name: str) -> None:
-        """See `Client.unregister_mcp`."""
-        self._call(lambda client: client.unregister_mcp(name))
+        """Forgets an MCP server that this user has registered; calls under way fail.
+
+        Raises:
+            RpcError: `not-found`, `permission-denied` (it is the operator's).
+        """
+        self._call(asynchronous.Client.unregister_mcp, name)
 
     def programs(self) -> list[dict[str, Any]]:
-        """See `Client.programs`."""
-        return self._call(lambda client: client.programs())
+        """The user's uploaded programs, oldest first."""
+        return self._call(asynchronous.Client.programs)
 
     def instances(self, *, ended: bool = False) -> list[dict[str, Any]]:
-        """See `Client.instances`."""
-        return self._call(lambda client: client.instances(ended=ended))
+        """The user's instances that run, and those that `ended` lately if asked for."""
+        return self._call(asynchronous.Client.instances, ended=ended)
 
     def stats(self) -> dict[str, Any]:
-        """See `Client.stats`."""
-        return self._call(lambda client: client.stats())
+        """Numbers of each model's scheduler and pools."""
+        return self._call(asynchronous.Client.stats)
 
     def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
-        """See `Client.logs`."""
-        return self._call(lambda client: client.logs(instance_id, after))
+        """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
+        return self._call(asynchronous.Client.logs, instance_id, after)
 
     def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
-        """See `Client.upload`."""
-        return self._call(lambda client: client.upload(program, name))
+        """Uploads a component or a Python source and returns its content hash.
+
+        Bytes that the server has are not sent again.
+
+        Args:
+            program: a file's path, or the bytes themselves.
+            name: what to call it; the file's name without its ending unless given.
+
+        Raises:
+            RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
+                it is too large, `invalid-argument` for a bad name.
+        """
+        return self._call(asynchronous.Client.upload, program, name)
 
     def launch(self, program: str, args: Sequence[str] = (), *, detached: bool = False) -> Instance:
-        """See `Client.launch`."""
-        return self._wrap(
-            self._call(lambda client: client.launch(program, args, detached=detached))
-        )
+        """Starts an instance of an uploaded program, by name or content hash, and reads from it.
+
+        A detached one lives on without a client, and keeps what it sends (up to a limit) for who
+        attaches; its `Instance` here only sends, kills and so on.
+
+        Raises:
+            RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`.
+        """
+        return self._wrap(self._call(asynchronous.Client.launch, program, args, detached=detached))
 
     def attach(self, instance_id: str) -> Instance:
-        """See `Client.attach`."""
-        return self._wrap(self._call(lambda client: client.attach(instance_id)))
+        """Reads from an instance, in place of the client that reads from it now.
+
+        Messages that were not acknowledged come first. An instance that has ended can be attached
+        to for a while: its last messages and its result are kept.
+
+        Raises:
+            RpcError: `not-found`.
+        """
+        return self._wrap(self._call(asynchronous.Client.attach, instance_id))
 
     def kill(self, instance_id: str) -> bool:
-        """See `Client.kill`."""
-        return self._call(lambda client: client.kill(instance_id))
+        """Ends an instance. Returns whether it was alive."""
+        return self._call(asynchronous.Client.kill, instance_id)
 
     def result(self, instance_id: str) -> str:
-        """See `Client.result`."""
-        return self._call(lambda client: client.result(instance_id))
+        """Waits for an instance's end without reading from it, and returns its result.
+
+        Raises:
+            UsageError, InferletFailed: if it ended without a result.
+            RpcError: `not-found`.
+        """
+        return self._call(asynchronous.Client.result, instance_id)
 
     def answer(
         self, request: str, functions: Sequence[Function | Callable[..., Any]] = (), **options: Any
     ) -> dict[str, Any]:
-        """See `Client.answer`."""
-        return self._call(lambda client: client.answer(request, functions, **options))
+        """Has a model answer with functions that run here; see `pie_py.client.functions`."""
+        return self._call(asynchronous.Client.answer, request, functions, **options)
 
     @property
     def user(self) -> str:
-        """See `Client.user`."""
-        _, client = self._connected()
-        return client.user
+        """Who the server takes this client for."""
+        return self._connected()[1].user
 
-    def _call(self, call: Callable[[asynchronous.Client], Awaitable[Value]]) -> Value:
+    def _call(self, call: Callable[..., Awaitable[Value]], *args: Any, **options: Any) -> Value:
         portal, client = self._connected()
-        return portal.call(call, client)
+        return portal.call(partial(call, client, *args, **options))
 
     def _wrap(self, instance: async_instance.Instance) -> Instance:
         portal, _ = self._connected()

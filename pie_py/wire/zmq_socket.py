@@ -2,15 +2,17 @@
 
 Three faults of libzmq 4.3 are worked round here.
 
-*Edges.* A socket's descriptor becomes readable when the socket's events *change* (an edge), and any send or
-receive may consume that signal while input is still there. So a task that waits for the descriptor
-alone may wait for ever. `Socket` looks for input after each send and wakes the waiting task.
+*Edges.* A socket's descriptor becomes readable when the socket's events *change* (an edge), and any
+send or receive may consume that signal while input is still there. So a task that waits for the
+descriptor alone may wait for ever. `Socket` looks for input after each send and wakes the waiting
+task.
 
-*Parts.* Messages between processes have one frame (after the routing id, on a ROUTER): a receiver that
-has read some parts of a message when the connection breaks is aborted (`!_more` in fq.cpp).
+*Parts.* Messages between processes have one frame (after the routing id, on a ROUTER): a receiver
+that has read some parts of a message when the connection breaks is aborted (`!_more` in fq.cpp).
 
-*Heartbeats.* ZeroMQ's own are off: one that comes due on a connection that broke while its input was held
-back aborts the process (4.3.5, an assertion in out_event). `keep_alive` has the kernel look instead.
+*Heartbeats.* ZeroMQ's own are off: one that comes due on a connection that broke while its input
+was held back aborts the process (4.3.5, an assertion in out_event). `keep_alive` has the kernel
+look instead.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def keep_alive(socket: zmq.Socket[Any]) -> None:
 
 
 class Socket:
-    """Sends and receives without blocking; one task waits for input. Works under asyncio and trio."""
+    """Sends and receives without blocking; one task waits for input. Works under asyncio and
+    trio."""
 
     def __init__(self, socket: zmq.Socket[Any]) -> None:
         """Takes a socket, which only this object uses from now on."""
@@ -87,7 +90,8 @@ class Socket:
         return None
 
     async def wait(self) -> None:
-        """Waits until there may be input, or until `wake`; others run in any case. One task at a time."""
+        """Waits until there may be input, or until `wake`; others run in any case. One task at a
+        time."""
         if has_input(self._socket):
             await anyio.lowlevel.checkpoint()
             return

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ ONE, TWO = b"x = 1\n", b"x = 2\n"
 
 @pytest.fixture
 def store(tmp_path: Path) -> ProgramStore:
-    return ProgramStore(tmp_path, 1000)
+    return ProgramStore(tmp_path, 1000, time.time_ns)
 
 
 def test_programs_are_found_by_name_and_hash(store: ProgramStore) -> None:
@@ -76,7 +77,7 @@ def test_a_name_longer_than_any_is_not_compared(
 
 def test_programs_survive_a_restart_and_are_shared(tmp_path: Path, store: ProgramStore) -> None:
     program = store.put(ONE, "one", "python", "ann")
-    other = ProgramStore(tmp_path, 1000)
+    other = ProgramStore(tmp_path, 1000, time.time_ns)
     assert other.find("one", "ann") == program
     later = other.put(TWO, "two", "python", "ann")
     assert store.find("two", "ann") == later
@@ -87,7 +88,7 @@ def test_a_damaged_index_is_set_aside(tmp_path: Path, store: ProgramStore) -> No
     store.put(ONE, "one", "python", "ann")
     for damage in ("{", "[]", json.dumps({"format": 99}), json.dumps({"format": 1})):
         (tmp_path / "index.json").write_text(damage)
-        again = ProgramStore(tmp_path, 1000)
+        again = ProgramStore(tmp_path, 1000, time.time_ns)
         assert again.list() == []
         assert (tmp_path / "index.damaged").read_text() == damage
         assert again.put(ONE, "one", "python", "ann") == again.find("one", "ann")
@@ -98,7 +99,7 @@ def test_a_program_whose_bytes_are_gone_is_forgotten(tmp_path: Path, store: Prog
     Path(program.path).unlink()
     assert not store.has(program.hash)
     assert store.name_again(program.hash, "other", "ann") is None
-    assert ProgramStore(tmp_path, 1000).list() == []
+    assert ProgramStore(tmp_path, 1000, time.time_ns).list() == []
 
 
 def test_bad_uploads(store: ProgramStore) -> None:

@@ -337,7 +337,7 @@ def test_detached_instances_and_attach(bench: Bench) -> None:
         instance = client.launch("count", ["500"], detached=True)
         with pytest.raises(Exception, match="attach to read"):
             instance.receive()
-    assert bench.instance(instance.id).detached_at is None
+    assert bench.instance(instance.id).client.left_at is None
     with sync.Client(bench.endpoint) as client:
         found = client.attach(instance.id)
         assert list(found) == [str(i) for i in range(500)]
@@ -370,16 +370,16 @@ def test_a_vanished_client_is_noticed(bench: Bench) -> None:
     with sync.Client(proxy.endpoint) as client:
         waiting = client.launch("sleep")
         alone = client.launch("sleep", detached=True)
-        assert bench.instance(waiting.id).attached == 1
+        assert bench.instance(waiting.id).client.attached
         proxy.open = False
         proxy.cut()
-        eventually(lambda: bench.instance(waiting.id).detached_at is not None)
-        assert bench.instance(waiting.id).attached == 0
-        assert bench.instance(alone.id).detached_at is None
+        eventually(lambda: bench.instance(waiting.id).client.left_at is not None)
+        assert not bench.instance(waiting.id).client.attached
+        assert bench.instance(alone.id).client.left_at is None
         proxy.open = True
-        eventually(lambda: bench.instance(waiting.id).attached == 1)
-        assert bench.instance(waiting.id).detached_at is None
-    eventually(lambda: bench.instance(waiting.id).detached_at is not None)
+        eventually(lambda: bench.instance(waiting.id).client.attached)
+        assert bench.instance(waiting.id).client.left_at is None
+    eventually(lambda: bench.instance(waiting.id).client.left_at is not None)
 
 
 def test_a_vanished_server_is_noticed(bench: Bench, run: Callable[..., None]) -> None:

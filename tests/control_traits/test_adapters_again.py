@@ -18,11 +18,9 @@ def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
         services: dict[str, Any] = {}
         sent: list[Any] = []
         async with trio.open_nursery() as nursery:
-            host: Any = SimpleNamespace(
-                service=lambda model: services[model],
-                lifecycle=SimpleNamespace(start_soon=nursery.start_soon),
-            )
-            loader = AdapterLoader(host, sent.append)
+            models: Any = SimpleNamespace(service=lambda model: services[model])
+            loader = AdapterLoader(models, sent.append)
+            await nursery.start(loader.run)
 
             async def new_worker() -> None:
                 services["m"] = SimpleNamespace(adapters=Adapters("m", []))
@@ -39,6 +37,7 @@ def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
                 await new_worker()
             loader.on_done(AdapterDone("m", 0, None))
             assert services["m"].adapters.names == ["x"]
+            nursery.cancel_scope.cancel()
         assert sent == [LoadAdapter("m", 0, "/x")] * 4
 
     trio.run(main)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.rig import host_functions
 
-from pie_control.api import FUNCTIONS
 from pie_control.api.binder import BindingError, implement
 from pie_control.api.signatures import SIGNATURES
 from pie_control.wasm import U32, U32_ARRAY, U32_LIST
@@ -67,7 +67,7 @@ def test_suspends_names_another_function() -> None:
 
 
 def test_the_server_implements_every_interface() -> None:
-    assert {function.interface for function in FUNCTIONS} == set(SIGNATURES)
+    assert {function.interface for function in host_functions()} == set(SIGNATURES)
 
 
 def test_details_are_those_of_the_wire() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import trio
 from support.instances import Instances, failure
+from support.rig import runtime
 
-from pie_control.api import runtime, session
+from pie_control.api import session
 from pie_control.instances.instance import ARGUMENT_OVERHEAD
-from pie_control.instances.registry import MAX_ARGUMENT_BYTES, check_arguments
+from pie_control.instances.launcher import MAX_ARGUMENT_BYTES, check_arguments
+from pie_control.instances.registry import record_bytes
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Session
 from pie_control.wasm import SUSPENDED
@@ -19,9 +21,9 @@ def test_a_wait_names_at_most_as_many_futures_as_may_be_open() -> None:
     handles = [session.receive(one) for _ in range(3)]
     with failure("limit-exceeded", "a wait for 4 futures; 3 at most"):
         runtime.wait(one, [*handles, handles[0]])
-    assert one.awaited is None
+    assert one.turn.awaited is None
     assert runtime.wait(one, handles) is SUSPENDED
-    assert one.awaited == handles
+    assert one.turn.awaited == handles
 
 
 @pytest.mark.parametrize("text", ["", "x" * 100])
@@ -35,7 +37,7 @@ def test_arguments_count_besides_their_text(text: str) -> None:
 def test_records_count_empty_arguments() -> None:
     one = Instances().launch()
     one.args = [""] * 1000
-    assert one.kept_bytes >= 1000 * ARGUMENT_OVERHEAD
+    assert record_bytes(one) >= 1000 * ARGUMENT_OVERHEAD
 
 
 @pytest.mark.parametrize("child", [False, True])
@@ -50,7 +52,7 @@ def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
         outlet = Outlet(one, lambda outlet: None)
         outlet.attach(reader, 1)
         outlet.detach(0.0)
-        assert (one.detached_at is None) == child
-        assert one.attached == 0
+        assert (one.client.left_at is None) == child
+        assert not one.client.attached
 
     trio.run(test)

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.instances import Instances, failure, is_ready, take, take_text
+from support.rig import messaging
 
-from pie_control.api import messaging
 from pie_control.instances.instance import Instance, State
 from pie_control.messaging.channel import OVERHEAD
 
@@ -91,7 +91,7 @@ class WorkQueue(RuleBasedStateMachine):
         assert Counter(self.taken + rest) == Counter(self.pushed)
         for instance in (*self.alive, self.watcher):
             self.instances.end(instance)
-        assert not self.instances.host.messaging._users
+        assert not self.instances.parts.messaging._users
 
 
 TestWorkQueue = WorkQueue.TestCase
@@ -137,8 +137,8 @@ def test_every_subscriber_gets_everything_once_and_in_order(steps: list[tuple[in
                     expected[i].append(str(number))
     for instance in (sender, *readers):
         instances.end(instance)
-    assert not instances.host.messaging._users
-    assert not instances.host.messaging._members
+    assert not instances.parts.messaging._users
+    assert not instances.parts.messaging._members
 
 
 def test_a_full_box_is_named_and_nobody_gets_the_message() -> None:
@@ -275,7 +275,7 @@ def test_what_is_not_read_goes_with_its_subscription_and_what_was_given_stays() 
     given, waiting = messaging.next_message(reader, gone), messaging.next_message(reader, kept)
     for text in ("a", "b", "c"):
         messaging.broadcast(writer, "gone", text)
-    budget = instances.host.messaging._members[reader].budget
+    budget = instances.parts.messaging._members[reader].budget
     assert budget.used == 3 * (1 + OVERHEAD)
     messaging.unsubscribe(reader, gone)
     assert budget.used == 1 + OVERHEAD

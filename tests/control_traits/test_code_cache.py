@@ -16,46 +16,54 @@ def _launch(instances: Instances, digest: str, name: str = "p") -> Instance:
     return instance
 
 
+def find(cache: CodeCache, instance: Instance) -> str:
+    return cache.find(instance, instance.program)
+
+
+def keep(cache: CodeCache, instance: Instance, code: str) -> None:
+    cache.keep(instance, instance.program, code)
+
+
 def test_code_is_found_by_content_and_file_name() -> None:
     cache, instances = CodeCache(), Instances()
     first = _launch(instances, "a")
-    assert cache.find(first) == ""
-    cache.keep(first, "code")
-    assert cache.find(_launch(instances, "a")) == "code"
-    assert cache.find(_launch(instances, "a", "q")) == ""
-    assert cache.find(_launch(instances, "b")) == ""
+    assert find(cache, first) == ""
+    keep(cache, first, "code")
+    assert find(cache, _launch(instances, "a")) == "code"
+    assert find(cache, _launch(instances, "a", "q")) == ""
+    assert find(cache, _launch(instances, "b")) == ""
 
 
 def test_only_who_was_given_none_keeps_and_once() -> None:
     cache, instances = CodeCache(), Instances()
     first, second, third = (_launch(instances, "a") for _ in range(3))
     with failure("invalid-argument", "only the Python runtime"):
-        cache.keep(first, "never asked")
-    cache.find(first)
-    cache.find(second)
-    cache.keep(first, "")  # nothing to keep
+        keep(cache, first, "never asked")
+    find(cache, first)
+    find(cache, second)
+    keep(cache, first, "")  # nothing to keep
     with failure("invalid-argument"):
-        cache.keep(first, "again")
-    cache.find(first)
+        keep(cache, first, "again")
+    find(cache, first)
     with failure("invalid-argument"):
-        cache.keep(first, "after asking again")
-    cache.keep(second, "code")
-    assert cache.find(third) == "code"
+        keep(cache, first, "after asking again")
+    keep(cache, second, "code")
+    assert find(cache, third) == "code"
     with failure("invalid-argument"):
-        cache.keep(third, "was given it")
+        keep(cache, third, "was given it")
 
 
 def test_what_is_used_least_makes_room() -> None:
     cache, instances = CodeCache(10), Instances()
     for digest in "abc":
         instance = _launch(instances, digest)
-        cache.find(instance)
-        cache.keep(instance, digest * 4)
-        cache.find(_launch(instances, "a"))
-    found = {digest: cache.find(_launch(instances, digest)) for digest in "abc"}
+        find(cache, instance)
+        keep(cache, instance, digest * 4)
+        find(cache, _launch(instances, "a"))
+    found = {digest: find(cache, _launch(instances, digest)) for digest in "abc"}
     assert found == {"a": "aaaa", "b": "", "c": "cccc"}
     large = _launch(instances, "d")
-    cache.find(large)
-    cache.keep(large, "d" * 11)
-    assert cache.find(_launch(instances, "d")) == ""
-    assert cache.find(_launch(instances, "a")) == "aaaa"
+    find(cache, large)
+    keep(cache, large, "d" * 11)
+    assert find(cache, _launch(instances, "d")) == ""
+    assert find(cache, _launch(instances, "a")) == "aaaa"

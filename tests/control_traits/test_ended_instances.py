@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 from support.instances import Instances
 
-from pie_control.instances import registry as lifecycle
+from pie_control.instances import registry
 from pie_control.instances.instance import State
 
 
 @pytest.mark.parametrize("kept", ["log", "result", "arguments", "messages"])
 def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
-    monkeypatch.setattr(lifecycle, "ENDED_BYTES", 100_000)
+    monkeypatch.setattr(registry, "ENDED_BYTES", 100_000)
     instances = Instances()
-    ended = instances.host.lifecycle
+    ended = instances.registry
     reader = instances.launch()
-    reader.attached = 1
+    reader.client.attached = True
     instances.end(reader)
     for _ in range(100):
         one = instances.launch()
         if kept == "log":
-            one.add_log("info", "x" * 4000)
+            one.log.add("info", "x" * 4000)
         elif kept == "arguments":
             one.args = ["x" * 2000, "y" * 2000]
         elif kept == "messages":
@@ -34,6 +34,6 @@ def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, 
 
 def test_small_records_stay() -> None:
     instances = Instances()
-    for _ in range(lifecycle.ENDED_KEPT + 5):
+    for _ in range(registry.ENDED_KEPT + 5):
         instances.end(instances.launch())
-    assert len(instances.host.lifecycle.instances()) == lifecycle.ENDED_KEPT
+    assert len(instances.registry.instances()) == registry.ENDED_KEPT

@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from support.instances import Instances, failure, is_ready, take
+from support.instances import failure, is_ready, take, with_store
+from support.rig import Rig, store
 
-from pie_control.api import store
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.store.service import StoreService
-from pie_py.config.services import StoreConfig
 
 
 @asynccontextmanager
-async def running(path: Path, **config: Any) -> AsyncIterator[Instances]:
-    instances = Instances()
-    instances.host.store = StoreService(path / "store.sqlite3", StoreConfig(**config))
+async def running(path: Path, **config: Any) -> AsyncIterator[Rig]:
+    instances = with_store(path, **config)
     async with trio.open_nursery() as nursery:
-        await nursery.start(instances.host.store.run)
+        await nursery.start(instances.parts.store.run)
         yield instances
         nursery.cancel_scope.cancel()
 
@@ -75,7 +72,7 @@ def test_what_is_given_up_before_it_begins_does_not_happen(tmp_path: Path) -> No
             instances.end(one)
             listed = store.store_list(other, "", "", 10)
             assert await result(other, listed) == []
-            assert not instances.host.store._held
+            assert not instances.parts.store._held
 
     trio.run(main)
 
@@ -104,8 +101,8 @@ def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
             assert is_ready(one, room)
             store.store_get(one, "a")
             instances.end(one)
-            assert not instances.host.store._held
-            assert not instances.host.store._waiting
+            assert not instances.parts.store._held
+            assert not instances.parts.store._waiting
 
     trio.run(main)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.rig import adapter, runtime
 from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import adapted, attention, distribution, run_forward
 
-from pie_control.api import adapter, introspect, runtime
+from pie_control.api import introspect
 from pie_control.errors import ApiError
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 
@@ -59,10 +60,10 @@ def test_an_adapter_in_use_stays() -> None:
         asked(each, "x")
     with pytest.raises(ApiError, match="busy: adapter 'x' is used by 2 instances that are alive"):
         adapters.remove("x")
-    server.lifecycle.kill(guest.instance, "test")
+    server.registry.kill(guest.instance, "test")
     with refused("busy"):
         adapters.remove("x")
-    server.lifecycle.kill(other.instance, "test")
+    server.registry.kill(other.instance, "test")
     assert adapters.remove("x").slot == 0
     with refused("not-found"):
         adapters.remove("x")

@@ -15,10 +15,11 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
 from support.symbolic_worker import Sampler, Slot, attention, distribution, run_forward
 
-from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
+from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 
@@ -179,7 +180,7 @@ class Programs(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10))
     def kill(self, which: int) -> None:
         if len(self.lanes) > 3:
-            self.server.lifecycle.kill(self.lanes[which % len(self.lanes)].instance, "test")
+            self.server.registry.kill(self.lanes[which % len(self.lanes)].instance, "test")
             self._forget_ended()
 
     def _forget_ended(self) -> None:
@@ -725,7 +726,7 @@ class Programs(RuleBasedStateMachine):
         assert service.host_pages.free == facts.host_pages - swapped
         spaces = {lane.instance: lane.pages for lane in self.lanes}
         for instance, pages in spaces.items():
-            space = instance.spaces["symbolic"]
+            space = service.spaces[instance]
             assert space.pages.resident == sum(not page.away for page in pages.values())
             assert space.pages_held == space.pages.resident
         samplers = {lane.instance: len(lane.samplers) for lane in self.lanes}
@@ -757,7 +758,7 @@ class Programs(RuleBasedStateMachine):
         if not hasattr(self, "server"):
             return
         self.settle()
-        self.server.lifecycle.end_all("the test is over")
+        self.server.registry.end_all("the test is over")
         exports = self.server.service.exports
         for user in ("ann", "ben"):
             for name in exports.names(user):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import attend, distribution
 
-from pie_control.api import allocate, forward, runtime, text
+from pie_control.api import allocate, forward, text
 from pie_control.scheduler import batch
 
 
@@ -369,8 +370,8 @@ def test_a_killed_instance_frees_all_at_once_and_disturbs_nobody() -> None:
     server.send()
     victim.filled(20)
     kept = other.filled(20)
-    server.lifecycle.kill(victim.instance, "test")
-    server.lifecycle.kill(victim.instance, "twice")
+    server.registry.kill(victim.instance, "test")
+    server.registry.kill(victim.instance, "twice")
     server.service.drop_instance(victim.instance)
     assert server.service.pages.free == server.facts.kv_pages - 3
     server.drain()
@@ -381,7 +382,7 @@ def test_a_killed_instance_frees_all_at_once_and_disturbs_nobody() -> None:
     server.drain()
     assert len(other.take(future)) == 3
     assert victim.instance.queued_commands == 0
-    server.lifecycle.kill(other.instance, "test")
+    server.registry.kill(other.instance, "test")
     assert server.service.pages.free == server.facts.kv_pages
     assert server.service.embeds.free == server.facts.embeds
     assert server.service.stats()["queues"] == 0

@@ -343,7 +343,7 @@ def test_exports(server: Server, guest: Guest) -> None:
 
     # The pages outlive the exporter, and its exports until they are released and unmapped.
     server.drain()
-    server.lifecycle.kill(instance, "test")
+    server.registry.kill(instance, "test")
     assert server.service.pages.free == server.facts.kv_pages - 2
     heir = Guest(server)
     allocate.release_export(heir.instance, heir.queue, "prompt")

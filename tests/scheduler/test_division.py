@@ -7,10 +7,11 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import distribution, run_forward
 
-from pie_control.api import allocate, runtime
+from pie_control.api import allocate
 
 PAGE = 8
 FACTS: dict[str, Any] = {"kv_pages": 64, "embeds": 400, "max_batch_tokens": 100}
@@ -187,7 +188,7 @@ def test_who_dies_between_two_parts_leaves_nothing(ahead: bool) -> None:
     server.send()
     if not ahead:
         server.deliver()
-    server.lifecycle.kill(guest.instance, "test")
+    server.registry.kill(guest.instance, "test")
     heir = Guest(server)
     prompt = Prompt(heir, [5] * 60)
     while server.results:
@@ -199,7 +200,7 @@ def test_who_dies_between_two_parts_leaves_nothing(ahead: bool) -> None:
     assert prompt.is_right()
     for each in (decoder.guest, heir):
         assert each.instance.queued_commands == 0
-        server.lifecycle.kill(each.instance, "test")
+        server.registry.kill(each.instance, "test")
     assert server.service.pages.free == server.facts.kv_pages
     assert server.service.embeds.free == server.facts.embeds
 

@@ -15,19 +15,18 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server
 from support.symbolic_worker import Slot, distribution, run_forward
 
-from pie_control.api import allocate, offload, runtime
+from pie_control.api import allocate
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, State
-from pie_control.instances.turns import Executor
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.models.model import ModelService
 from pie_control.wasm import SUSPENDED, Status
-from pie_py.config.scheduling import InterceptionConfig, SchedulerConfig
+from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8
 COSTS = {
@@ -89,35 +88,29 @@ class Machine(Server):
     """A server whose instances run, and lend and wait for pages."""
 
     def __init__(self, interception: dict[str, Any] | None = None, **facts: Any) -> None:
-        super().__init__(**{"kv_costs": COSTS, "embeds": 200, "max_batch_commands": 50, **facts})
-        config = InterceptionConfig.model_validate(interception or {})
-        self.host.executor = Executor(self.lifecycle.end, lambda result: self.after_turn())
-        self.service = ModelService(self.facts, SchedulerConfig(), config, self.host.durations)
-        self.scheduler = self.service.scheduler
-        self.host.services[self.facts.name] = self.service
+        super().__init__(
+            interception=InterceptionConfig.model_validate(interception or {}),
+            **{"kv_costs": COSTS, "embeds": 200, "max_batch_commands": 50, **facts},
+        )
         self.outside: list[Future] = []  # what programs wait for
-
-    def after_turn(self) -> None:
-        if self.service.evictor is not None:
-            self.service.evictor.after_turn()
 
     def start(self, program: Callable[[Guest], Program], **limits: Any) -> Instance:
         guest = Guest(self, **limits)
         instance: Any = guest.instance
         instance.guest = Puppet(program(guest))
-        self.host.executor.add(instance)
+        self.executor.add(instance)
         return instance
 
     def turn(self) -> None:
-        self.host.executor.turn()
+        self.executor.turn()
 
     def settle(self) -> None:
         """Runs until everybody waits for something outside, or has ended."""
         for _ in range(500):
             self.turn()
-            if not self.step() and not self.host.executor._ready:
+            if not self.step() and not self.executor._ready:
                 self.turn()
-                if not self.send() and not self.host.executor._ready:
+                if not self.send() and not self.executor._ready:
                     return
                 while self.results:
                     self.deliver()
@@ -141,7 +134,7 @@ class Machine(Server):
 def pause(guest: Guest) -> Program:
     """Waits for something outside."""
     machine: Any = guest.server
-    future = guest.instance.open_outside(FutureKind.DONE, "tool")
+    future = guest.instance.futures.create_outside(FutureKind.DONE, "tool")
     machine.outside.append(future)
     yield from call(runtime.wait, guest.instance, [future.handle])
     runtime.take(guest.instance, future.handle)
@@ -286,7 +279,7 @@ def test_kills_exports_and_full_pools_leave_nothing_behind(
     for at in range(200):
         for when, which in kills:
             if when == at:
-                machine.lifecycle.kill(instances[which % len(instances)], "test")
+                machine.registry.kill(instances[which % len(instances)], "test")
         machine.settle()
         if not machine.outside:
             break
@@ -345,13 +338,13 @@ def test_the_oldest_goes_first() -> None:
     for future in reversed(machine.outside):
         future.resolve()
     order: list[Instance] = []
-    end = machine.lifecycle.end
+    end = machine.registry.end
 
     def note(instance: Instance, state: State, text: str) -> None:
         order.append(instance)
         end(instance, state, text)
 
-    machine.host.executor._on_end = note
+    machine.executor._on_end = note
     machine.settle()
     assert [i.number for i in order] == sorted(i.number for i in instances)
     assert all(i.ended is not None and i.ended.state is State.FINISHED for i in instances)
@@ -525,7 +518,7 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
             yield from text.grow([1, 2, 3, 4])
         done = guest.sync()
         yield from call(runtime.wait, guest.instance, [done])
-        if guest.instance.id == "i2":
+        if guest.instance.number == 2:
             allocate.export_kvpage(guest.instance, guest.queue, text.spans()[:2], "x", False)
         for _ in range(2):
             yield from text.grow([5, 6, 7, 8])
@@ -573,7 +566,7 @@ def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
     second = machine.start(holder(24))
     machine.settle()
     assert second.ended is None
-    machine.lifecycle.kill(first, "test")
+    machine.registry.kill(first, "test")
     machine.outside[-1].resolve()
     machine.settle()
     machine.check_empty()
@@ -601,7 +594,7 @@ class Spinner(Puppet):
 def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
     """With a second place it would go on from a wait of which nothing is ready."""
     machine = Machine({"policy": "swap"}, kv_pages=12, host_pages=40)
-    executor = machine.host.executor
+    executor = machine.executor
     ended: set[str] = set()
     answers: list[Any] = []
 
@@ -613,7 +606,7 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
         return instance
 
     def wait(guest: Guest) -> Generator[Any, Any, Any]:
-        future = guest.instance.open_outside(FutureKind.DONE, "test")
+        future = guest.instance.futures.create_outside(FutureKind.DONE, "test")
         machine.outside.append(future)
         answer = yield from call(runtime.wait, guest.instance, [future.handle])
         return answer
@@ -678,7 +671,7 @@ def test_an_answer_that_cannot_be_made_fails_its_instance_alone() -> None:
     def make() -> bytes:
         raise FileNotFoundError("the program is gone")
 
-    machine.host.executor.answer_late(instance, make)
+    machine.executor.answer_late(instance, make)
     machine.turn()
     assert instance.ended is not None
     assert instance.ended.state is State.FAILED

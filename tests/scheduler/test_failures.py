@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import allocate, runtime, text
+from pie_control.api import allocate, text
 
 CODES = {"internal", "failed-dependency"}
 KINDS = ["embed_text", "forward", "next_dist", "copy_kv", "mask_kv"]

@@ -7,9 +7,9 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
+from support.rig import images, runtime
 from support.scheduler_fixtures import MODEL, Guest, Server, refused
 
-from pie_control.api import images, runtime
 from pie_control.errors import ApiError
 from pie_py.wire.plan import BatchResult, EmbedImage, Plan, PlanResult
 

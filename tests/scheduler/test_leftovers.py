@@ -7,10 +7,11 @@ there is what the last owner left.
 from __future__ import annotations
 
 import pytest
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import Sampler, Slot
 
-from pie_control.api import allocate, runtime
+from pie_control.api import allocate
 
 SECRET = 123456789
 
@@ -46,13 +47,13 @@ def recover(server: Server, guest: Guest) -> None:
 def slots(server: Server, guest: Guest, pages: list[int], count: int) -> set[int]:
     """Values of the first slots of pages."""
     size = server.facts.page_size
-    found = guest.instance.spaces["symbolic"].pages.find(pages, 9).tolist()
+    found = server.service.spaces[guest.instance].pages.find(pages, 9).tolist()
     return {s.value for page in found for s in server.worker.slots[page * size :][:count]}
 
 
 def embedded(server: Server, guest: Guest, embeds: list[int]) -> set[int]:
     """Values of embeds."""
-    found = guest.instance.spaces["symbolic"].embeds.find(embeds, 9).tolist()
+    found = server.service.spaces[guest.instance].embeds.find(embeds, 9).tolist()
     return {server.worker.embeds[row][0] for row in found}
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 from support.symbolic_worker import run_forward
 
-from pie_control.api import allocate, offload, prefix, runtime
+from pie_control.api import allocate, prefix
 from pie_control.api.text import embed_txt
 from pie_control.errors import ApiError
 from pie_control.prefix.tree import Node
@@ -174,7 +175,7 @@ def test_what_one_instance_computed_another_of_its_user_finds() -> None:
     assert found(heir, [*TOKENS[:7], 99, *TOKENS[8:]]) == 4
     assert found(heir, TOKENS[1:]) == 0
     assert found(ben, TOKENS) == 0
-    server.lifecycle.kill(ann.instance, "test")
+    server.registry.kill(ann.instance, "test")
     assert found(heir, TOKENS) == 12
     assert server.service.pages.free == server.facts.kv_pages
     check_tree(server)
@@ -222,7 +223,7 @@ def test_what_went_through_an_adapter_is_found_with_it_only() -> None:
     assert found(guest, [1, 2, 3, 4, 5, 6, 7, 8]) == 4
     assert found(guest, [1, 2, 3, 4, 5, 6, 7, 8], "x") == 0
     # The slot of an adapter that is gone is the next one's.
-    server.lifecycle.kill(guest.instance, "test")
+    server.registry.kill(guest.instance, "test")
     server.service.prefixes.drop_adapter(server.service.adapters.remove("x").slot)
     assert server.service.adapters.reserve("new") == 0
     server.service.adapters.add("new")
@@ -266,7 +267,7 @@ def test_who_waits_for_what_never_comes_computes_it(end: str) -> None:
     text.run(TOKENS)
     waits = [(guest, Text(guest).match(TOKENS)) for guest in (second, third)]
     if end == "kill":
-        server.lifecycle.kill(first.instance, "test")
+        server.registry.kill(first.instance, "test")
     else:
         server.worker.fail_kinds = {"forward"}
         server.drain()
@@ -289,9 +290,11 @@ def test_what_has_been_sent_when_its_instance_ends_is_kept() -> None:
     text = Text(first)
     text.match(TOKENS)
     text.run(TOKENS)
-    while first.instance.queued_commands and any(q.pending for q in first.instance.queues.values()):
+    while first.instance.queued_commands and any(
+        q.queue.pending for q in first.instance.queues.values()
+    ):
         server.send()
-    server.lifecycle.kill(first.instance, "test")
+    server.registry.kill(first.instance, "test")
     while server.results:
         server.deliver()
     assert found(second, TOKENS) == 12
@@ -850,7 +853,7 @@ class Deceivers(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def kill(self, data: st.DataObject) -> None:
-        self.server.lifecycle.kill(self.guest(data).instance, "test")
+        self.server.registry.kill(self.guest(data).instance, "test")
 
     @rule(data=st.data())
     def synchronize(self, data: st.DataObject) -> None:
@@ -885,7 +888,7 @@ class Deceivers(RuleBasedStateMachine):
             return
         self.drain()
         for guest in self.guests:
-            self.server.lifecycle.kill(guest.instance, "test")
+            self.server.registry.kill(guest.instance, "test")
         check_tree(self.server)
         assert self.server.service.pages.free == self.server.facts.kv_pages
 

@@ -9,10 +9,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 from support.symbolic_worker import attend, distribution
 
-from pie_control.api import runtime
 from pie_control.scheduler.order import CallOrder
 
 CONTEXTS = 8

@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 from support.symbolic_worker import Sampler
 
-from pie_control.api import allocate, runtime, sample
+from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.scheduler.mask import Mask
@@ -77,7 +78,7 @@ def test_limits_of_an_instance_and_of_the_model() -> None:
     with refused("out-of-resources"):
         other.sampler()  # of eight, all are in use
     server.drain()
-    server.lifecycle.kill(other.instance, "test")
+    server.registry.kill(other.instance, "test")
     third = Guest(server)
     for _ in range(5):
         third.sampler()

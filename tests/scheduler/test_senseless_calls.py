@@ -7,9 +7,10 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from support.rig import adapter, offload
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.api import adapter, introspect, offload
+from pie_control.api import introspect
 from pie_control.errors import ApiError
 
 U32 = st.one_of(st.integers(0, 40), st.integers(0, 2**32 - 1))
@@ -55,7 +56,7 @@ def test_errors_and_no_harm(calls: list[tuple[Any, tuple[Any, ...]]]) -> None:
     server.drain()
     assert neighbour.used(theirs) == [8, 3]
     assert guest.instance.queued_commands == 0
-    server.lifecycle.kill(guest.instance, "test")
+    server.registry.kill(guest.instance, "test")
     stats = server.service.stats()
     assert stats["kv_pages_free"] == 10
     assert stats["host_pages_free"] == 5

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import Slot, distribution, run_forward
 
-from pie_control.api import allocate, offload, runtime
+from pie_control.api import allocate
 
 PAGE = 8
 
@@ -79,7 +80,7 @@ def test_texts_are_the_same_however_often_their_pages_move(
                 text.away = True
                 text.slots.clear()
             elif what == "kill":
-                server.lifecycle.kill(text.guest.instance, "test")
+                server.registry.kill(text.guest.instance, "test")
                 texts.remove(text)
         if what == "send" and len(server.results) < 2:
             server.send()
@@ -96,7 +97,7 @@ def test_texts_are_the_same_however_often_their_pages_move(
     assert server.service.pages.free == 4 - 2 * here
     swapped = sum(-(-len(t.slots) // PAGE) for t in texts if t.away)
     assert server.service.host_pages.free == 8 - swapped
-    server.lifecycle.end_all("the test is over")
+    server.registry.end_all("the test is over")
     assert server.service.pages.free == 4
     assert server.service.host_pages.free == 8
 
@@ -273,6 +274,6 @@ def test_a_lost_worker_or_a_kill_leaves_nothing_behind(call: str) -> None:
         guest.swap_out(pages)
         server.drain()
     getattr(guest, call)(pages)
-    server.lifecycle.kill(guest.instance, "test")
+    server.registry.kill(guest.instance, "test")
     assert server.service.pages.free == server.facts.kv_pages
     assert server.service.host_pages.free == server.facts.host_pages

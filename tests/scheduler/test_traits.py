@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.rig import host_functions, runtime
 from support.scheduler_fixtures import MODEL, Guest, Server, u32
 
-from pie_control.api import FUNCTIONS, runtime
-from pie_control.api.runtime import CONTROL_TRAITS
 from pie_control.errors import ApiError
+from pie_control.models.served import CONTROL_TRAITS
 from pie_control.wasm import BOOL, STRING, U8_LIST, U32, U32_ARRAY, Enum
 from pie_py.build.wit import parse
 
@@ -24,7 +24,7 @@ CALLS = [
     if function.params and function.params[0][0] in ("queue", "model")
 ]
 CALLS.append(("sample", "sample-constrained"))  # a function of `grammar`
-HOST = {function.name: function for function in FUNCTIONS}
+HOST = {function.name: function for function in host_functions()}
 
 
 def call(guest: Guest, name: str) -> Any:
@@ -44,7 +44,7 @@ def call(guest: Guest, name: str) -> Any:
             values.append(u32())
         else:
             values.append(b"" if kind is U8_LIST else [])
-    return HOST[name].call(guest.instance, *values)
+    return guest.server.function(name)(guest.instance, *values)
 
 
 def test_models_may_have_all_traits_that_are_tested_here() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.api import runtime
 from pie_control.worker.pacing import Dispatcher
 from pie_py.wire.plan import BatchResult, Forward, Plan, PlanResult, Sample
 
@@ -39,6 +39,9 @@ class Link:
         self.plans.append(plan)
         self.results.append(self.server.worker.run(plan))
 
+    def order(self, message: object) -> None:
+        raise NotImplementedError("the test loads no adapters")
+
 
 class Line:
     """Programs, the real dispatcher, and a worker that answers a plan when told to."""
@@ -46,8 +49,11 @@ class Line:
     def __init__(self, **facts: Any) -> None:
         self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
         self.link = Link(self.server)
-        self.dispatcher = Dispatcher(self.server.host, self.link)  # type: ignore[arg-type]
-        self.server.host.executor._after_turn = self._after_turn
+        parts = self.server.parts
+        self.dispatcher = Dispatcher(
+            parts.models, parts.executor, parts.timers, self.link, self.server.clock
+        )
+        self.server.executor._after_turn = self._after_turn
         self.waiting: dict[int, tuple[Guest, Program, int]] = {}
         self.starved = 0  # plans that were done while no other was at the worker
 
@@ -56,7 +62,7 @@ class Line:
 
     def begin(self) -> None:
         """A turn that no result has begun."""
-        self.server.host.executor.turn()
+        self.server.executor.turn()
 
     def answer(self) -> None:
         """The worker has run its first plan."""
@@ -82,7 +88,7 @@ class Line:
 
     def turns(self, guest: Guest) -> list[int]:
         """Numbers of the plans that held a forward of the guest, by its pages."""
-        pages = set(guest.instance.spaces["symbolic"].pages.find(guest.held, 99).tolist())
+        pages = set(self.server.service.spaces[guest.instance].pages.find(guest.held, 99).tolist())
         return [
             number
             for number, plan in enumerate(self.link.ran)
@@ -221,7 +227,7 @@ def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
     line = Line()
     early, late, last = (prepared(line.server) for _ in range(3))
     line.server.drain()
-    executor, hour = line.server.host.executor, 3600 * 10**9
+    executor, hour = line.server.executor, 3600 * 10**9
     line.start(0, early, by_token(early, 1))
     line.begin()
     line.link.results[0].results[-1].nanoseconds = hour
@@ -266,7 +272,7 @@ def test_a_guest_that_has_gone_is_not_waited_for() -> None:
     line.answer()
     assert line.link.in_flight == 1
     del line.waiting[0]
-    line.server.lifecycle.kill(first.instance, "test")
+    line.server.registry.kill(first.instance, "test")
     line.begin()
     assert line.link.in_flight == 2
     line.run()
@@ -278,7 +284,7 @@ def test_guests_that_have_not_had_their_turn_go_along() -> None:
     guest = prepared(line.server)
     line.server.drain()
     line.start(0, guest, ahead(guest, 9))
-    executor = line.server.host.executor
+    executor = line.server.executor
     line.begin()
     assert line.link.in_flight == 2
     line.link.ran.append(line.link.plans.pop(0))
@@ -378,7 +384,7 @@ def test_an_owner_is_dropped_with_two_plans() -> None:
     next(ahead(guest, 4))
     assert server.send()
     assert server.send()
-    server.lifecycle.kill(guest.instance, "test")
+    server.registry.kill(guest.instance, "test")
     taken = other.pages(300)  # those of the one that has gone, too
     server.drain()
     assert other.ready(first)

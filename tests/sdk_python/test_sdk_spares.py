@@ -72,7 +72,7 @@ def test_ways_to_end(spared: Rig) -> None:
 def test_unused_ones_end_with_the_server(tmp_path: Path) -> None:
     rig = Rig(tmp_path, spares=3)
     assert rig.run("def main(): return 1").ok
-    assert len(rig._lifecycle.spares) == 0
+    assert len(rig.warm) == 0
     assert not rig.engine.stores
     # As many as a server lets live at once, beside the spare guests that are made meanwhile.
     sleep = "import asyncio\nasync def main(): await asyncio.sleep(0.2)"

@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pie_control.errors import ApiError
-from pie_control.host import Host
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.registry import Lifecycle
-from pie_control.instances.timers import Timers
-from pie_control.instances.turns import Executor
-from pie_control.messaging.bus import Bus
-from pie_control.programs.store import Program
-from pie_py.config.limits import Limits
+from pie_control.instances.instance import Instance
 from pie_py.config.server import ServerConfig
-from pie_py.config.services import MessagingConfig
+from pie_py.config.services import MessagingConfig, StoreConfig
+from support.rig import Rig
 
 
-class Instances:
+class Instances(Rig):
     """Launches and ends instances whose guests are the tests."""
 
     def __init__(self, **messaging: Any) -> None:
-        lifecycle = Lifecycle(ServerConfig(), None, None, None)  # type: ignore[arg-type]
-        self.host = Host(
-            Executor(lifecycle.end, lambda result: None),
-            Timers(),
-            lifecycle,
-            messaging=Bus(MessagingConfig(**messaging)),
-        )
-        lifecycle.host = self.host
-        self._numbers = itertools.count(1)
+        super().__init__(ServerConfig(messaging=MessagingConfig(**messaging)))
 
-    def launch(self, user: str = "ann", **limits: Any) -> Instance:
-        number = next(self._numbers)
-        program = Program("", "test", "python", 0, user, 0, "")
-        instance = Instance(number, f"i{number}", program, [], user, Limits(**limits), self.host)
-        self.host.lifecycle._live[instance.id] = instance
-        self.host.messaging.join(instance)
-        return instance
 
-    def end(self, instance: Instance) -> None:
-        self.host.lifecycle.end(instance, State.FINISHED, "")
+def with_store(folder: Path, **config: Any) -> Rig:
+    """Instances with a store of their own; its task must run before the first operation."""
+    return Rig(ServerConfig(data_folder=folder, store=StoreConfig(**config)))
 
 
 @contextmanager

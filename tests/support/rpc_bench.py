@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +17,10 @@ from typing import Any
 import trio
 
 from pie_control.errors import ApiError, ProgramRejected
+from pie_control.instances.futures import FutureTable
 from pie_control.instances.instance import Ended, Instance, State
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.requests import Parts
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
 from pie_py.config.limits import Limits
@@ -55,7 +58,7 @@ async def slow_count(instance: Instance) -> str:
 async def echo(instance: Instance) -> str:
     """Sends every text back until `stop`."""
     while (text := await instance.texts.next()) != "stop":
-        instance.add_log("info", text[:20])
+        instance.log.add("info", text[:20])
         await say(instance, text)
     return "stopped"
 
@@ -107,7 +110,7 @@ class Behaviours:
         self._numbers = itertools.count(1)
         self._all: dict[str, Instance] = {}
         self.launched = 0
-        self.host: Any
+        self.on_forget: list[Callable[[Instance], None]] = []
 
     @property
     def live_count(self) -> int:
@@ -131,12 +134,19 @@ class Behaviours:
     ) -> Instance:
         number = next(self._numbers)
         instance = Instance(
-            number, f"{program.name}-{number}", program, args, user, self._config.limits, self.host
+            number,
+            f"{program.name}-{number}",
+            program,
+            args,
+            user,
+            self._config.limits,
+            FutureTable(self._config.limits.futures, trio.current_time, lambda kind, seconds: None),
+            time.time_ns,
         )
         self._all[instance.id] = instance
         self.launched += 1
         if not detached:
-            instance.detached_at = trio.current_time()
+            instance.client.left_at = trio.current_time()
         self._nursery.start_soon(self._run, instance)
         return instance
 
@@ -157,7 +167,6 @@ class Behaviours:
 
     def _end(self, instance: Instance, state: State, text: str) -> None:
         if instance.state is State.RUNNING:
-            instance.state = state
             instance.ended = Ended(state, text)
             instance.outbox.put(instance.ended, len(text), force=True)
             instance.ended_event.set()
@@ -236,20 +245,24 @@ class Bench:
         finally:
             self._ready.set()
 
+    def _parts(self, programs: ProgramStore) -> Parts:
+        behaviours: Any = self.behaviours
+        models: Any = SimpleNamespace(services={}, pages_of=lambda instance: 0)
+        none: Any = None
+        return Parts(behaviours, behaviours, programs, models, none, none, trio.current_time)
+
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         with self._scope:
             async with trio.open_nursery() as nursery:
                 self.nursery = nursery
                 self.behaviours = Behaviours(self.config, nursery)
-                host: Any = SimpleNamespace(services={}, lifecycle=self.behaviours)
-                self.behaviours.host = host
-                programs = ProgramStore(self.config.data_folder / "programs", 4 << 20)
+                programs = ProgramStore(self.config.data_folder / "programs", 4 << 20, time.time_ns)
                 for name in BEHAVIOURS:
                     for user in ("local", "ann"):
                         programs.put(f"# {name}".encode(), name, "python", user)
                 self.programs = programs
-                self.rpc = RpcServer(self.config, host, programs, self._timing)
+                self.rpc = RpcServer(self.config, self._parts(programs), self._timing)
                 self._started.append(await nursery.start(self.rpc.run))
                 self._ready.set()
 

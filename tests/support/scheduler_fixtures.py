@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pie_control.api import adapter, allocate, forward, introspect, offload, runtime, sample, text
+from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
-from pie_control.host import Host
 from pie_control.instances.instance import Instance
-from pie_control.instances.registry import Lifecycle
-from pie_control.instances.timers import Timers
-from pie_control.instances.turns import Executor
-from pie_control.models.model import ModelService
-from pie_py.config.limits import Limits
-from pie_py.config.scheduling import PrefixCacheConfig, SchedulerConfig
+from pie_control.worker.link import Worker
+from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, PlanResult
+from support.rig import Rig, adapter, offload, runtime
 from support.symbolic_worker import SymbolicWorker
 
 MODEL = ModelDescription(
@@ -59,7 +53,7 @@ MODEL = ModelDescription(
 )
 
 
-class Server:
+class Server(Rig):
     """Instances, one model, and a worker that runs plans when told to."""
 
     def __init__(
@@ -68,36 +62,31 @@ class Server:
         k: int = 3,
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
+        interception: InterceptionConfig | None = None,
+        worker: Worker | None = None,
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
         config = SchedulerConfig.model_validate(
             {"policy": policy, "k": k, "prompt_tokens": prompt_tokens}
         )
-        self.service = ModelService(self.facts, config, prefix_cache=prefix_cache)
+        super().__init__(
+            ServerConfig(
+                scheduler=config,
+                interception=interception or InterceptionConfig(policy="preserve"),
+                prefix_cache=prefix_cache or PrefixCacheConfig(),
+            ),
+            worker=worker,
+        )
+        self.service = self.parts.models.add(self.facts)
         self.scheduler = self.service.scheduler
         self.worker = SymbolicWorker(self.facts)
         self.worker.holders = self.service.pages._references
-        lifecycle = Lifecycle(ServerConfig(), None, None, None)  # type: ignore[arg-type]
-        executor = Executor(lifecycle.end, lambda: None)
-        self.host = Host(executor, Timers(), lifecycle, {self.facts.name: self.service})
-        lifecycle.host = self.host
-        self.lifecycle = lifecycle
         self.results: list[PlanResult] = []  # not yet delivered
-        self._numbers = itertools.count(1)
 
-    def launch(self, user: str = "ann", **limits: Any) -> Instance:
-        number = next(self._numbers)
-        program: Any = None
-        instance = Instance(
-            number, f"i{number}", program, [], user, Limits(**limits), self.host, None
-        )
-        self.lifecycle._live[instance.id] = instance
-        return instance
-
-    def send(self, later_ns: int = 10**9) -> bool:
-        """Sends the next plan, asked for a while from now, so that every policy lets go."""
-        plan = self.scheduler.next_plan(time.monotonic_ns() + later_ns)
+    def send(self, later: float = 1.0) -> bool:
+        """Sends the next plan, asked for some seconds from now, so that every policy lets go."""
+        plan = self.scheduler.next_plan(self.clock() + later)
         if plan is None:
             return False
         self.results.append(self.worker.run(plan))

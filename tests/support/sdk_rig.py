@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,18 @@ import numpy as np
 import trio
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from pie_control.api import FUNCTIONS
-from pie_control.host import Host
+from pie_control.api.runtime import GuestClocks
 from pie_control.instances.instance import Ended, Instance, State
-from pie_control.instances.registry import Lifecycle
-from pie_control.instances.timers import Timers
-from pie_control.instances.turns import Executor
-from pie_control.models.model import ModelService
 from pie_control.models.tokenizer import TextCodec
+from pie_control.programs.components import Components
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.wasm import Engine, EngineConfig, Linker
-from pie_control.worker.pacing import Dispatcher
+from pie_control.programs.warm import Spares
+from pie_control.server import make_engine
+from pie_control.wasm import GuestLimits, Linker
+from pie_control.wiring import Wiring
 from pie_py.config.limits import Limits
+from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import (
     BatchResult,
@@ -284,6 +285,9 @@ class _Link:
     def idle(self) -> bool:
         return not self.in_flight
 
+    def order(self, message: object) -> None:
+        raise NotImplementedError("no adapter is loaded")
+
     def send(self, plan: Plan) -> None:
         self.in_flight += 1
         result = self._worker.run(plan)
@@ -304,18 +308,9 @@ class Rig:
             limits=Limits(wall_seconds=60, log_lines=10_000),
             max_instances=100,
             spare_instances=spares,
+            interception=InterceptionConfig(policy="preserve"),
         )
         make_tokenizer(folder)
-        self.engine = Engine(
-            EngineConfig(
-                max_instances=self._config.max_instances + spares,
-                memory_bytes=self._config.limits.memory,
-                cache_folder=self._config.cache_folder / "compiled",
-            )
-        )
-        self._linker = Linker(self.engine, FUNCTIONS)
-        self._programs = ProgramStore(folder / "data" / "programs", 256 << 20)
-        self._lifecycle = Lifecycle(self._config, self.engine, self._linker, self._programs)
         self.facts = ModelDescription(
             **{
                 "name": "hash",
@@ -344,6 +339,24 @@ class Rig:
             }
         )
         self.worker = HashWorker(self.facts)
+        self.engine = make_engine(self._config)
+        linker = Linker(self.engine)
+        limits = GuestLimits(self._config.limits.memory, self._config.limits.table_elements)
+        self.warm = Spares(linker, limits, spares, lambda: self._parts.registry.live_count > 0)
+        components = Components(self.engine, self._config.cache_folder, self.warm.offer)
+        self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
+        self._link = _Link(self.worker)
+        # `trio.current_time` looks for the running loop at each call: every run has a loop of its own.
+        self._parts = Wiring(
+            self._config,
+            Guests(linker, limits, components, self.warm),
+            self._programs,
+            self._link,
+            trio.current_time,
+            GuestClocks(time.time_ns, time.monotonic_ns),
+        )
+        self._link.on_result = self._parts.dispatcher.on_result
+        linker.define(self._parts.host_functions())
 
     def run(
         self,
@@ -379,35 +392,21 @@ class Rig:
     async def _run(
         self, programs: list[tuple[Program, list[str]]], send: list[str | bytes]
     ) -> list[Outcome]:
-        link = _Link(self.worker)
-        lifecycle = self._lifecycle
-        lifecycle.models_ready = trio.Event()
-        lifecycle._loading = {}  # locks of the last event loop
-        host = Host(
-            executor=Executor(on_end=lifecycle.end, after_turn=lambda result: dispatcher.pump()),
-            timers=Timers(),
-            lifecycle=lifecycle,
-        )
-        dispatcher = Dispatcher(host, link)  # type: ignore[arg-type]
-        link.on_result = dispatcher.on_result
-        lifecycle.host = host
-        service = ModelService(self.facts, self._config.scheduler)
-        host.services["hash"] = service
-        host.codecs["hash"] = TextCodec(Path(self.facts.folder))
-        lifecycle.models_ready.set()
+        parts = self._parts
+        service = parts.models.add(self.facts)  # with empty pools, in every run
+        parts.models.codecs["hash"] = TextCodec(Path(self.facts.folder))
+        parts.launcher.models_ready.set()
         outcomes = []
         with trio.fail_after(600) as scope:  # the Python runtime may have to be compiled first
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(host.timers.run)
-                nursery.start_soon(host.executor.run)
-                await nursery.start(lifecycle.run)
+                await nursery.start(parts.run)
                 if self._config.spare_instances:
-                    await lifecycle.prepare(programs[0][0])
-                    while len(lifecycle.spares) < self._config.spare_instances:
+                    await parts.launcher.prepare(programs[0][0])
+                    while len(self.warm) < self._config.spare_instances:
                         await trio.sleep(0.001)
                 instances = []
                 for program, args in programs:
-                    instance = await lifecycle.launch(program, args, USER)
+                    instance = await parts.launcher.launch(program, args, USER)
                     for message in send:
                         box: Any = instance.texts if isinstance(message, str) else instance.blobs
                         box.put(message, len(message))

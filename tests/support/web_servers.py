@@ -14,7 +14,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.http import HttpClient
 from pie_control.http.network import resolve
-from pie_control.instances.futures import Future, FutureKind, FutureTable
+from pie_control.instances.futures import FutureTable
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits
 
@@ -28,16 +28,14 @@ class Caller:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        self.futures = FutureTable(self.limits.futures)
+        self.futures = FutureTable(
+            self.limits.futures, trio.current_time, lambda kind, seconds: None
+        )
         self._woken: dict[int, trio.Event] = {}
         self.futures.announce = self._announce
 
     def _announce(self, handle: int) -> None:
         self._woken.setdefault(handle, trio.Event()).set()
-
-    def open_outside(self, kind: FutureKind, what: str, seconds: float | None = None) -> Future:
-        """As an instance does, but nobody learns how long it lasts."""
-        return self.futures.create(kind)
 
     async def result(self, handle: int) -> Any:
         """Waits for a future and takes it."""

@@ -1,48 +1,83 @@
 """The contract's functions, as the guest calls them: one module a group of traits.
 
 Every function takes the calling instance first, checks its arguments before anything changes, and
-raises `ApiError` for what goes back to the guest as `code: message`.
+raises `ApiError` for what goes back to the guest as `code: message`. Functions that need nothing but
+the instance are a module's `FUNCTIONS`; the others are methods of a class made with the parts they use.
 """
 
-from pie_control.api import (
-    adapter,
-    allocate,
-    forward,
-    grammar,
-    http,
-    images,
-    introspect,
-    mcp,
-    messaging,
-    offload,
-    prefix,
-    runtime,
-    sample,
-    session,
-    source,
-    store,
-    text,
-    tokenize,
-)
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pie_control.api import allocate, forward, introspect, prefix, sample, session, text
+from pie_control.api.adapter import AdapterCalls
+from pie_control.api.grammar import GrammarCalls
+from pie_control.api.http import HttpCalls
+from pie_control.api.images import ImageCalls
+from pie_control.api.mcp import McpCalls
+from pie_control.api.messaging import MessagingCalls
+from pie_control.api.offload import OffloadCalls
+from pie_control.api.runtime import GuestClocks, RuntimeCalls
+from pie_control.api.source import SourceCalls
+from pie_control.api.store import StoreCalls
+from pie_control.api.tokenize import TokenizeCalls
+from pie_control.grammar.service import GrammarService
+from pie_control.http import HttpClient
+from pie_control.instances.launcher import Launcher
+from pie_control.instances.registry import Registry
+from pie_control.instances.roles import Turns
+from pie_control.instances.thread_answers import ThreadAnswers
+from pie_control.instances.timers import Timers
+from pie_control.interception.history import Durations
+from pie_control.mcp import McpServers
+from pie_control.messaging.bus import Bus
+from pie_control.models.served import ServedModels
+from pie_control.store.service import StoreService
 from pie_control.wasm import HostFunction
 
-FUNCTIONS: tuple[HostFunction, ...] = (
-    *runtime.FUNCTIONS,
-    *source.FUNCTIONS,
-    *session.FUNCTIONS,
-    *http.FUNCTIONS,
-    *mcp.FUNCTIONS,
-    *messaging.FUNCTIONS,
-    *store.FUNCTIONS,
-    *allocate.FUNCTIONS,
-    *forward.FUNCTIONS,
-    *adapter.FUNCTIONS,
-    *introspect.FUNCTIONS,
-    *offload.FUNCTIONS,
-    *prefix.FUNCTIONS,
-    *text.FUNCTIONS,
-    *images.FUNCTIONS,
-    *sample.FUNCTIONS,
-    *grammar.FUNCTIONS,
-    *tokenize.FUNCTIONS,
-)
+
+@dataclass(frozen=True)
+class ApiParts:
+    """What the functions of the contract are made with."""
+
+    registry: Registry
+    launcher: Launcher
+    turns: Turns
+    timers: Timers
+    answers: ThreadAnswers
+    models: ServedModels
+    durations: Durations
+    grammars: GrammarService
+    http: HttpClient
+    mcp: McpServers
+    messaging: Bus
+    store: StoreService
+    clocks: GuestClocks
+
+
+def functions(parts: ApiParts) -> tuple[HostFunction, ...]:
+    """All functions of the contract. Once for a server: it has the grammars' handles forgotten."""
+    models = parts.models
+    grammar = GrammarCalls(models, parts.grammars, parts.turns)
+    parts.registry.on_end.append(grammar.drop_instance)
+    runtime = RuntimeCalls(models, parts.launcher, parts.turns, parts.timers, parts.clocks)
+    return (
+        *runtime.functions(),
+        *SourceCalls(parts.launcher).functions(),
+        *session.FUNCTIONS,
+        *HttpCalls(parts.http).functions(),
+        *McpCalls(parts.mcp).functions(),
+        *MessagingCalls(parts.messaging).functions(),
+        *StoreCalls(parts.store).functions(),
+        *allocate.FUNCTIONS,
+        *forward.FUNCTIONS,
+        *AdapterCalls(models).functions(),
+        *introspect.FUNCTIONS,
+        *OffloadCalls(models, parts.durations).functions(),
+        *prefix.FUNCTIONS,
+        *text.FUNCTIONS,
+        *ImageCalls(models).functions(),
+        *sample.FUNCTIONS,
+        *grammar.functions(),
+        *TokenizeCalls(models, parts.answers).functions(),
+    )

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from pie_control.api.binder import implement
 from pie_control.api.forward import enqueue_forward
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
-from pie_control.scheduler.queue import CommandQueue
+from pie_control.models.model import OpenQueue
+from pie_control.models.served import ServedModels
+from pie_control.wasm import HostFunction
 
 
-def available_adapters(instance: Instance, model: str) -> list[str]:
-    """Names of the adapters that may be used with a model."""
-    service = instance.host.service(model)
-    service.check_trait("adapter")
-    return service.adapters.names
+class AdapterCalls:
+    """Forward passes through the adapters of the served models."""
+
+    def __init__(self, models: ServedModels) -> None:
+        self._models = models
+
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The functions of the interface."""
+        return implement("adapter", self.available_adapters, forward_with_adapter)
+
+    def available_adapters(self, instance: Instance, model: str) -> list[str]:
+        """Names of the adapters that may be used with a model."""
+        service = self._models.service(model)
+        service.check_trait("adapter")
+        return service.adapters.names
 
 
 def forward_with_adapter(
@@ -36,14 +48,11 @@ def forward_with_adapter(
     found.users.add(instance)
 
 
-def find_adapter(target: CommandQueue, name: str) -> Adapter:
+def find_adapter(target: OpenQueue, name: str) -> Adapter:
     """The adapter of a name, of a queue's model.
 
     Raises:
         ApiError: `unsupported`, `not-found`.
     """
-    target.service.check_trait("adapter")
-    return target.service.adapters.find(name)
-
-
-FUNCTIONS = implement("adapter", available_adapters, forward_with_adapter)
+    target.model.check_trait("adapter")
+    return target.model.adapters.find(name)

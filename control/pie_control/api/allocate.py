@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.page_moves import filled_slots
+from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.resources.offload import filled_slots
 from pie_control.scheduler.command import CopyEmbedCommand, CopyKvCommand
 from pie_py.wire.plan import Int32, Uint32
 
@@ -21,7 +21,7 @@ from pie_py.wire.plan import Int32, Uint32
 def alloc_kvpage(instance: Instance, queue: int, count: int) -> Any:
     """Allocates empty pages; if none are free, others make way, and the call may have to wait for that."""
     target = queue_of(instance, queue, "allocate")
-    service = target.service
+    service = target.model
     reclaim = partial(service.reclaim_pages, instance)
     return service.take_pages(instance, count, lambda: target.space.allocate_pages(count, reclaim))
 
@@ -37,7 +37,7 @@ def export_kvpage(
 ) -> None:
     """Publishes pages under a name."""
     target = queue_of(instance, queue, "allocate")
-    service = target.service
+    service = target.model
     physical = target.space.pages.find(pages, service.pages.size)
     service.exports.check(instance.user, name, physical, shared)
     if service.scheduler.writes_pending(instance, set(physical.tolist())):
@@ -50,18 +50,18 @@ def export_kvpage(
 def import_kvpage(instance: Instance, queue: int, name: str) -> list[int]:
     """Maps exported pages, read-only."""
     target = queue_of(instance, queue, "allocate")
-    pages = target.service.exports.find(instance.user, name).pages
+    pages = target.model.exports.find(instance.user, name).pages
     return [target.space.import_pages(pages), len(pages)]
 
 
 def list_exports(instance: Instance, queue: int) -> list[str]:
     """Names that this user may import."""
-    return queue_of(instance, queue, "allocate").service.exports.names(instance.user)
+    return queue_of(instance, queue, "allocate").model.exports.names(instance.user)
 
 
 def release_export(instance: Instance, queue: int, name: str) -> None:
     """Withdraws an export of this user."""
-    queue_of(instance, queue, "allocate").service.exports.release(instance.user, name)
+    queue_of(instance, queue, "allocate").model.exports.release(instance.user, name)
 
 
 def copy_kvpage(
@@ -99,7 +99,7 @@ def copy_kvpage(
         )
     if pool.immutable[destination]:
         raise ApiError("immutable", f"page {target_page} is exported; copy to a page of your own")
-    target.check_room()
+    target.queue.check_room()
     sources = _slots(source, source_slot, count, pool.page_size)
     targets = _slots(destination, target_slot, count, pool.page_size)
     if source == destination and target_slot > source_slot:
@@ -110,9 +110,9 @@ def copy_kvpage(
     kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
     masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
     pool.set_masks(np.array([destination], np.int32), masks)
-    target.enqueue(CopyKvCommand(sources, targets, source, destination))
+    target.scheduler.enqueue(target.queue, CopyKvCommand(sources, targets, source, destination))
     if space.trails is not None and not (source_slot or target_slot or there):
-        space.trails.copied(target, source, destination, count)
+        space.trails.copied(target.queue, source, destination, count)
 
 
 def _slots(page: int, first: int, count: int, page_size: int) -> Int32:
@@ -161,7 +161,7 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
     target = queue_of(instance, queue, "allocate")
-    return target.space.allocate_embeds(count, partial(target.service.reclaim_embeds, instance))
+    return target.space.allocate_embeds(count, partial(target.model.reclaim_embeds, instance))
 
 
 def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:
@@ -176,7 +176,7 @@ def copy_emb(
     """Copies embeds, to other positions if any are told."""
     target = queue_of(instance, queue, "allocate")
     embeds, pool = target.space.embeds, target.space.embed_pool
-    facts = target.service.description
+    facts = target.model.description
     count = sum(targets[1::2])
     if count > facts.max_batch_tokens:
         raise ApiError(
@@ -197,12 +197,12 @@ def copy_emb(
         )
     if count == 0:
         return
-    target.check_room()
+    target.queue.check_room()
     old = [pool.places[row] for row in originals]
     for row, place, before in zip(copies, places, old, strict=True):
         pool.written[row] = True
         pool.places[row] = before if place < 0 else place
-    target.enqueue(CopyEmbedCommand(originals, places, copies))
+    target.scheduler.enqueue(target.queue, CopyEmbedCommand(originals, places, copies))
     if target.space.trails is not None:
         target.space.trails.embedded(None)
 

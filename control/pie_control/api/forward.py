@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_control.scheduler.batch import MAX_CELLS
 from pie_control.scheduler.command import (
@@ -22,7 +23,6 @@ from pie_control.scheduler.command import (
     MaskKvCommand,
     Observation,
 )
-from pie_control.scheduler.queue import CommandQueue
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to say so.
@@ -51,7 +51,7 @@ def forward(
 
 
 def enqueue_forward(
-    target: CommandQueue,
+    target: OpenQueue,
     input_pages: list[int],
     input_embeds: list[int],
     output_pages: list[int],
@@ -81,7 +81,7 @@ def enqueue_forward(
         ApiError: as the contract has it; nothing has changed then.
     """
     space, pool = target.space, target.space.page_pool
-    most = target.service.description.max_batch_tokens
+    most = target.model.description.max_batch_tokens
     total = input_embeds[1] if len(input_embeds) == 2 else sum(input_embeds[1::2])
     if total > most:
         raise ApiError(
@@ -115,12 +115,12 @@ def enqueue_forward(
     if mask:
         _check_mask(mask, count, columns)
         rows = np.array(mask, np.int32)
-    target.check_room()
+    target.queue.check_room()
     observation = observe(count, columns) if observe is not None else None
 
     places = space.embed_pool.places
     divisible = (
-        count > target.service.scheduler.step_tokens
+        count > target.scheduler.step_tokens
         and room is not None
         and rows is None
         and observation is None
@@ -147,9 +147,7 @@ def enqueue_forward(
     return observation
 
 
-def check_step(
-    target: CommandQueue, input_pages: list[int], output_page: int
-) -> tuple[Int32, Room]:
+def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> tuple[Int32, Room]:
     """Checks the forward of one input, but for its embed and the queue's room.
 
     Args:
@@ -168,7 +166,7 @@ def check_step(
     return pages, _room(pool, [space.pages.find_one(output_page)], 1)
 
 
-def queue_step(target: CommandQueue, embed: int, pages: Int32, room: Room, adapter: int) -> None:
+def queue_step(target: OpenQueue, embed: int, pages: Int32, room: Room, adapter: int) -> None:
     """Queues the forward of one embed, that takes its own hidden state, after `check_step`."""
     used: Int32 = target.space.page_pool.used.take(pages)
     embeds = [embed]
@@ -176,7 +174,7 @@ def queue_step(target: CommandQueue, embed: int, pages: Int32, room: Room, adapt
 
 
 def _queue(
-    target: CommandQueue,
+    target: OpenQueue,
     inputs: list[int],
     pages: Int32,
     used: Int32,
@@ -215,9 +213,9 @@ def _queue(
         cells,
         divisible,
     )
-    target.enqueue(command)
+    target.scheduler.enqueue(target.queue, command)
     if space.trails is not None:
-        space.trails.forward(target, command)
+        space.trails.forward(target.queue, command)
 
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:
@@ -242,10 +240,10 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
         )
     if len(physical) == 0:
         return
-    target.check_room()
+    target.queue.check_room()
     words = masks.astype(np.uint32)
     pool.set_masks(physical, words)
-    target.enqueue(MaskKvCommand(physical, words))
+    target.scheduler.enqueue(target.queue, MaskKvCommand(physical, words))
 
 
 def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.models.model import ModelService
+from pie_control.models.model import ModelService, OpenQueue
+from pie_control.models.served import ServedModels
 from pie_control.scheduler.command import EmbedImageCommand
-from pie_control.scheduler.queue import CommandQueue
+from pie_control.wasm import HostFunction
 from pie_py.config.limits import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header
 
 
-def num_embs_needed(instance: Instance, model: str, width: int, height: int) -> int:
-    """Embeds that an image of a size takes."""
-    rule = _rule(instance.host.service(model))
-    size = ImageSize(width, height)
-    _check_size(size, instance.limits)
-    return rule.embeds(size)
+class ImageCalls:
+    """Embedding of images by the served models."""
+
+    def __init__(self, models: ServedModels) -> None:
+        self._models = models
+
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The functions of the interface."""
+        return implement("input-image", self.num_embs_needed, image_size, embed_img)
+
+    def num_embs_needed(self, instance: Instance, model: str, width: int, height: int) -> int:
+        """Embeds that an image of a size takes."""
+        rule = _rule(self._models.service(model))
+        size = ImageSize(width, height)
+        _check_size(size, instance.limits)
+        return rule.embeds(size)
 
 
 def image_size(instance: Instance, image: bytes) -> tuple[int, int]:
@@ -34,8 +45,8 @@ def embed_img(
 ) -> None:
     """Queues the embedding of an image, of which only the header is looked at here."""
     target = queue_of(instance, queue)
-    pool, facts = target.space.embed_pool, target.service.description
-    rule = _rule(target.service)
+    pool, facts = target.space.embed_pool, target.model.description
+    rule = _rule(target.model)
     size = _size(image)
     _check_size(size, instance.limits)
     wanted = rule.embeds(size)
@@ -45,13 +56,13 @@ def embed_img(
     if len(embeds) > 2 and len(set(rows)) != wanted:
         raise ApiError("invalid-argument", "an embed is in the list more than once")
     places = positions_of(positions, wanted, facts.max_position)
-    target.check_room()
+    target.queue.check_room()
     _check_bytes(target, len(image), instance.limits)
 
     for row, place in zip(rows, places, strict=True):
         pool.written[row] = True
         pool.places[row] = place
-    target.enqueue(EmbedImageCommand(size, image, places, rows))
+    target.scheduler.enqueue(target.queue, EmbedImageCommand(size, image, places, rows))
     if target.space.trails is not None:
         target.space.trails.embedded(None)
 
@@ -104,7 +115,7 @@ def _check_size(size: ImageSize, limits: Limits) -> None:
         )
 
 
-def _check_bytes(target: CommandQueue, size: int, limits: Limits) -> None:
+def _check_bytes(target: OpenQueue, size: int, limits: Limits) -> None:
     """Refuses more bytes of images than an instance may have queued.
 
     Raises:
@@ -112,7 +123,7 @@ def _check_bytes(target: CommandQueue, size: int, limits: Limits) -> None:
     """
     queued = sum(
         len(item.file)
-        for queue in target.account.active
+        for queue in target.queue.account.active
         for item in queue.pending
         if isinstance(item, EmbedImageCommand)
     )
@@ -122,6 +133,3 @@ def _check_bytes(target: CommandQueue, size: int, limits: Limits) -> None:
             f"{queued} bytes of images are queued and {limits.image_bytes} may be;"
             " wait for some (synchronize) before queueing more",
         )
-
-
-FUNCTIONS = implement("input-image", num_embs_needed, image_size, embed_img)

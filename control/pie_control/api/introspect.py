@@ -7,7 +7,7 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import implement
 from pie_control.api.forward import enqueue_forward
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -31,7 +31,7 @@ def forward_with_attention(
 ) -> int:
     """As `forward`, and opens a future of what the last inputs attend to."""
     target = queue_of(instance, queue, "introspect")
-    rows = _rows(target.service.description, detail)
+    rows = _rows(target.model.description, detail)
     through = find_adapter(target, adapter) if adapter else None
 
     def observe(inputs: int, columns: int) -> Observation:

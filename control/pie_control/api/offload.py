@@ -6,40 +6,73 @@ import json
 from functools import partial
 from typing import Any
 
+from pie_control.api import page_moves
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
-from pie_control.resources import offload
+from pie_control.interception.history import Durations
+from pie_control.models.served import ServedModels
+from pie_control.wasm import HostFunction
+
+
+class OffloadCalls:
+    """Moves of pages, and advice about them."""
+
+    def __init__(self, models: ServedModels, durations: Durations) -> None:
+        self._models = models
+        self._durations = durations
+
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The functions of the interface."""
+        return implement(
+            "offload",
+            swap_out,
+            swap_in,
+            discard,
+            self.kv_costs,
+            advise,
+            self.note_wait,
+            suspends=(swap_in,),
+        )
+
+    def kv_costs(self, instance: Instance, model: str) -> str:
+        """What moving, recomputing and holding pages costs, as JSON."""
+        service = self._models.service(model)
+        service.check_trait("offload")
+        costs = service.description.kv_costs
+        if costs is None:
+            raise ApiError(
+                "unsupported", f"the worker of model {model!r} has not measured its costs"
+            )
+        return json.dumps(costs)
+
+    def note_wait(self, instance: Instance, tool: str, nanoseconds: int) -> None:
+        """Notes how long a wait for a tool has lasted."""
+        if len(tool) > MAX_TOOL:
+            raise ApiError(
+                "limit-exceeded", f"a tool's name of {len(tool)} characters; {MAX_TOOL} at most"
+            )
+        self._durations.add(instance.user, tool_kind(tool), nanoseconds / 1e9)
 
 
 def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
     """Moves pages to the host pool."""
-    offload.swap_out(queue_of(instance, queue, "offload"), pages)
+    page_moves.swap_out(queue_of(instance, queue, "offload"), pages)
 
 
 def swap_in(instance: Instance, queue: int, pages: list[int]) -> Any:
     """Brings pages back; if none are free, others make way, and the call may have to wait for that."""
     target = queue_of(instance, queue, "offload")
-    service = target.service
-    take = partial(offload.swap_in, target, pages, partial(service.reclaim_pages, instance))
+    service = target.model
+    take = partial(page_moves.swap_in, target, pages, partial(service.reclaim_pages, instance))
     return service.take_pages(instance, 0, take)
 
 
 def discard(instance: Instance, queue: int, pages: list[int]) -> None:
     """Gives up the content of pages."""
-    offload.discard(queue_of(instance, queue, "offload"), pages)
-
-
-def kv_costs(instance: Instance, model: str) -> str:
-    """What moving, recomputing and holding pages costs, as JSON."""
-    service = instance.host.service(model)
-    service.check_trait("offload")
-    costs = service.description.kv_costs
-    if costs is None:
-        raise ApiError("unsupported", f"the worker of model {model!r} has not measured its costs")
-    return json.dumps(costs)
+    page_moves.discard(queue_of(instance, queue, "offload"), pages)
 
 
 def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
@@ -49,19 +82,5 @@ def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
     entries = space.pages.find_apart(pages, space.page_pool.size + space.host.pool.size)
     resident = entries[entries >= 0]
     tokens = int(space.page_pool.used[resident].sum())
-    adviser = target.service.adviser
+    adviser = target.model.adviser
     return adviser.advise(instance, len(resident), tokens, Wait.parse(wait)).model_dump_json()
-
-
-def note_wait(instance: Instance, tool: str, nanoseconds: int) -> None:
-    """Notes how long a wait for a tool has lasted."""
-    if len(tool) > MAX_TOOL:
-        raise ApiError(
-            "limit-exceeded", f"a tool's name of {len(tool)} characters; {MAX_TOOL} at most"
-        )
-    instance.host.durations.add(instance.user, tool_kind(tool), nanoseconds / 1e9)
-
-
-FUNCTIONS = implement(
-    "offload", swap_out, swap_in, discard, kv_costs, advise, note_wait, suspends=(swap_in,)
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.command import NO_ADAPTER
@@ -16,7 +16,7 @@ def match_prefix(
 ) -> tuple[list[int], int]:
     """Maps the pages that hold the first tokens, or opens a future of when more of them will be there."""
     target = queue_of(instance, queue)
-    service, space = target.service, target.space
+    service, space = target.model, target.space
     cache = service.prefixes
     through = find_adapter(target, adapter) if adapter else None
     if not cache.enabled:
@@ -24,10 +24,10 @@ def match_prefix(
     trails = cache.begin(space)
     slot = NO_ADAPTER if through is None else through.slot
     text = tokens.tobytes()
-    user, priority = instance.user, target.priority
-    slices = 0 if instance.intent is None else instance.intent.drop()  # nobody waits for itself
+    user, priority = instance.user, target.queue.priority
+    slices = instance.turn.drop_promise()  # an instance does not wait for itself
     path = cache.find(user, slot, text, priority)
-    instance.intent = cache.intend(user, slot, text, path, priority, slices)
+    instance.turn.promise = cache.intend(user, slot, text, path, priority, slices)
     if path.pending is not None:
         future = instance.futures.create(FutureKind.DONE)
         pending = path.pending
@@ -58,10 +58,8 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
     if found is None:
         return 0
     trail, count = found
-    if instance.intent is not None:
-        instance.intent.drop()
-        instance.intent = None
-    return target.service.prefixes.insert(instance.user, trail, count, target.priority)
+    instance.turn.drop_promise()
+    return target.model.prefixes.insert(instance.user, trail, count, target.queue.priority)
 
 
 FUNCTIONS = implement("prefix-cache", match_prefix, insert_prefix, arrays=("tokens",))

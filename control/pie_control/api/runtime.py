@@ -4,77 +4,166 @@ from __future__ import annotations
 
 import json
 import os
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pie_control.api.binder import implement
+from pie_control.api.queues import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Ended, Instance, State
-from pie_control.wasm import SUSPENDED
+from pie_control.instances.launcher import Launcher
+from pie_control.instances.roles import Turns
+from pie_control.instances.timers import Timers
+from pie_control.models.served import ServedModels, traits_of
+from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py import __version__
 
 if TYPE_CHECKING:
     from pie_control.models.tokenizer import TextCodec
-    from pie_control.scheduler.queue import CommandQueue
     from pie_py.wire.plan import ModelDescription
 
 MAX_RANDOM_BYTES = 65536
 MAX_PRIORITY = 100
-# Hold for every model.
-CONTROL_TRAITS = (
-    "runtime",
-    "session",
-    "grammar",
-    "messaging",
-    "store",
-    "http",
-    "mcp",
-    "prefix-cache",
-)
 
 
-def get_arg(instance: Instance) -> list[str]:
-    """The arguments given at launch."""
-    return instance.args
+@dataclass(frozen=True)
+class GuestClocks:
+    """What guests are told of time, in nanoseconds."""
+
+    date_ns: Callable[[], int]  # since the Unix epoch
+    monotonic_ns: Callable[[], int]  # of a clock that never goes back
 
 
-def instance_id(instance: Instance) -> str:
-    """The instance's identifier."""
-    return instance.id
+class RuntimeCalls:
+    """The functions of the trait. Those that need the instance alone are plain functions below."""
 
+    def __init__(
+        self,
+        models: ServedModels,
+        launcher: Launcher,
+        turns: Turns,
+        timers: Timers,
+        clocks: GuestClocks,
+    ) -> None:
+        self._models = models
+        self._launcher = launcher
+        self._turns = turns
+        self._timers = timers
+        self._clocks = clocks
 
-def user(instance: Instance) -> str:
-    """The user who launched the instance."""
-    return instance.user
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The functions of the interface."""
+        return implement(
+            "runtime",
+            get_arg,
+            instance_id,
+            user,
+            version,
+            self.available_models,
+            self.available_traits,
+            self.model_info,
+            self.create_queue,
+            destroy_queue,
+            synchronize,
+            set_queue_priority,
+            self.wait,
+            take,
+            take_text,
+            take_texts,
+            take_blob,
+            cancel,
+            self.now,
+            self.monotonic_now,
+            self.sleep,
+            random_bytes,
+            log,
+            self.launch,
+            suspends=(self.wait,),
+        )
 
+    def available_models(self, instance: Instance) -> list[str]:
+        """Names of the models being served."""
+        return list(self._models.services)
 
-def version(instance: Instance) -> str:
-    """The server's version."""
-    return __version__
+    def available_traits(self, instance: Instance, model: str) -> list[str]:
+        """Names of the traits that a model offers."""
+        return traits_of(self._models.service(model).description)
 
+    def model_info(self, instance: Instance, model: str) -> str:
+        """Facts about a model, as JSON."""
+        service = self._models.service(model)
+        if service.info is None:
+            service.info = _describe(service.description, self._models.codec(model))
+        return service.info
 
-def available_models(instance: Instance) -> list[str]:
-    """Names of the models being served."""
-    return list(instance.host.services)
+    def create_queue(self, instance: Instance, model: str) -> int:
+        """Creates a command queue and returns its handle."""
+        service = self._models.service(model)
+        if len(instance.queues) >= instance.limits.queues:
+            raise ApiError(
+                "limit-exceeded", f"{instance.limits.queues} queues are open; destroy one first"
+            )
+        return instance.queues.add(service.open_queue(instance))
 
+    def wait(self, instance: Instance, futures: list[int]) -> Any:
+        """Suspends the guest until one of the futures is ready; see `TurnState`."""
+        most = instance.limits.futures
+        if len(futures) > most:  # each future that becomes ready is looked for among them
+            raise ApiError(
+                "limit-exceeded",
+                f"a wait for {len(futures)} futures; {most} at most, each named once",
+            )
+        ready = instance.futures.ready_of(futures)
+        if ready:
+            return ready
+        instance.turn.wait_for(futures)
+        if not futures:
+            self._turns.give_turn(instance)
+        return SUSPENDED
 
-def available_traits(instance: Instance, model: str) -> list[str]:
-    """Names of the traits that a model offers."""
-    return traits_of(instance.host.service(model).description)
+    def now(self, instance: Instance) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return self._clocks.date_ns()
 
+    def monotonic_now(self, instance: Instance) -> int:
+        """Nanoseconds of a clock that never goes back."""
+        return self._clocks.monotonic_ns()
 
-def traits_of(model: ModelDescription) -> list[str]:
-    """Names of the traits that a model offers, those of the control layer first."""
-    return [*CONTROL_TRAITS, *model.traits]
+    def sleep(self, instance: Instance, nanoseconds: int) -> int:
+        """Opens a future that is ready after a time."""
+        future = instance.futures.create_outside(FutureKind.DONE, "sleep", nanoseconds / 1e9)
+        timer = self._timers.call_later(nanoseconds / 1e9, future.resolve)
+        future.on_cancel = timer.cancel
+        return future.handle
 
+    def launch(self, instance: Instance, program: str, args: list[str]) -> int:
+        """Starts a child instance and opens a future of its result."""
+        limits = instance.limits
+        if self._launcher.children_of(instance) >= limits.children:
+            raise ApiError(
+                "limit-exceeded", f"{limits.children} children are alive; wait for some first"
+            )
+        if instance.depth >= limits.child_depth:
+            raise ApiError(
+                "limit-exceeded",
+                f"this instance is a child of generation {instance.depth}, the last that is allowed",
+            )
+        found = self._launcher.find(program, instance.user)
+        future = instance.futures.create_outside(FutureKind.TEXT, f"child {found.name}")
 
-def model_info(instance: Instance, model: str) -> str:
-    """Facts about a model, as JSON."""
-    service = instance.host.service(model)
-    if service.info is None:
-        service.info = _describe(service.description, instance.host.codec(model))
-    return service.info
+        def done(ended: Ended | ApiError) -> None:
+            if isinstance(ended, ApiError):
+                future.fail(ended)
+            elif ended.state is State.FINISHED:
+                future.resolve(ended.text)
+            else:
+                killed = ended.state is State.KILLED
+                future.fail(ApiError("cancelled" if killed else "failed-dependency", ended.text))
+
+        future.on_cancel = self._launcher.start_child(instance, found, args, done)
+        return future.handle
 
 
 def _describe(facts: ModelDescription, codec: TextCodec) -> str:
@@ -97,37 +186,30 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
     )
 
 
-def queue_of(instance: Instance, handle: int, trait: str | None = None) -> CommandQueue:
-    """The queue behind a handle, of a model that has a trait.
-
-    Raises:
-        ApiError: `invalid-handle`, `unsupported`.
-    """
-    try:
-        queue = instance.queues[handle]
-    except KeyError:
-        raise ApiError("invalid-handle", f"{handle} is no queue of this instance") from None
-    if trait is not None and trait not in queue.service.traits:
-        queue.service.check_trait(trait)
-    return queue
+def get_arg(instance: Instance) -> list[str]:
+    """The arguments given at launch."""
+    return instance.args
 
 
-def create_queue(instance: Instance, model: str) -> int:
-    """Creates a command queue and returns its handle."""
-    service = instance.host.service(model)
-    if len(instance.queues) >= instance.limits.queues:
-        raise ApiError(
-            "limit-exceeded", f"{instance.limits.queues} queues are open; destroy one first"
-        )
-    handle = instance.next_queue
-    instance.next_queue += 1
-    instance.queues[handle] = service.create_queue(instance)
-    return handle
+def instance_id(instance: Instance) -> str:
+    """The instance's identifier."""
+    return instance.id
+
+
+def user(instance: Instance) -> str:
+    """The user who launched the instance."""
+    return instance.user
+
+
+def version(instance: Instance) -> str:
+    """The server's version."""
+    return __version__
 
 
 def destroy_queue(instance: Instance, queue: int) -> None:
     """Destroys a queue; what is in it still takes effect."""
-    queue_of(instance, queue).close()
+    target = queue_of(instance, queue)
+    target.model.forget_queue()
     del instance.queues[queue]
 
 
@@ -135,7 +217,7 @@ def synchronize(instance: Instance, queue: int) -> int:
     """Opens a future that is ready when the queue's commands so far have taken effect."""
     target = queue_of(instance, queue)
     future = instance.futures.create(FutureKind.DONE)
-    target.synchronize(future)
+    target.scheduler.synchronize(target.queue, future)
     return future.handle
 
 
@@ -144,23 +226,7 @@ def set_queue_priority(instance: Instance, queue: int, priority: int) -> None:
     target = queue_of(instance, queue)
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise ApiError("invalid-argument", f"priority {priority} is not within ±{MAX_PRIORITY}")
-    target.priority = priority
-
-
-def wait(instance: Instance, futures: list[int]) -> Any:
-    """Suspends the guest until one of the futures is ready; see `Executor`."""
-    most = instance.limits.futures
-    if len(futures) > most:  # each future that becomes ready is looked for among them
-        raise ApiError(
-            "limit-exceeded", f"a wait for {len(futures)} futures; {most} at most, each named once"
-        )
-    ready = instance.futures.ready_of(futures)
-    if ready:
-        return ready
-    instance.awaited = futures
-    if not futures:
-        instance.host.executor.give_turn(instance)
-    return SUSPENDED
+    target.queue.priority = priority
 
 
 def take(instance: Instance, future: int) -> None:
@@ -188,24 +254,6 @@ def cancel(instance: Instance, future: int) -> None:
     instance.futures.cancel(future)
 
 
-def now(instance: Instance) -> int:
-    """Nanoseconds since the Unix epoch."""
-    return time.time_ns()
-
-
-def monotonic_now(instance: Instance) -> int:
-    """Nanoseconds of a clock that never goes back."""
-    return time.monotonic_ns()
-
-
-def sleep(instance: Instance, nanoseconds: int) -> int:
-    """Opens a future that is ready after a time."""
-    future = instance.open_outside(FutureKind.DONE, "sleep", nanoseconds / 1e9)
-    timer = instance.host.timers.call_later(nanoseconds / 1e9, future.resolve)
-    future.on_cancel = timer.cancel
-    return future.handle
-
-
 def random_bytes(instance: Instance, count: int) -> bytes:
     """Random bytes from the operating system."""
     if count > MAX_RANDOM_BYTES:
@@ -217,62 +265,4 @@ def random_bytes(instance: Instance, count: int) -> bytes:
 
 def log(instance: Instance, level: str, message: str) -> None:
     """Writes a line to the instance's log."""
-    instance.add_log(level, message)
-
-
-def launch(instance: Instance, program: str, args: list[str]) -> int:
-    """Starts a child instance and opens a future of its result."""
-    limits = instance.limits
-    if len(instance.children) + instance.starting >= limits.children:
-        raise ApiError(
-            "limit-exceeded", f"{limits.children} children are alive; wait for some first"
-        )
-    if instance.depth >= limits.child_depth:
-        raise ApiError(
-            "limit-exceeded",
-            f"this instance is a child of generation {instance.depth}, the last that is allowed",
-        )
-    lifecycle = instance.host.lifecycle
-    found = lifecycle.programs.find(program, instance.user)
-    future = instance.open_outside(FutureKind.TEXT, f"child {found.name}")
-
-    def done(ended: Ended | ApiError) -> None:
-        if isinstance(ended, ApiError):
-            future.fail(ended)
-        elif ended.state is State.FINISHED:
-            future.resolve(ended.text)
-        else:
-            killed = ended.state is State.KILLED
-            future.fail(ApiError("cancelled" if killed else "failed-dependency", ended.text))
-
-    future.on_cancel = lifecycle.start_child(instance, found, args, done)
-    return future.handle
-
-
-FUNCTIONS = implement(
-    "runtime",
-    get_arg,
-    instance_id,
-    user,
-    version,
-    available_models,
-    available_traits,
-    model_info,
-    create_queue,
-    destroy_queue,
-    synchronize,
-    set_queue_priority,
-    wait,
-    take,
-    take_text,
-    take_texts,
-    take_blob,
-    cancel,
-    now,
-    monotonic_now,
-    sleep,
-    random_bytes,
-    log,
-    launch,
-    suspends=(wait,),
-)
+    instance.log.add(level, message)

@@ -10,11 +10,12 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import implement
 from pie_control.api.forward import check_step, queue_step
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.api.sampler_parameters import parse_parameters
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 from pie_control.prefix.trail import Chosen
 from pie_control.resources.samplers import NO_COUNTS, Sampler
 from pie_control.scheduler.command import (
@@ -25,7 +26,6 @@ from pie_control.scheduler.command import (
     SetSamplerCommand,
 )
 from pie_control.scheduler.mask import Mask
-from pie_control.scheduler.queue import CommandQueue
 from pie_control.wasm import (
     SUSPENDED,
 )
@@ -35,13 +35,14 @@ from pie_py.wire.plan import Uint32
 def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     """Makes a sampler and returns its handle."""
     target = queue_of(instance, queue, "sample")
-    wanted = parse_parameters(parameters, target.service.description.vocab_size)
-    target.check_room()
+    wanted = parse_parameters(parameters, target.model.description.vocab_size)
+    target.queue.check_room()
     handle, sampler = target.space.samplers.create(counted=wanted.counts, top=wanted.logprobs)
-    sampler.top = min(sampler.top, target.service.description.vocab_size)
+    sampler.top = min(sampler.top, target.model.description.vocab_size)
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     biases = [-math.inf if bias is None else bias for bias in wanted.logit_bias.values()]
-    target.enqueue(
+    target.scheduler.enqueue(
+        target.queue,
         SetSamplerCommand(
             sampler,
             wanted.numbers,
@@ -49,7 +50,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
             seed,
             [int(token) for token in wanted.logit_bias],
             biases,
-        )
+        ),
     )
     return handle
 
@@ -66,15 +67,15 @@ def feed_sampler(
     """Tells a sampler of tokens that it did not choose, for its penalties."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
-    facts = target.service.description
+    facts = target.model.description
     if tokens and max(tokens) >= facts.vocab_size:
         raise ApiError(
             "invalid-argument",
             f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
         )
     if tokens and found.counts != NO_COUNTS:
-        target.check_room()
-        target.enqueue(FeedSamplerCommand(found, tokens, generated))
+        target.queue.check_room()
+        target.scheduler.enqueue(target.queue, FeedSamplerCommand(found, tokens, generated))
 
 
 def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
@@ -85,7 +86,7 @@ def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
 def sample_masked(instance: Instance, queue: int, embed: int, sampler: int, mask: Uint32) -> int:
     """As `sample`, among the tokens that a mask allows."""
     target = queue_of(instance, queue, "sample")
-    wanted = mask_words(target.service.description.vocab_size)
+    wanted = mask_words(target.model.description.vocab_size)
     if len(mask) != wanted:
         raise ApiError(
             "invalid-argument",
@@ -101,7 +102,7 @@ def mask_words(vocabulary: int) -> int:
 
 def enqueue_sample(
     instance: Instance,
-    target: CommandQueue,
+    target: OpenQueue,
     embed: int,
     sampler: int,
     mask: Mask | None,
@@ -115,14 +116,14 @@ def enqueue_sample(
         raise ApiError(
             "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
         )
-    target.check_room()
+    target.queue.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
     _choose(target, row, found, mask, future, on_token)
     return future.handle
 
 
 def _choose(
-    target: CommandQueue,
+    target: OpenQueue,
     row: int,
     sampler: Sampler,
     mask: Mask | None,
@@ -132,7 +133,9 @@ def _choose(
     if target.space.trails is not None:
         sampler.chosen = chosen = Chosen(on_token)
         on_token = chosen.told
-    target.enqueue(SampleCommand(row, sampler, sampler.steps, mask, future, on_token))
+    target.scheduler.enqueue(
+        target.queue, SampleCommand(row, sampler, sampler.steps, mask, future, on_token)
+    )
     sampler.steps += 1
 
 
@@ -145,8 +148,7 @@ def next_token(instance: Instance, future: int) -> Any:
     """Suspends the guest until a future of a token is ready, and consumes it: the token."""
     if instance.futures.of_kind(future, FutureKind.SAMPLE).ready:
         return _take_token(instance, future)
-    instance.awaited = [future]
-    instance.answers_with = _take_token
+    instance.turn.wait_for([future], _take_token)
     return SUSPENDED
 
 
@@ -161,12 +163,12 @@ def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, e
     found = space.samplers.find(sampler)
     row = space.embeds.find_one(embed)
     _check_embedding(target, sampler, found, position)
-    target.check_room()
+    target.queue.check_room()
     _embed(target, found, position, row)
 
 
-def _check_embedding(target: CommandQueue, handle: int, sampler: Sampler, position: int) -> None:
-    limit = target.service.description.max_position
+def _check_embedding(target: OpenQueue, handle: int, sampler: Sampler, position: int) -> None:
+    limit = target.model.description.max_position
     if sampler.steps == 0:
         raise ApiError("invalid-argument", f"sampler {handle} has not sampled a token yet")
     if position >= limit:
@@ -176,12 +178,12 @@ def _check_embedding(target: CommandQueue, handle: int, sampler: Sampler, positi
         )
 
 
-def _embed(target: CommandQueue, sampler: Sampler, position: int, row: int) -> None:
+def _embed(target: OpenQueue, sampler: Sampler, position: int, row: int) -> None:
     space = target.space
     space.embed_pool.written[row] = True
     space.embed_pool.places[row] = position
     command = EmbedSampledCommand(sampler, position, row)
-    target.enqueue(command)
+    target.scheduler.enqueue(target.queue, command)
     if space.trails is not None:
         space.trails.embedded(command if sampler.chosen else None, sampler.chosen)
 
@@ -204,7 +206,7 @@ def step(
     _check_embedding(target, sampler, found, position)
     pages, room = check_step(target, input_pages, output_page)
     through = find_adapter(target, adapter) if adapter else None
-    target.check_room(3)
+    target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
     _embed(target, found, position, row)
     if through is None:

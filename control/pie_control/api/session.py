@@ -31,7 +31,7 @@ def send_blob(instance: Instance, data: bytes) -> None:
 
 def _make_room(instance: Instance) -> None:
     """A child has no client: the newest of what it sends is kept for whoever attaches to it."""
-    if instance.parent is not None and not instance.attached:
+    if instance.parent is not None and not instance.client.attached:
         while not instance.outbox.has_room:
             instance.outbox.pop()
 
@@ -61,7 +61,7 @@ def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) ->
 
     A message fills the mailbox until its future is taken.
     """
-    future = instance.open_outside(kind, f"client of {instance.program.name}")
+    future = instance.futures.create_outside(kind, f"client of {instance.program.name}")
 
     def deliver() -> None:
         loan = mailbox.lend()

@@ -6,25 +6,31 @@ from typing import Any
 
 from pie_control.api.binder import implement
 from pie_control.instances.instance import Instance
+from pie_control.instances.launcher import Launcher
 from pie_control.programs.warm import Spare
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm import SUSPENDED, HostFunction
 
 
-def is_early(state: Instance | Spare) -> bool:
-    """Whether a guest of the Python runtime has no program yet."""
-    return isinstance(state, Spare)
+class SourceCalls:
+    """Where the Python runtime gets its programs from."""
 
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
 
-def read(state: Instance | Spare) -> Any:
-    """The Python program that the Python runtime is to run; suspends a guest that has none yet."""
-    if isinstance(state, Spare):
-        return SUSPENDED
-    return state.host.lifecycle.source(state)
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The functions of the interface."""
+        return implement("source", self.is_early, self.read, self.keep, suspends=(self.read,))
 
+    def is_early(self, state: Instance | Spare) -> bool:
+        """Whether a guest of the Python runtime has no program yet."""
+        return isinstance(state, Spare)
 
-def keep(instance: Instance, code: str) -> None:
-    """Keeps what the Python runtime has compiled."""
-    instance.host.lifecycle.codes.keep(instance, code)
+    def read(self, state: Instance | Spare) -> Any:
+        """The Python program that the Python runtime is to run; suspends a guest that has none yet."""
+        if isinstance(state, Spare):
+            return SUSPENDED
+        return self._launcher.source(state)
 
-
-FUNCTIONS = implement("source", is_early, read, keep, suspends=(read,))
+    def keep(self, instance: Instance, code: str) -> None:
+        """Keeps what the Python runtime has compiled."""
+        self._launcher.codes.keep(instance, instance.program, code)

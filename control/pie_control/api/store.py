@@ -7,6 +7,8 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.store.database import Commit, Get, ListKeys, Operation
+from pie_control.store.service import StoreService
+from pie_control.wasm import HostFunction
 
 MAX_KEY_BYTES = 1024
 MAX_COMMIT_KEYS = 1000
@@ -15,59 +17,90 @@ MAX_LISTED = 1000
 Pairs = list[tuple[str, bytes]]
 
 
-def store_get(instance: Instance, key: str) -> int:
-    """Opens a future of a key's value."""
-    _check_key(key)
-    return _submit(instance, FutureKind.BLOB, Get(instance.user, key))
+class StoreCalls:
+    """Operations on one store, for all instances."""
 
+    def __init__(self, store: StoreService) -> None:
+        self._store = store
 
-def store_set(instance: Instance, key: str, value: bytes) -> int:
-    """Gives a key a value."""
-    return store_commit(instance, [], [], [(key, value)], [])
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The interface's functions."""
+        return implement(
+            "store",
+            self.store_get,
+            self.store_set,
+            self.store_delete,
+            self.store_list,
+            self.store_room,
+            self.store_commit,
+        )
 
+    def store_get(self, instance: Instance, key: str) -> int:
+        """Opens a future of a key's value."""
+        _check_key(key)
+        return self._submit(instance, FutureKind.BLOB, Get(instance.user, key))
 
-def store_delete(instance: Instance, key: str) -> int:
-    """Removes a key, if it is there."""
-    return store_commit(instance, [], [], [], [key])
+    def store_set(self, instance: Instance, key: str, value: bytes) -> int:
+        """Gives a key a value."""
+        return self.store_commit(instance, [], [], [(key, value)], [])
 
+    def store_delete(self, instance: Instance, key: str) -> int:
+        """Removes a key, if it is there."""
+        return self.store_commit(instance, [], [], [], [key])
 
-def store_list(instance: Instance, prefix: str, after: str, limit: int) -> int:
-    """Opens a future of keys in order."""
-    for text in (prefix, after):
-        if len(text.encode()) > MAX_KEY_BYTES:
-            raise ApiError("invalid-argument", f"no key has more than {MAX_KEY_BYTES} bytes")
-    if not 0 < limit <= MAX_LISTED:
-        raise ApiError("invalid-argument", f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed")
-    return _submit(instance, FutureKind.TEXTS, ListKeys(instance.user, prefix, after, limit))
-
-
-def store_commit(
-    instance: Instance, expected: Pairs, absent: list[str], writes: Pairs, deletes: list[str]
-) -> int:
-    """Changes several keys at once, if others are as expected."""
-    conditions = [*(key for key, _ in expected), *absent]
-    changes = [*(key for key, _ in writes), *deletes]
-    for keys in (conditions, changes):
-        _check_keys(keys)
-    for key, value in writes:
-        limit = instance.host.store.config.value_bytes
-        if len(value) > limit:
+    def store_list(self, instance: Instance, prefix: str, after: str, limit: int) -> int:
+        """Opens a future of keys in order."""
+        for text in (prefix, after):
+            if len(text.encode()) > MAX_KEY_BYTES:
+                raise ApiError("invalid-argument", f"no key has more than {MAX_KEY_BYTES} bytes")
+        if not 0 < limit <= MAX_LISTED:
             raise ApiError(
-                "limit-exceeded",
-                f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys",
+                "invalid-argument", f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed"
             )
-    return _submit(
-        instance,
-        FutureKind.DONE,
-        Commit(instance.user, tuple(expected), tuple(absent), tuple(writes), tuple(deletes)),
-    )
+        return self._submit(
+            instance, FutureKind.TEXTS, ListKeys(instance.user, prefix, after, limit)
+        )
 
+    def store_commit(
+        self,
+        instance: Instance,
+        expected: Pairs,
+        absent: list[str],
+        writes: Pairs,
+        deletes: list[str],
+    ) -> int:
+        """Changes several keys at once, if others are as expected."""
+        conditions = [*(key for key, _ in expected), *absent]
+        changes = [*(key for key, _ in writes), *deletes]
+        for keys in (conditions, changes):
+            _check_keys(keys)
+        for key, value in writes:
+            limit = self._store.config.value_bytes
+            if len(value) > limit:
+                raise ApiError(
+                    "limit-exceeded",
+                    f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys",
+                )
+        return self._submit(
+            instance,
+            FutureKind.DONE,
+            Commit(instance.user, tuple(expected), tuple(absent), tuple(writes), tuple(deletes)),
+        )
 
-def store_room(instance: Instance) -> int:
-    """Opens a future of room for an operation."""
-    future = instance.futures.create(FutureKind.DONE)
-    instance.host.store.room(instance, future)
-    return future.handle
+    def store_room(self, instance: Instance) -> int:
+        """Opens a future of room for an operation."""
+        future = instance.futures.create(FutureKind.DONE)
+        self._store.room(instance, future)
+        return future.handle
+
+    def _submit(self, instance: Instance, kind: FutureKind, operation: Operation) -> int:
+        future = instance.futures.create(kind)
+        try:
+            self._store.submit(instance, operation, future)
+        except ApiError:
+            instance.futures.cancel(future.handle)
+            raise
+        return future.handle
 
 
 def _check_keys(keys: list[str]) -> None:
@@ -89,18 +122,3 @@ def _check_key(key: str) -> None:
         raise ApiError(
             "invalid-argument", f"a key of {size} bytes; 1 to {MAX_KEY_BYTES} are allowed"
         )
-
-
-def _submit(instance: Instance, kind: FutureKind, operation: Operation) -> int:
-    future = instance.futures.create(kind)
-    try:
-        instance.host.store.submit(instance, operation, future)
-    except ApiError:
-        instance.futures.cancel(future.handle)
-        raise
-    return future.handle
-
-
-FUNCTIONS = implement(
-    "store", store_get, store_set, store_delete, store_list, store_room, store_commit
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.binder import implement
-from pie_control.api.runtime import queue_of
+from pie_control.api.queues import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -18,7 +18,7 @@ def embed_txt(
     """Queues the embedding of tokens; a long list becomes several commands."""
     target = queue_of(instance, queue, "input-text")
     pool = target.space.embed_pool
-    facts = target.service.description
+    facts = target.model.description
     rows = target.space.embeds.find_list(embeds, pool.size)
     count = len(rows)
     if len(tokens) != count:
@@ -34,7 +34,7 @@ def embed_txt(
             f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
         )
     most = facts.max_batch_tokens
-    target.check_room(-(-count // most))
+    target.queue.check_room(-(-count // most))
 
     written, position_of = pool.written, pool.places
     for row, place in zip(rows, places, strict=True):
@@ -42,13 +42,15 @@ def embed_txt(
         position_of[row] = place
     if count <= most:
         command = EmbedTextCommand(tokens, places, rows)
-        target.enqueue(command)
+        target.scheduler.enqueue(target.queue, command)
         if target.space.trails is not None:
             target.space.trails.embedded(command)
         return
     for start in range(0, count, most):
         part = slice(start, start + most)
-        target.enqueue(EmbedTextCommand(tokens[part], places[part], rows[part]))
+        target.scheduler.enqueue(
+            target.queue, EmbedTextCommand(tokens[part], places[part], rows[part])
+        )
     if target.space.trails is not None:
         target.space.trails.embedded(None)  # no forward takes so many
 
@@ -90,10 +92,10 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
         )
     if k == 0:
         raise ApiError("invalid-argument", "k is 0; ask for at least one token")
-    target.check_room()
+    target.queue.check_room()
     future = instance.futures.create(FutureKind.DIST)
-    width = min(k, target.service.description.vocab_size)
-    target.enqueue(NextDistCommand(row, width, future))
+    width = min(k, target.model.description.vocab_size)
+    target.scheduler.enqueue(target.queue, NextDistCommand(row, width, future))
     return future.handle
 
 

@@ -93,6 +93,13 @@ class GrammarService:
         self._kept_characters = 0
         self._under_way: dict[tuple[str, str, str, str], _Compilation] = {}  # by user and key
         self._shares: dict[str, _Share] = {}  # by user
+        self._nursery: trio.Nursery | None = None  # of the tasks that wait for compilations
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carries what `start` has begun, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -118,6 +125,34 @@ class GrammarService:
         if kept is not None:
             self._kept.move_to_end(key)
         return kept
+
+    def start(
+        self,
+        model: ModelDescription,
+        codec: TextCodec,
+        kind: str,
+        text: str,
+        user: str,
+        done: Callable[[Grammar | ApiError], None],
+    ) -> Callable[[], None]:
+        """Compiles in the background, as `compile`, and calls `done` once.
+
+        Returns what gives the compilation up; `done` is not called then.
+        """
+        assert self._nursery is not None, "the service runs"
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                try:
+                    done(await self.compile(model, codec, kind, text, user))
+                except ApiError as error:
+                    done(error)
+                except Exception as error:
+                    done(ApiError("internal", f"{type(error).__name__}: {error}"))
+
+        self._nursery.start_soon(run)
+        return scope.cancel
 
     async def compile(
         self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str = ""

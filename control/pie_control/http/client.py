@@ -100,7 +100,7 @@ class HttpClient:
             )
         share = self._share(instance)
         self._check_limits(instance, share)
-        future = instance.open_outside(FutureKind.RESPONSE, f"http {request.host}")
+        future = instance.futures.create_outside(FutureKind.RESPONSE, f"http {request.host}")
         self._start(instance, share, request, timeout, future)
         return future.handle
 

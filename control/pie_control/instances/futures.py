@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar
@@ -27,16 +26,12 @@ class FutureKind(Enum):
 class Outside:
     """What a future waits for outside the server's own work: a tool, a host, a client, a time."""
 
-    __slots__ = ("due", "ended", "kind", "since")
+    __slots__ = ("due", "kind", "since")
 
-    def __init__(
-        self, kind: str, ended: Callable[[str, float], None], due: float | None = None
-    ) -> None:
-        """Takes a kind of wait, who is told of kind and seconds at its end, and the end if known."""
-        self.kind = kind
-        self.ended = ended
-        self.since = time.monotonic()
-        self.due = due  # of the same clock
+    def __init__(self, kind: str, since: float, due: float | None) -> None:
+        self.kind = kind  # such as a tool's name: waits of one kind last alike
+        self.since = since  # of the server's clock
+        self.due = due  # of the same; None if the end is not known
 
 
 class Future:
@@ -89,42 +84,74 @@ class OutsideFuture(Future):
         super().fail(error)
 
     def _note(self) -> None:
-        wait = self.outside
-        if not self.ready and wait.due is None:
-            wait.ended(wait.kind, time.monotonic() - wait.since)
+        if not self.ready and self.outside.due is None:
+            self._table.note(self.outside)
 
 
 class FutureTable:
     """The open futures of one instance, by handle. Handles are never used twice."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(
+        self, limit: int, clock: Callable[[], float], note_wait: Callable[[str, float], None]
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            limit: how many futures may be open.
+            clock: the server's, in seconds.
+            note_wait: told the kind and the seconds of each wait outside whose end was not known.
+        """
         self._limit = limit
+        self._clock = clock
+        self._note_wait = note_wait
         self._open: dict[int, Future] = {}
         self._next = 1
-        self.announce: Callable[[int], None] = lambda handle: None  # set by the instance
+        self.announce: Callable[[int], None] = lambda handle: None  # set by the executor
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def create(self, kind: FutureKind, outside: Outside | None = None) -> Future:
-        """Opens a future; `outside` says what it waits for, if that is not the server's own work.
+    def create(self, kind: FutureKind) -> Future:
+        """Opens a future of the server's own work.
 
         Raises:
             ApiError: `limit-exceeded` if too many are open.
         """
         if len(self._open) >= self._limit:
-            raise ApiError(
-                "limit-exceeded",
-                f"{self._limit} futures are open; take or cancel some before opening more",
-            )
-        if outside is None:
-            future = Future(self, self._next, kind)
-        else:
-            future = OutsideFuture(self, self._next, kind)
-            future.outside = outside
+            raise self._full()
+        future = self._open[self._next] = Future(self, self._next, kind)
+        self._next += 1
+        return future
+
+    def create_outside(self, kind: FutureKind, what: str, seconds: float | None = None) -> Future:
+        """Opens a future of something outside, so that its duration is learned.
+
+        Args:
+            kind: what it will carry.
+            what: names the kind of wait, such as a tool: those of one name last alike.
+            seconds: how long it will last, if that is known.
+
+        Raises:
+            ApiError: `limit-exceeded` if too many are open.
+        """
+        if len(self._open) >= self._limit:
+            raise self._full()
+        future = OutsideFuture(self, self._next, kind)
+        now = self._clock()
+        future.outside = Outside(what, now, None if seconds is None else now + seconds)
         self._open[self._next] = future
         self._next += 1
         return future
+
+    def note(self, wait: Outside) -> None:
+        """A wait outside is over: tells how long it has lasted."""
+        self._note_wait(wait.kind, self._clock() - wait.since)
+
+    def _full(self) -> ApiError:
+        return ApiError(
+            "limit-exceeded",
+            f"{self._limit} futures are open; take or cancel some before opening more",
+        )
 
     def find(self, handle: int) -> Future | None:
         """An open future, if it is one."""

@@ -24,18 +24,24 @@ class Timer:
 
 
 class Timers:
-    """A heap of timers on trio's clock. `run` calls them; nothing fires before it runs."""
+    """A heap of timers. `run` calls them; nothing fires before it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Takes trio's clock, in seconds: `run` sleeps by it."""
+        self._clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
         self._kept = 0  # entries that the last cleaning has left
         self._order = itertools.count()
         self._changed = trio.Event()
 
+    def __len__(self) -> int:
+        """Timers kept, some of which may have been withdrawn."""
+        return len(self._heap)
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Calls back once, after at least this many seconds."""
         timer = Timer(callback)
-        due = trio.current_time() + seconds
+        due = self._clock() + seconds
         if not self._heap or due < self._heap[0][0]:
             self._changed.set()
         heapq.heappush(self._heap, (due, next(self._order), timer))
@@ -54,7 +60,7 @@ class Timers:
             self._fire()
 
     def _fire(self) -> None:
-        now = trio.current_time()
+        now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             callback = heapq.heappop(self._heap)[2].callback
             if callback is not None:

@@ -14,7 +14,6 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, State
-from pie_control.prefix.intents import Intent
 from pie_control.wasm import GuestTrap, Status
 
 TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and for input
@@ -78,11 +77,7 @@ class Executor:
     def discard(self, instance: Instance) -> None:
         """Forgets an instance that has ended."""
         self._answers.pop(instance, None)
-        instance.awaited = None
-        instance.answers_with = None
-        if instance.intent is not None:
-            instance.intent.drop()
-            instance.intent = None
+        instance.turn.clear()
 
     def turn(self, deliver: Callable[[], None] | None = None) -> None:
         """Runs guests that are ready, for a bounded time, then lets the scheduler see their commands.
@@ -129,18 +124,18 @@ class Executor:
             self._step(self._background.popleft())
 
     def _step(self, instance: Instance) -> None:
-        instance.scheduled = False
-        guest = instance.guest
-        if guest is None or instance.state is not State.RUNNING:
+        turn, guest = instance.turn, instance.guest
+        turn.scheduled = False
+        if guest is None:
             return
-        if instance.blockers:
-            for blocker in list(instance.blockers):
+        if turn.blockers:
+            for blocker in list(turn.blockers):
                 blocker.wants_to_run(instance)
-            if instance.blockers or instance.guest is None:
+            if turn.blockers or instance.guest is None:
                 return
         try:
-            if instance.awaited is not None:
-                guest.resume(self._end_of_wait(instance, instance.awaited))
+            if turn.awaited is not None:
+                guest.resume(_end_of_wait(instance, turn.awaited))
             else:
                 answer = self._answers.pop(instance, _NOTHING)
                 if answer is not _NOTHING:
@@ -152,10 +147,13 @@ class Executor:
         except ApiError as error:  # a future was cancelled under the guest, or its answer is none
             self._on_end(instance, State.FAILED, str(error))
             return
-        if instance.state is not State.RUNNING:
+        if instance.guest is None:  # it has ended during its turn
             return
-        if instance.intent is not None:
-            self._follow(instance, instance.intent, status)
+        if turn.promise is not None:
+            if status is Status.RUNNING:
+                turn.promise.interrupt()
+            else:
+                turn.drop_promise()
         if status is Status.DONE:
             ok, text = guest.outcome
             self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
@@ -166,38 +164,33 @@ class Executor:
                 f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up",
             )
         elif status is Status.RUNNING:
-            instance.scheduled = True  # by its place in the background: nobody gives it another
+            turn.scheduled = True  # by its place in the background: nobody gives it another
             self._background.append(instance)
 
-    def _end_of_wait(self, instance: Instance, awaited: list[int]) -> Any:
-        """The answer of the function in which a guest has waited for futures."""
-        instance.awaited = None
-        make, instance.answers_with = instance.answers_with, None
-        if make is None:
-            return instance.futures.ready_of(awaited)
-        try:
-            return make(instance, awaited[0])
-        except ApiError as error:  # what the future stood for has failed
-            return error
-
-    def _follow(self, instance: Instance, intent: Intent, status: Status) -> None:
-        """Lets others wait for a text while the instance that is about to compute it is interrupted."""
-        if status is Status.RUNNING:
-            intent.interrupt()
-        else:
-            intent.drop()
-            instance.intent = None
-
     def _announce(self, instance: Instance, handle: int) -> None:
-        if instance.awaited is not None and handle in instance.awaited:
+        awaited = instance.turn.awaited
+        if awaited is not None and handle in awaited:
             self._push(instance)
 
     def _push(self, instance: Instance) -> None:
-        if not instance.scheduled:
-            instance.scheduled = True
+        if not instance.turn.scheduled:
+            instance.turn.scheduled = True
             self._ready.append(instance)
             if not self._in_turn:  # its end looks for itself
                 self._work.set()
+
+
+def _end_of_wait(instance: Instance, awaited: list[int]) -> Any:
+    """The answer of the function in which a guest has waited for futures."""
+    turn = instance.turn
+    make = turn.answers_with
+    turn.awaited = turn.answers_with = None
+    if make is None:
+        return instance.futures.ready_of(awaited)
+    try:
+        return make(instance, awaited[0])
+    except ApiError as error:  # what the future stood for has failed
+        return error
 
 
 def _made(answer: _Late) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
     from pie_control.interception.history import Durations
-    from pie_control.models.model import ModelService
+    from pie_control.interception.served_model import ServedModel
 
 MAX_TOOL = 256  # characters of a tool's name
 
@@ -66,7 +66,7 @@ class Adviser:
 
     def __init__(
         self,
-        service: ModelService,
+        service: ServedModel,
         default: Policy,
         costs: Costs | None,
         durations: Durations,

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pie_control.interception.costs import Costs
-    from pie_control.models.model import ModelService
+    from pie_control.interception.served_model import ServedModel
 
 
 class Budget:
     """Pages that may still be moved one way in the present step, whoever moves them."""
 
     def __init__(
-        self, service: ModelService, costs: Costs | None, share: float, *, inward: bool = False
+        self, service: ServedModel, costs: Costs | None, share: float, *, inward: bool = False
     ) -> None:
         """Takes the costs, the share of a step's time that transfers may take, and the way."""
         self._service = service

@@ -5,7 +5,6 @@ The mechanism; who lends first is the policy's choice. One evictor serves one mo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pie_control.errors import ApiError
+from pie_control.interception.absence import Absence, movable
 from pie_control.interception.history import Durations
 from pie_control.interception.policy import Policy
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.resources.eviction import Absence, movable
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
     from pie_control.instances.futures import Outside
     from pie_control.instances.instance import Instance
+    from pie_control.instances.roles import Ends, Turns
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
-    from pie_control.models.model import ModelService
+    from pie_control.interception.served_model import ServedModel
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
@@ -72,20 +72,24 @@ class Evictor:
 
     def __init__(
         self,
-        service: ModelService,
+        service: ServedModel,
+        turns: Turns,
+        ends: Ends,
         config: InterceptionConfig,
         policy: Policy,
         costs: Costs | None,
         durations: Durations,
         budget: Budget,
         inward: Budget,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         """Takes the model's service, what the policy wants to know, and what may move in a step.
 
         Without costs the policy is not asked.
         """
         self._service = service
+        self._turns = turns
+        self._ends = ends
         self._config = config
         self._policy = policy
         self._costs = costs
@@ -152,7 +156,7 @@ class Evictor:
         if instance in self._held or instance in self._waiters:
             return
         self._waiters[instance] = _Waiter(instance, 0, None, self._deadline())
-        if any(other.scheduled and other.number < instance.number for other in self._absences):
+        if any(other.turn.scheduled and other.number < instance.number for other in self._absences):
             return  # an older one comes in this turn, too; its end serves both in order
         self._stepping = instance
         try:
@@ -178,9 +182,9 @@ class Evictor:
         self._waiters.pop(instance, None)
         self._held.pop(instance, None)
         self._woken.discard(instance)
-        instance.blockers.discard(self)
+        instance.turn.blockers.discard(self)
         if self._waiters:
-            instance.host.executor.give_another()
+            self._turns.give_another()
 
     # Those who wait
 
@@ -230,7 +234,7 @@ class Evictor:
                 return False
             except ApiError as error:
                 value = error
-            instance.host.executor.answer(instance, value)
+            self._turns.answer(instance, value)
         del self._waiters[instance]
         self._release(instance)
         return True
@@ -240,12 +244,10 @@ class Evictor:
         del self._waiters[instance]
         text = f"{need} pages did not become free within {self._config.wait_seconds:g} s"
         if waiter.take is not None and instance not in self._absences:
-            instance.host.executor.answer(instance, ApiError("out-of-resources", text))
+            self._turns.answer(instance, ApiError("out-of-resources", text))
             self._release(instance)
         else:
-            instance.host.lifecycle.kill(
-                instance, f"out-of-resources: {text}, and its own had been swapped out"
-            )
+            self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
 
     def _will_come(self, instance: Instance, count: int) -> bool:
         """Whether pages will come to one who waits: others make way, pause or end by themselves.
@@ -306,8 +308,10 @@ class Evictor:
         for other in chosen:
             if other not in self._held:
                 self._held[other] = None
-                other.blockers.add(self)
-                if other.awaited is None:  # its turn goes on or its place in the next one is lost
+                other.turn.blockers.add(self)
+                if (
+                    other.turn.awaited is None
+                ):  # its turn goes on or its place in the next one is lost
                     self._woken.add(other)
                 self._counts["held"] += 1
 
@@ -316,11 +320,11 @@ class Evictor:
         self._held.pop(instance, None)
         if instance in self._absences:
             return
-        instance.blockers.discard(self)
+        instance.turn.blockers.discard(self)
         if instance in self._woken:
             self._woken.discard(instance)
-            if instance is not self._stepping and not instance.blockers:
-                instance.host.executor.give_turn(instance)
+            if instance is not self._stepping and not instance.turn.blockers:
+                self._turns.give_turn(instance)
 
     # Those who lend
 
@@ -370,7 +374,7 @@ class Evictor:
                 self._absences[instance] = absence
                 self._counts["evictions"] += 1
             self._counts["pages_evicted"] += moved
-            instance.blockers.add(self)
+            instance.turn.blockers.add(self)
             if instance in self._held:  # from now on it waits for what was taken
                 del self._held[instance]
                 self._waiters[instance] = _Waiter(instance, 0, None, self._deadline())
@@ -400,8 +404,8 @@ class Evictor:
 
     def _is_paused(self, instance: Instance) -> bool:
         return (
-            bool(instance.awaited)
-            and not instance.scheduled
+            bool(instance.turn.awaited)
+            and not instance.turn.scheduled
             and instance is not self._stepping
             and not instance.queued_commands
             and instance not in self._waiters
@@ -425,7 +429,7 @@ class Evictor:
     def _remaining(self, instance: Instance) -> float:
         """Seconds until the first of the futures that an instance waits for, as far as is known."""
         now = self._clock()
-        found = (instance.futures.find(handle) for handle in instance.awaited or ())
+        found = (instance.futures.find(handle) for handle in instance.turn.awaited or ())
         waits = [future.outside for future in found if future is not None and future.outside]
         return min((self._left(instance, wait, now) for wait in waits), default=0.0)
 
@@ -475,7 +479,7 @@ class Evictor:
     def _lose(self, instance: Instance, error: str) -> None:
         """The worker could not move pages: what was in them is lost."""
         text = f"internal: pages could not be moved to or from the host pool: {error}"
-        instance.host.lifecycle.fail(instance, text)
+        self._ends.fail(instance, text)
 
     def _deadline(self) -> float:
         return self._clock() + self._config.wait_seconds

@@ -1,5 +1,6 @@
-"""Tools of MCP servers: `servers` has the calls, `registry` knows who may use which server, `server` keeps
-one of them alive, `connection` speaks to it by the official SDK, over `stdio` or `streamable`."""
+"""Tools of MCP servers: `servers` has the calls, `registry` knows who may use which server,
+`server` keeps one of them alive, `connection` speaks to it by the official SDK, over `stdio` or
+`streamable`."""
 
 from pie_control.mcp.servers import McpServers
 

@@ -42,7 +42,7 @@ class McpConnection:
     def __init__(
         self, name: str, config: McpServerConfig, backend: AsyncNetworkBackend | None = None
     ) -> None:
-        """Takes what makes connections to a URL; the usual way unless told."""
+        """Takes what makes connections to a URL; None for the usual way."""
         self._name = name
         self._config = config
         self._backend = backend
@@ -109,7 +109,7 @@ class McpConnection:
 
         Raises:
             ApiError: what the server or the way to it answers.
-            SessionGone: for a connection that must be made anew.
+            SessionGone: if the connection must be made again.
         """
         tools: list[str] = []
         size = 0
@@ -140,7 +140,7 @@ class McpConnection:
 
         Raises:
             ApiError: what the server or the way to it answers.
-            SessionGone: for a connection that must be made anew.
+            SessionGone: if the connection must be made again.
         """
         try:
             result = await self._connected.call_tool(tool, arguments)

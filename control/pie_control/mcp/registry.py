@@ -1,4 +1,4 @@
-"""Which MCP servers there are, and who may use them."""
+"""The MCP servers there are, and the users that may use them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig
 class McpRegistry:
     """The operator's servers, and those that clients have registered for their own user.
 
-    A client's server lies where the HTTP requests of its user's programs may go, and nowhere else: what
-    the operator allows is checked for the name at once, and for the address at each connection.
+    A client's server lies where the HTTP requests of its user's programs may go, and nowhere else:
+    what the operator allows is checked for the name at once, and for the address at each
+    connection.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class McpRegistry:
         return usable[name]
 
     def describe(self, user: str) -> list[dict[str, Any]]:
-        """What a user's clients are told: name, whether it is their own, and its URL or its command."""
+        """What a user's clients are told: name, whether it is their own, and its URL or its
+        command."""
         mine = self._clients.get(user, {})
         return [
             {"name": name, "own": name in mine, "at": _place(server.config)}
@@ -77,7 +79,7 @@ class McpRegistry:
         """Registers a server for one user.
 
         Args:
-            user: whose instances may use it, and nobody else's.
+            user: whose instances alone may use it.
             name: how they call it.
             fields: of `McpServerConfig`. What they say is taken literally: the variables of the
                 server's environment are none of the client's.

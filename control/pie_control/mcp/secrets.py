@@ -12,7 +12,8 @@ SHORTEST = 4  # characters: what is shorter is no secret, and stands in many tex
 
 
 def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
-    """The operator's configuration of MCP server `name`, variables of the server's environment filled in.
+    """The operator's configuration of MCP server `name`, variables of the server's environment
+    filled in.
 
     Raises:
         MissingVariable: naming the variable and where it stands.
@@ -29,7 +30,8 @@ def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
 
 
 def redacted(text: str, config: McpServerConfig) -> str:
-    """A text of errors without the values of headers and variables, and what follows the URL's path."""
+    """A text of errors without the values of headers and variables, and what follows the URL's
+    path."""
     values = [*config.headers.values(), *config.env.values()]
     secrets = {*values, *(word for value in values for word in value.split())}
     if config.url is not None:

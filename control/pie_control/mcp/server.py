@@ -26,8 +26,8 @@ PAUSE_TO_WAIT_FOR = 1.0  # calls wait so long for the next start
 class McpServer:
     """Makes the connection when the first call comes, and another when that one is lost.
 
-    One that does not start again and again is left alone for a growing while, in which calls fail at
-    once. One that starts but dies soon is started again after a moment.
+    One that does not start again and again is left alone for a growing while, in which calls fail
+    at once. One that starts but dies soon is started again after a moment.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class McpServer:
         start: Callable[[Callable[[], Awaitable[None]]], None],
         backend: AsyncNetworkBackend | None = None,
     ) -> None:
-        """Takes what starts the task that owns a connection, and what makes connections to a URL."""
+        """Takes what starts the task that owns a connection, and what makes connections to a
+        URL."""
         self.name = name
         self.config = config
         self._start = start
@@ -113,7 +114,7 @@ class McpServer:
                     f" in {pause:.0f} s at the earliest",
                 )
             await trio.sleep(pause)
-            connection = self._connection  # somebody else may have been faster
+            connection = self._connection  # another task may have been faster
         await connection.ready.wait()
         if not connection.connected:
             raise ApiError(

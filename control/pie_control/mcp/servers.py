@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import trio
 
-from pie_control.api.guest_json import check_values
 from pie_control.errors import ApiError
+from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.mcp.registry import McpRegistry
 from pie_control.mcp.secrets import redacted
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.mcp")
 
-# Of nesting in arguments. Servers with the official SDK read 200, with those around the arguments, and
-# say nothing to what is deeper.
+# Of nesting in arguments. Servers with the official SDK read 200, with those around the arguments,
+# and say nothing to what is deeper.
 MOST_LEVELS = 100
 
 
@@ -102,7 +102,7 @@ class McpServers:
                 "limit-exceeded",
                 f"{config.user_concurrent} calls of this user are under way, in all instances",
             )
-        future = instance.open_outside(FutureKind.TEXT, f"mcp {server.name} {what}"[:256])
+        future = instance.futures.create_outside(FutureKind.TEXT, f"mcp {server.name} {what}"[:256])
         self._calls[instance.id] += 1
         self._user_calls[instance.user] += 1
         scope = trio.CancelScope()

@@ -1,7 +1,10 @@
 """MCP over the standard streams of a process, within bounds.
 
-The SDK's own transport keeps a line of any length in memory; a server that goes wrong must not take
-this process along. Messages are lines of JSON-RPC (MCP specification, "Transports: stdio").
+Messages are lines of JSON-RPC (MCP specification, "Transports: stdio"). The SDK's
+`mcp.client.stdio` is not used because it cannot be bounded from outside: it owns the process, and
+collects a line of any length in memory. A server that goes wrong must not take this process along.
+Nor does it tell why a server is gone (`on_end`), or read its standard error otherwise than into a
+file.
 """
 
 from __future__ import annotations
@@ -69,89 +72,119 @@ async def stdio_transport(
         cwd=config.folder,
         start_new_session=True,  # so that all of its processes can be ended, and Ctrl-C spares it
     )
-    to_session, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    from_session, to_server = anyio.create_memory_object_stream[SessionMessage](0)
-    written, read_out = trio.Event(), trio.Event()
-    said: deque[str] = deque(maxlen=LAST_WORDS)  # to standard error
-
-    async def read() -> None:
-        async with to_session:  # closed after the reason is told: the calls under way look for it
-            on_end(await read_messages())
-            read_out.set()
-
-    async def read_messages() -> str:
-        """Passes messages on until there are no more; returns why."""
-        assert process.stdout is not None
+    pipes = _Pipes(name, config.message_bytes, process, on_message, on_end)
+    async with trio.open_nursery() as nursery:
+        for task in (pipes.read, pipes.write, pipes.watch, pipes.read_log):
+            nursery.start_soon(task)
         try:
-            async for line, whole in lines(process.stdout, config.message_bytes):
-                on_message()
-                message = _parsed(line) if whole else _too_large(line, config.message_bytes)
+            yield pipes.for_session, pipes.from_session
+        finally:
+            with trio.CancelScope(shield=True):
+                await pipes.close()
+                await _stop(process)
+            nursery.cancel_scope.cancel()
+
+
+class _Pipes:
+    """The tasks between a process's standard streams and the streams of a session."""
+
+    def __init__(
+        self,
+        name: str,
+        most: int,
+        process: trio.Process,
+        on_message: Callable[[], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._name = name
+        self._most = most  # bytes of a message
+        self._process = process
+        self._on_message = on_message
+        self._on_end = on_end
+        to_session, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        from_session, to_server = anyio.create_memory_object_stream[SessionMessage](0)
+        self._to_session, self.for_session = to_session, for_session
+        self.from_session, self._to_server = from_session, to_server
+        self._written, self._read_out = trio.Event(), trio.Event()
+        self._said: deque[str] = deque(maxlen=LAST_WORDS)  # to standard error
+
+    async def close(self) -> None:
+        """Ends the session's side, after what it has sent is written."""
+        self.for_session.close()
+        self.from_session.close()
+        with trio.move_on_after(FLUSH_SECONDS):
+            await self._written.wait()
+
+    async def read(self) -> None:
+        """Passes messages of the server on."""
+        # The reason is told before the stream closes: the calls under way end with it.
+        async with self._to_session:
+            self._on_end(await self._read_messages())
+            self._read_out.set()
+
+    async def _read_messages(self) -> str:
+        """Passes messages on until there are no more; returns why."""
+        assert self._process.stdout is not None
+        try:
+            async for line, whole in lines(self._process.stdout, self._most):
+                self._on_message()
+                message = _parsed(line) if whole else _too_large(line, self._most)
                 if message is not None:
-                    await to_session.send(message)
+                    await self._to_session.send(message)
         except LineTooLong as error:
             return str(error)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             return f"its output broke: {error}"
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return "the session is over"
-        reason = await why("it has closed its output")
-        log.warning("mcp server ended", name=name, status=process.returncode, said=list(said))
+        reason = await self._why("it has closed its output")
+        status, said = self._process.returncode, list(self._said)
+        log.warning("mcp server ended", name=self._name, status=status, said=said)
         return reason
 
-    async def why(seen: str) -> str:
+    async def _why(self, seen: str) -> str:
         """The process's end, if that explains what has been seen of it."""
         with trio.move_on_after(LAST_WORDS_SECONDS):
-            await process.wait()
-        if process.returncode is None:
+            await self._process.wait()
+        if self._process.returncode is None:
             return seen
-        return f"its process has ended with status {process.returncode}"
+        return f"its process has ended with status {self._process.returncode}"
 
-    async def watch() -> None:
+    async def watch(self) -> None:
         """Ends the connection with the process, though its children may hold its output open."""
-        await process.wait()
+        await self._process.wait()
         with trio.move_on_after(LAST_WORDS_SECONDS):
-            await read_out.wait()
+            await self._read_out.wait()
             return
-        on_end(await why("it has ended"))
-        await to_session.aclose()
+        self._on_end(await self._why("it has ended"))
+        await self._to_session.aclose()
 
-    async def write() -> None:
-        assert process.stdin is not None
+    async def write(self) -> None:
+        """Writes the session's messages to the server."""
         try:
-            async with to_server:  # open until the reason is told, as in `read`
-                try:
-                    async for message in to_server:
-                        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                        await process.stdin.send_all(text.encode() + b"\n")
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    on_end(await why("it takes no input any more"))
-                    await to_session.aclose()
+            async with self._to_server:  # open until the reason is told, as in `read`
+                await self._write_messages()
         finally:
-            written.set()
+            self._written.set()
 
-    async def read_log() -> None:
-        assert process.stderr is not None
+    async def _write_messages(self) -> None:
+        assert self._process.stdin is not None
+        try:
+            async for message in self._to_server:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await self._process.stdin.send_all(text.encode() + b"\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._on_end(await self._why("it takes no input any more"))
+            await self._to_session.aclose()
+
+    async def read_log(self) -> None:
+        """Logs what the server writes to its standard error, and keeps the last lines."""
+        assert self._process.stderr is not None
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, LineTooLong):
-            async for line, _ in lines(process.stderr, LOG_LINE_BYTES):
+            async for line, _ in lines(self._process.stderr, LOG_LINE_BYTES):
                 text = line.decode(errors="replace")
-                said.append(text)
-                log.debug("mcp server says", name=name, text=text)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(read)
-        nursery.start_soon(write)
-        nursery.start_soon(watch)
-        nursery.start_soon(read_log)
-        try:
-            yield for_session, from_session
-        finally:
-            with trio.CancelScope(shield=True):
-                for_session.close()
-                from_session.close()
-                with trio.move_on_after(FLUSH_SECONDS):
-                    await written.wait()
-                await _stop(process)
-            nursery.cancel_scope.cancel()
+                self._said.append(text)
+                log.debug("mcp server says", name=self._name, text=text)
 
 
 async def lines(

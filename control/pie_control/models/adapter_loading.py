@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,7 +14,7 @@ from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
 
 if TYPE_CHECKING:
-    from pie_control.host import Host
+    from pie_control.models.served import ServedModels
 
 log = structlog.get_logger("pie.adapters")
 
@@ -37,12 +36,21 @@ class AdapterLoader:
     Adapters of the configuration are not its business: every worker loads those by itself.
     """
 
-    def __init__(self, host: Host, send: Callable[[LoadAdapter | UnloadAdapter], None]) -> None:
+    def __init__(
+        self, models: ServedModels, send: Callable[[LoadAdapter | UnloadAdapter], None]
+    ) -> None:
         """Takes how to send to the worker, which does what it is sent in order."""
-        self._host = host
+        self._models = models
+        self._nursery: trio.Nursery | None = None
         self._send = send
         self._loading: dict[tuple[str, int], _Loading] = {}  # by model, slot
         self._kept: dict[str, dict[str, str]] = {}  # folders loaded while running, by model, name
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carries what a new worker is told to load, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
 
     async def load(self, model: str, name: str, folder: str) -> None:
         """Loads an adapter; inferlets may use it from then on. It goes on if the caller gives up.
@@ -56,7 +64,7 @@ class AdapterLoader:
             ApiError: `unknown-model`, `invalid-argument` (the folder is wrong or does not fit),
                 `already-exists`, `limit-exceeded`, `worker-lost`.
         """
-        adapters = self._host.service(model).adapters
+        adapters = self._models.service(model).adapters
         slot = adapters.reserve(name)
         loading = self._loading[model, slot] = _Loading(name, folder, adapters)
         self._send(LoadAdapter(model, slot, folder))
@@ -70,7 +78,7 @@ class AdapterLoader:
         Raises:
             ApiError: `unknown-model`, `not-found`, `busy`.
         """
-        service = self._host.service(model)
+        service = self._models.service(model)
         adapter = service.adapters.remove(name)
         service.prefixes.drop_adapter(adapter.slot)
         self._kept.get(model, {}).pop(name, None)
@@ -100,10 +108,11 @@ class AdapterLoader:
 
     def on_ready(self) -> None:
         """A worker is ready: it gets what the one before had."""
+        assert self._nursery is not None, "the loader runs"
         kept, self._kept = self._kept, {}
         for model, folders in kept.items():
             for name, folder in folders.items():
-                self._host.lifecycle.start_soon(partial(self._load_again, model, name, folder))
+                self._nursery.start_soon(self._load_again, model, name, folder)
 
     async def _load_again(self, model: str, name: str, folder: str) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
@@ -27,6 +28,21 @@ from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
+    from pie_control.instances.roles import Ends, Turns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenQueue:
+    """A queue with what its commands concern: the model, and the instance's addresses there."""
+
+    queue: CommandQueue
+    model: ModelService
+    space: Space
+    scheduler: Scheduler
+
+    def defer(self, release: Callable[[], None]) -> None:
+        """Calls back once every command that the instance has queued so far has been sent."""
+        self.scheduler.defer(self.queue.account, release)
 
 
 class ModelService:
@@ -36,12 +52,26 @@ class ModelService:
         self,
         description: ModelDescription,
         config: SchedulerConfig,
-        interception: InterceptionConfig | None = None,
-        durations: Durations | None = None,
+        interception: InterceptionConfig,
+        prefix_cache: PrefixCacheConfig,
         *,
-        prefix_cache: PrefixCacheConfig | None = None,
+        turns: Turns,
+        ends: Ends,
+        durations: Durations,
+        clock: Callable[[], float],
     ) -> None:
-        """Takes the model, and how pages are moved under pressure; without that they are not."""
+        """Has no instance yet.
+
+        Args:
+            description: the model.
+            config: when commands are sent.
+            interception: how pages are moved under pressure.
+            prefix_cache: which shared prefixes are kept.
+            turns: gives instances their turns when their pages are back.
+            ends: ends younger instances for want of resources.
+            durations: of earlier waits, by kind.
+            clock: trio's, in seconds.
+        """
         self.description = description
         self.traits = frozenset(description.traits)
         self.info: str | None = None  # what `model-info` answers, once somebody has asked
@@ -54,29 +84,32 @@ class ModelService:
         self.exports = Exports(self.pages)
         self.adapters = Adapters(description.name, description.adapters)
         self._policy = config.policy
+        self._ends = ends
         self.scheduler = Scheduler(
             description,
             make_policy(config),
+            clock,
             prompt_tokens=config.prompt_tokens,
         )
         self.prefixes = PrefixCache(
             self.pages,
-            prefix_cache or PrefixCacheConfig(),
+            prefix_cache,
             self.scheduler.after_results,
+            self.scheduler.mark,
             may_wait=config.policy != "k-only",
         )
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
-        interception = interception or InterceptionConfig(policy="preserve")
         costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
         policy = load_policy(interception.policy)
-        waits = durations if durations is not None else Durations()
         budget = Budget(self, costs, interception.swap_share)
-        self.adviser = Adviser(self, policy, costs, waits, budget)
+        self.adviser = Adviser(self, policy, costs, durations, budget)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
             inward = Budget(self, costs, interception.swap_share, inward=True)
-            self.evictor = Evictor(self, interception, policy, costs, waits, budget, inward)
+            self.evictor = Evictor(
+                self, turns, ends, interception, policy, costs, durations, budget, inward, clock
+            )
 
     def check_trait(self, trait: str) -> None:
         """Refuses functions of a trait that the model lacks.
@@ -90,20 +123,20 @@ class ModelService:
 
     def space(self, instance: Instance) -> Space:
         """The instance's addresses of this model, made on first use."""
-        space = instance.spaces.get(self.description.name)
+        space = self.spaces.get(instance)
         if space is None:
             limits = instance.limits
             samplers = Samplers(self.samplers, limits.samplers)
             host = HostPages(self.host_pages, limits.host_pages)
             space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host)
-            instance.spaces[self.description.name] = self.spaces[instance] = space
+            self.spaces[instance] = space
         return space
 
-    def create_queue(self, instance: Instance) -> CommandQueue:
+    def open_queue(self, instance: Instance) -> OpenQueue:
         """Opens a queue of this model for an instance."""
         self._queues += 1
-        account = self.scheduler.open_queue(instance)
-        return CommandQueue(self.scheduler, account, self, self.space(instance))
+        queue = self.scheduler.open_queue(instance)
+        return OpenQueue(queue, self, self.space(instance), self.scheduler)
 
     def forget_queue(self) -> None:
         """Counts a queue that its instance has closed."""
@@ -150,7 +183,7 @@ class ModelService:
         if pool.free + sum(held(self.spaces[i]) for i in younger) < count:
             return False
         younger.sort(key=lambda i: -i.number)
-        return instance.host.lifecycle.reclaim(younger, lambda: pool.free >= count)
+        return self._ends.reclaim(younger, lambda: pool.free >= count)
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.
@@ -162,12 +195,11 @@ class ModelService:
         if self.evictor is not None:
             self.evictor.forget(instance)
         self.adapters.drop_instance(instance)
-        self._queues -= sum(queue.service is self for queue in instance.queues.values())
-        for handle in [h for h, queue in instance.queues.items() if queue.service is self]:
+        self._queues -= sum(queue.model is self for queue in instance.queues.values())
+        for handle in [h for h, queue in instance.queues.items() if queue.model is self]:
             del instance.queues[handle]
-        space = instance.spaces.pop(self.description.name, None)
+        space = self.spaces.pop(instance, None)
         if space is not None:
-            del self.spaces[instance]
             space.close()
 
     def stats(self) -> dict[str, Any]:

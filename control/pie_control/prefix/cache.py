@@ -23,6 +23,8 @@ from pie_py.wire.plan import Int32
 if TYPE_CHECKING:
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
+    from pie_control.scheduler.command import Mark
+    from pie_control.scheduler.queue import CommandQueue
 
 TOKEN_BYTES = 4
 # Pages that have to be on their way for a text to wait for them. The worker runs one plan after the other,
@@ -41,6 +43,7 @@ class PrefixCache:
         pool: PagePool,
         config: PrefixCacheConfig,
         later: Callable[[Callable[[], None]], None],
+        mark: Callable[[CommandQueue, Mark], None],
         *,
         may_wait: bool = True,
     ) -> None:
@@ -50,12 +53,14 @@ class PrefixCache:
             pool: of the pages.
             config: what the operator wants.
             later: calls back once the results at hand are with those who asked for them.
+            mark: tells a mark once all commands queued so far have taken effect or failed.
             may_wait: whether a text may wait for what another computes; not if the scheduler holds
                 commands back until there are enough of them.
         """
         self._pool = pool
         self._config = config
         self._later = later
+        self.mark = mark
         self._may_wait = may_wait
         self._width = pool.page_size * TOKEN_BYTES
         self._roots: dict[tuple[str, int], Node] = {}

@@ -267,7 +267,7 @@ class Trails:
         if trail.length // size > old // size:
             mark = PageMark(self._cache, trail, queue)
             trail.marks.append(mark)
-            queue.mark(mark)
+            self._cache.mark(queue, mark)
 
     def _before(self, command: ForwardCommand, start: int) -> Trail | None:
         """The trail of just what a forward attends to, `start` tokens, or None."""

@@ -22,7 +22,8 @@ _RUNTIME = "python"
 
 
 class Components:
-    """The components that programs run in: their own, or the runtime that all Python sources share."""
+    """The components that programs run in: their own, or the runtime that all Python sources
+    share."""
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class Components:
         return self._own.get(program.hash)
 
     async def load(self, program: Program) -> Component:
-        """As `find`; loads the component in a thread if needed, and compiles or builds it the first time.
+        """As `find`; loads the component in a thread if needed, and compiles or builds it the first
+        time.
 
         Raises:
             ProgramRejected: if it cannot run here.

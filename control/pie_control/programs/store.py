@@ -10,8 +10,7 @@ import json
 import os
 import re
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -52,9 +51,10 @@ class Program:
 class ProgramStore:
     """Programs by name and by content hash. They survive a restart; servers may share a folder."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Takes where to keep them, and the largest program in bytes."""
+    def __init__(self, folder: Path, max_bytes: int, date_ns: Callable[[], int]) -> None:
+        """Takes where to keep them, the largest program in bytes, and the date in Unix nanoseconds."""
         self.max_bytes = max_bytes
+        self.date_ns = date_ns
         self._folder = folder
         self._blobs = self._folder / "blobs"
         self._index = self._folder / "index.json"
@@ -83,7 +83,7 @@ class ProgramStore:
         blob = self._blob(digest)
         blob.parent.mkdir(exist_ok=True)
         os.replace(path, blob)
-        return self._add(Program(digest, name, kind, size, user, time.time_ns(), str(blob)))
+        return self._add(Program(digest, name, kind, size, user, self.date_ns(), str(blob)))
 
     def name_again(self, digest: str, name: str, user: str) -> Program | None:
         """Names a program whose bytes are here already; None if they are not.
@@ -96,7 +96,7 @@ class ProgramStore:
         known = self._by_hash.get(digest)
         if known is None or not self._blob(digest).is_file():
             return None
-        return self._add(replace(known[0], name=name, uploaded_by=user, uploaded_ns=time.time_ns()))
+        return self._add(replace(known[0], name=name, uploaded_by=user, uploaded_ns=self.date_ns()))
 
     def has(self, digest: str) -> bool:
         """Whether a program's bytes are here."""
@@ -193,7 +193,7 @@ class ProgramStore:
 
     def _remove_stale(self) -> None:
         """Removes what a server that was killed left behind."""
-        oldest = time.time() - _STALE_SECONDS
+        oldest = self.date_ns() / 1e9 - _STALE_SECONDS
         for path in self._folder.glob(f"{_TEMPORARY}*"):
             if path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The server's door: sessions of clients over ZeroMQ. `docs/protocol.md` describes what crosses it."""
+"""Sessions of clients over ZeroMQ; `docs/protocol.md` describes the messages."""

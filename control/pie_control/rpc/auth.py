@@ -1,7 +1,7 @@
 """Decides which connections are let in: answers ZeroMQ's authentication requests (ZAP, RFC 27).
 
-pyzmq's `zmq.auth.Authenticator` is not used: it lets in what has no key (NULL) and reads a folder of
-certificates once, where this refuses all but CURVE and sees a key that was added or removed at once.
+pyzmq's `zmq.auth.Authenticator` is not used: it lets in connections without a key (NULL), and an
+exception in the look-up of a key ends it. This refuses all but CURVE, and goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ZAP_DOMAIN = b"pie"
 
 
 class Authenticator:
-    """Maps a client's public key to its user. ZeroMQ has proved by then that it holds the secret."""
+    """Maps a client's public key to its user; ZeroMQ has proved that it holds the secret."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: KeyStore) -> None:
         self._keys = keys
@@ -56,7 +56,7 @@ class Authenticator:
             case [version, _, domain, _, _, b"CURVE", key] if version == ZAP_VERSION:
                 if domain != ZAP_DOMAIN or len(key) != 32:
                     return None
-                # Read at each connection, so that a key added or removed counts from the next one on.
+                # Read at each connection: a key added or removed counts from the next one on.
                 try:
                     return self._keys.users().get(z85.encode(key).decode("ascii"))
                 except Exception:  # such as a folder that may not be read; the server goes on

@@ -1,8 +1,8 @@
 """Counts the bytes that connections have been sent and need not have read: ZeroMQ queues them.
 
-ZeroMQ does not tell how long its queues are. That a client acknowledges items, or confirms answers, does
-not show that it has read them. So now and then it is sent a random number, which it sends back: it has
-read what was sent before that number.
+ZeroMQ does not tell how long its queues are. That a client acknowledges items, or confirms answers,
+does not show that it has read them. So now and then it is sent a random number, which it sends
+back: it has read what was sent before that number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Backlog:
         self._users: Counter[str] = Counter()
 
     def sent(self, peer: bytes, user: str, size: int) -> int | None:
-        """Counts bytes that a connection was sent; returns a number to send it now, if one is due."""
+        """Counts bytes sent to a connection; returns a probe to send it now, if one is due."""
         connection = self._connections.get(peer)
         if connection is None:
             connection = self._connections[peer] = _Connection(user)
@@ -44,7 +44,7 @@ class Backlog:
         return self._ask(connection)
 
     def read(self, peer: bytes, number: int) -> int | None:
-        """A connection has sent a number back; returns the next one to send it, if one is due."""
+        """A connection has sent a probe back; returns the next one to send it, if one is due."""
         connection = self._connections.get(peer)
         if connection is None or connection.number != number:
             return None
@@ -58,7 +58,7 @@ class Backlog:
         return None if connection is None else connection.number
 
     def is_full(self, peer: bytes, user: str) -> bool:
-        """Whether a connection is too far behind to be sent items: by itself, or with its user's others."""
+        """Whether a connection is too far behind to get items, alone or with its user's others."""
         behind = self.behind(peer)
         if behind > CONNECTION_BYTES:
             return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from pie_control.host import Host
-from pie_control.instances.instance import Instance, LogLine
+from pie_control.instances.instance import Instance
+from pie_control.instances.log import LogLine
+from pie_control.models.served import ServedModels
 from pie_control.programs.store import Program
 from pie_py.wire.plan import ModelDescription
 
@@ -23,10 +24,9 @@ def describe_program(program: Program) -> dict[str, Any]:
     }
 
 
-def describe_instance(instance: Instance) -> dict[str, Any]:
-    """Facts about an instance."""
+def describe_instance(instance: Instance, pages: int) -> dict[str, Any]:
+    """Facts about an instance that holds so many pages in the pools."""
     ended = instance.ended
-    guest = instance.guest
     return {
         "id": instance.id,
         "program": instance.program.name,
@@ -37,10 +37,10 @@ def describe_instance(instance: Instance) -> dict[str, Any]:
         "reason": ended.text[:500] if ended is not None and ended.state.value != "finished" else "",
         "parent": instance.parent.id if instance.parent is not None else None,
         "created_ns": instance.created_ns,
-        "ended_ns": instance.ended_ns,
-        "cpu_ms": (guest.cpu_ns if guest is not None else instance.cpu_ns) / 1e6,
-        "pages": sum(space.pages.resident for space in instance.spaces.values()),
-        "attached": instance.attached > 0,
+        "ended_ns": None if ended is None else ended.time_ns,
+        "cpu_ms": instance.cpu_ns / 1e6,
+        "pages": pages,
+        "attached": instance.client.attached,
     }
 
 
@@ -57,9 +57,9 @@ def describe_model(model: ModelDescription, *, local: bool) -> dict[str, Any]:
     return facts
 
 
-def describe_stats(host: Host) -> dict[str, Any]:
+def describe_stats(models: ServedModels) -> dict[str, Any]:
     """Numbers of every model's scheduler and pools."""
-    return {name: _plain(service.stats()) for name, service in host.services.items()}
+    return {name: _plain(service.stats()) for name, service in models.services.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ class EndpointRefused(Exception):
 
 
 def configure(socket: zmq.Socket[bytes], endpoint: Endpoint, frame_bytes: int) -> None:
-    """Sets a ROUTER's options, before it listens. A larger frame breaks the connection it comes by."""
+    """Sets a ROUTER's options, before it listens. A larger frame breaks its connection."""
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
     # A send to a connection that is gone or full fails, rather than vanishing.
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)

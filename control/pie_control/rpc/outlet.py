@@ -1,4 +1,4 @@
-"""The stream of an instance's messages to its client: numbered, kept until acknowledged, in a window."""
+"""The stream of an instance's messages to its client: a window of numbered items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pie_control.instances.instance import Ended as InstanceEnded
 from pie_control.instances.instance import Event, Instance
-from pie_py.wire.rpc import Ended, Item, Items
+from pie_py.wire.rpc import Ended, Item, Items, size_of
 
 if TYPE_CHECKING:
     from pie_control.rpc.session import Session
@@ -21,8 +21,8 @@ FRAME_BYTES = 256 << 10  # of several items joined in one message
 class Outlet:
     """The stream of one instance, read by one session at a time.
 
-    Back-pressure: items leave the instance's mailbox only while the window has room, so a reader that does
-    not read fills the mailbox, and the mailbox tells the instance `would-block`.
+    Back-pressure: items leave the instance's mailbox only while the window has room, so a reader
+    that does not read fills the mailbox, and the mailbox tells the instance `would-block`.
     """
 
     def __init__(self, instance: Instance, wake: Callable[[Outlet], None]) -> None:
@@ -52,7 +52,7 @@ class Outlet:
         )
 
     def attach(self, session: Session, window: int, received: int | None = None) -> None:
-        """Makes a session the reader. It is sent what it has not `received`, or all not acknowledged."""
+        """Makes a session the reader, from the item `received` on or all not acknowledged."""
         self.reader = session
         self._window = max(1, min(window, MAX_WINDOW))
         if received is not None:
@@ -76,14 +76,14 @@ class Outlet:
 
     def present(self) -> None:
         """The reader is there."""
-        self.instance.attached = 1
-        self.instance.detached_at = None
+        self.instance.client.attached = True
+        self.instance.client.left_at = None
 
     def absent(self, now: float) -> None:
         """The reader has vanished, for now or for good."""
-        self.instance.attached = 0
+        self.instance.client.attached = False
         if not self.lives_alone and self.instance.parent is None:  # a child ends with its parent
-            self.instance.detached_at = now
+            self.instance.client.left_at = now
 
     def detach(self, now: float) -> None:
         """The reader leaves for good."""
@@ -91,7 +91,7 @@ class Outlet:
         self.absent(now)
 
     def acknowledge(self, consumed: int) -> None:
-        """Forgets the items below a number; a number that was never sent counts as the highest sent."""
+        """Forgets the items below a number, but none that was never sent."""
         while self._unacked and self._acked < consumed and self._acked < self._next:
             _, size = self._unacked.popleft()
             self._unacked_bytes -= size
@@ -138,5 +138,5 @@ class Outlet:
 def _as_item(event: Event) -> tuple[Item, int]:
     """What a client is sent of an event, and its bytes."""
     if isinstance(event, InstanceEnded):
-        return Ended(event.state.value, event.text), len(event.text.encode())
-    return event, len(event.encode()) if isinstance(event, str) else len(event)
+        return Ended(event.state.value, event.text), size_of(event.text)
+    return event, size_of(event)

@@ -1,7 +1,8 @@
 """The parameters of each method that a client can call, as typed structures.
 
-A client may have got them wrong in any way: `read` checks names and types, the methods what they mean.
-Parameters that a method does not know are ignored, so that a newer client can speak to an older server.
+A client may have got them wrong in any way: `read` checks names and types, the methods what they
+mean. Parameters that a method does not know are ignored, so that a newer client can speak to an
+older server.
 """
 
 from __future__ import annotations

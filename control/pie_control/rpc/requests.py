@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
 
-from pie_control.api.runtime import traits_of
 from pie_control.errors import ApiError
-from pie_control.host import Host
 from pie_control.instances.instance import Instance, State
+from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
-from pie_control.instances.registry import check_arguments
+from pie_control.instances.registry import Registry
+from pie_control.mcp.registry import McpRegistry
+from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc import params
 from pie_control.rpc.describe import (
@@ -40,23 +42,40 @@ Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What requests act on."""
+
+    registry: Registry
+    launcher: Launcher
+    programs: ProgramStore
+    models: ServedModels
+    adapters: AdapterLoader
+    mcp: McpRegistry
+    clock: Callable[[], float]  # trio's, in seconds
+
+
 class Requests:
     """Answers requests. A method that may have to wait is a coroutine function."""
 
     def __init__(
         self,
         config: ServerConfig,
-        host: Host,
-        programs: ProgramStore,
+        parts: Parts,
         sessions: Sessions,
     ) -> None:
         self._config = config
-        self._host = host
-        self._programs = programs
+        self._registry = parts.registry
+        self._launcher = parts.launcher
+        self._programs = parts.programs
+        self._served = parts.models
+        self._adapter_loader = parts.adapters
+        self._mcp = parts.mcp
+        self._clock = parts.clock
         self._sessions = sessions
-        self._uploads = Uploads(programs, host.lifecycle.prepare)
+        self._uploads = Uploads(parts.programs, parts.launcher.prepare)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
-        self._started = time.monotonic()
+        self._started = self._clock()
         self._methods: dict[str, Method] = {
             "server": (params.Nothing, self._server),
             "models": (params.Nothing, self._models),
@@ -101,27 +120,26 @@ class Requests:
     # Queries
 
     def _server(self, session: Session, asked: params.Nothing) -> Answer:
-        lifecycle = self._host.lifecycle
         return {
             "version": __version__,
             "contract": contract_version(),
             "protocol": PROTOCOL,
             "pid": os.getpid(),
-            "uptime": time.monotonic() - self._started,
+            "uptime": self._clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
             "policy": self._config.scheduler.policy,
             "policies": ["adaptive", "eager", "k-only", "t-only"],
-            "models": list(self._host.services),
-            "instances": lifecycle.live_count,
+            "models": list(self._served.services),
+            "instances": self._registry.live_count,
             "max_instances": self._config.max_instances,
-            "launched": lifecycle.launched,
+            "launched": self._registry.launched,
             "limits": self._config.limits.model_dump(mode="json"),
         }
 
     def _models(self, session: Session, asked: params.Nothing) -> Answer:
         local = session.user == LOCAL_USER
-        services = self._host.services.values()
+        services = self._served.services.values()
         return [
             {
                 **describe_model(service.description, local=local),
@@ -136,20 +154,20 @@ class Requests:
 
     def _instances(self, session: Session, asked: params.Instances) -> Answer:
         return [
-            describe_instance(instance)
-            for instance in self._host.lifecycle.instances(session.scope)
+            describe_instance(instance, self._served.pages_of(instance))
+            for instance in self._registry.instances(session.scope)
             if asked.all or instance.state is State.RUNNING
         ]
 
     def _stats(self, session: Session, asked: params.Nothing) -> Answer:
-        return describe_stats(self._host)
+        return describe_stats(self._served)
 
     # Adapters
 
     def _adapters(self, session: Session, asked: params.Nothing) -> Answer:
         return [
             {"model": model, "name": name}
-            for model, service in self._host.services.items()
+            for model, service in self._served.services.items()
             for name in service.adapters.names
         ]
 
@@ -160,20 +178,20 @@ class Requests:
                 "invalid-argument",
                 f"folder {asked.folder!r} of the server's machine is not absolute",
             )
-        await self._host.adapters.load(asked.model, asked.name, asked.folder)
+        await self._adapter_loader.load(asked.model, asked.name, asked.folder)
 
     def _unload_adapter(self, session: Session, asked: params.UnloadAdapter) -> Answer:
         session.check_admin(self._config.admins)
-        self._host.adapters.unload(asked.model, asked.name)
+        self._adapter_loader.unload(asked.model, asked.name)
 
     # MCP servers
 
     def _mcp_servers(self, session: Session, asked: params.Nothing) -> Answer:
-        return self._host.mcp.registry.describe(session.user)
+        return self._mcp.describe(session.user)
 
     def _register_mcp(self, session: Session, asked: params.RegisterMcp) -> Answer:
         place = {"url": asked.url, "command": asked.command}
-        self._host.mcp.registry.register(
+        self._mcp.register(
             session.user,
             asked.name,
             **{name: value for name, value in place.items() if value is not None},
@@ -183,7 +201,7 @@ class Requests:
         )
 
     def _unregister_mcp(self, session: Session, asked: params.UnregisterMcp) -> Answer:
-        self._host.mcp.registry.unregister(session.user, asked.name)
+        self._mcp.unregister(session.user, asked.name)
 
     # Programs
 
@@ -191,12 +209,12 @@ class Requests:
         return self._programs.has(asked.hash)
 
     def _upload(self, session: Session, asked: params.Upload) -> Answer:
-        """Begins an upload, or ends it at once if the bytes are here: a null answer asks for them."""
+        """Begins an upload; answers with the program if its bytes are here, else with null."""
         program = self._uploads.begin(session, asked)
         return None if program is None else describe_program(program)
 
     async def _upload_chunk(self, session: Session, asked: params.Chunk) -> Answer:
-        """Takes the next bytes of an upload. The last ones end it: null before, the program then."""
+        """Takes the next bytes of an upload; answers with the program after the last ones."""
         program = await self._uploads.add(session, asked)
         return None if program is None else describe_program(program)
 
@@ -205,22 +223,20 @@ class Requests:
     def _launch(self, session: Session, asked: params.Launch) -> Answer | Awaitable[Answer]:
         program = self._programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        lifecycle = self._host.lifecycle
-        if not lifecycle.can_start(program):
+        if not self._launcher.can_start(program):
             return self._launch_later(session, program, asked)
-        instance = lifecycle.start(program, asked.args, session.user, detached=asked.detached)
+        instance = self._launcher.start(program, asked.args, session.user, detached=asked.detached)
         return self._launched(session, instance, asked)
 
     async def _launch_later(
         self, session: Session, program: Program, asked: params.Launch
     ) -> Answer:
-        lifecycle = self._host.lifecycle
-        instance = await lifecycle.launch(
+        instance = await self._launcher.launch(
             program, asked.args, session.user, detached=asked.detached
         )
         # A compilation runs to its end though the client has given the request up, or has left.
         if not asked.detached and trio.current_effective_deadline() == -math.inf:
-            lifecycle.kill(instance, "its client has left")
+            self._registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
@@ -251,7 +267,7 @@ class Requests:
         self._sessions.stop_reading(session, asked.instance)
 
     async def _send(self, session: Session, asked: params.Send) -> Answer:
-        """Puts a message into an instance's mailbox, waiting for room; one at a time from a session."""
+        """Puts a message into a mailbox, waiting for room; one at a time from a session."""
         instance = self._find(session, asked.instance)
         key = (session, instance.id)
         if key in self._sending:
@@ -284,22 +300,22 @@ class Requests:
     def _kill(self, session: Session, asked: params.OfInstance) -> Answer:
         instance = self._find(session, asked.instance)
         alive = instance.state is State.RUNNING
-        self._host.lifecycle.kill(instance, f"by {session.user}")
+        self._registry.kill(instance, f"by {session.user}")
         return alive
 
     def _logs(self, session: Session, asked: params.Logs) -> Answer:
         """Lines from number `after` on; `next` is the `after` of a later request."""
         instance = self._find(session, asked.instance)
-        first = instance.logged - len(instance.log)  # number of the oldest line kept
+        first = instance.log.total - len(instance.log)  # number of the oldest line kept
         skip = max(0, asked.after - first)
         return {
             "lines": describe_log(list(instance.log)[skip:]),
-            "next": instance.logged,
+            "next": instance.log.total,
             "ended": instance.ended is not None,
         }
 
     def _find(self, session: Session, instance: str) -> Instance:
-        return self._host.lifecycle.find(instance, session.scope)
+        return self._registry.find(instance, session.scope)
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

@@ -11,13 +11,11 @@ import trio
 import zmq
 
 from pie_control.errors import ApiError, ProgramRejected
-from pie_control.host import Host
-from pie_control.instances.registry import MAX_ARGUMENT_BYTES
-from pie_control.programs.store import ProgramStore
+from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
 from pie_control.rpc.auth import Authenticator
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
-from pie_control.rpc.requests import Requests
+from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.session import MAX_PENDING, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
 from pie_py import __version__
@@ -47,8 +45,7 @@ class RpcServer:
     def __init__(
         self,
         config: ServerConfig,
-        host: Host,
-        programs: ProgramStore,
+        parts: Parts,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self._config = config
@@ -58,13 +55,14 @@ class RpcServer:
         self._socket = Socket(self._router)
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
         self._frame_bytes = largest + FRAME_OVERHEAD
-        self.sessions = Sessions(self._facts(), timing, trio.current_time, self._socket.wake)
-        self._requests = Requests(config, host, programs, self.sessions)
+        self.sessions = Sessions(self._facts(), timing, parts.clock, self._socket.wake)
+        parts.registry.on_forget.append(self.sessions.forget_instance)
+        self._requests = Requests(config, parts, self.sessions)
         self._tasks: dict[tuple[Session, int], trio.CancelScope] = {}  # of requests that wait
         self._secure = False
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled; reports the endpoint, with the port that was bound, once it listens.
+        """Serves until cancelled; reports the endpoint, with its port, once it listens.
 
         Raises:
             EndpointInUse: if something else listens there.

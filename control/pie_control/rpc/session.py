@@ -1,7 +1,8 @@
-"""What the server knows of one client: its presence, its requests and its streams. No I/O, no clock."""
+"""What the server knows of one client: its presence, requests and streams. No I/O."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -38,7 +39,7 @@ class Change(Enum):
 _P, _S, _C, _E = Presence.PRESENT, Presence.SILENT, Presence.CUT, Presence.ENDED
 
 # A pair that is missing cannot come about: a session that is cut off has no connection by which a
-# message could arrive, one that is present does not expire, and no connection leads to an ended one.
+# message could arrive, one that is present does not expire, no connection leads to an ended one.
 TRANSITIONS: dict[tuple[Presence, Change], Presence] = {
     (_P, Change.HELLO): _P,  # by another connection, because the client found the first one broken
     (_S, Change.HELLO): _P,
@@ -77,6 +78,10 @@ class Session:
     presence: Presence = Presence.CUT
     away_since: float | None = None  # when it was last present; None while it is
     pending: dict[int, Pending] = field(default_factory=dict)  # by number, in order
+    # Told in each welcome. A client whose session was forgotten may never read the welcome that
+    # says so, if that connection breaks; by another mark it knows the next one's session for a new
+    # one, too.
+    mark: int = field(default_factory=lambda: secrets.randbits(63))
     highest: int = 0  # request number
     answer_bytes: int = 0
     streams: dict[str, Outlet] = field(default_factory=dict)  # by instance
@@ -101,8 +106,8 @@ class Session:
         if self.user != LOCAL_USER and self.user not in admins:
             raise ApiError(
                 "permission-denied",
-                f"user {self.user!r} may not do this; the server's `admins` may, and every client that"
-                " connects from its own machine without a key",
+                f"user {self.user!r} may not do this; the server's `admins` may, and every client"
+                " that connects from its own machine without a key",
             )
 
     def change(self, change: Change, now: float) -> None:
@@ -122,7 +127,7 @@ class Session:
     # Requests
 
     def confirm(self, answered_below: int) -> list[int]:
-        """Forgets requests whose answers the client has; returns the numbers of those it gave up."""
+        """Forgets requests whose answers the client has; returns those that it gave up."""
         given_up = []
         while self.pending:
             number = next(iter(self.pending))

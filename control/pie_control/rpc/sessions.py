@@ -93,8 +93,8 @@ class Delivery:
 
     peer: bytes
     frames: list[bytes]
-    # A session's frames are never dropped: a connection that takes them not is given up, and the client
-    # resumes by another. Probes and refusals may be dropped.
+    # A session's frames are never dropped: a connection that does not take them is given up, and the
+    # client resumes by another. Probes and refusals may be dropped.
     must_arrive: bool = True
 
 
@@ -123,6 +123,7 @@ class Sessions:
         self._on_work = on_work
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
+        self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
         self._ready: dict[Outlet, None] = {}  # may have something to send, in order
         self._held: dict[Outlet, None] = {}  # wait until their connections have read more
         self._outgoing: dict[Session, None] = {}  # have frames to be sent
@@ -181,7 +182,7 @@ class Sessions:
         return ()
 
     def receive_garbage(self, peer: bytes, error: NotAMessage) -> None:
-        """Answers a frame that is no message: fails the request that it was to be, if that shows."""
+        """Answers a frame that is no message; if it was to be a request, that fails."""
         session = self._peers.get(peer)
         if error.request is None:
             self._deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
@@ -202,18 +203,17 @@ class Sessions:
         if session is None:
             session = self._sessions[key] = Session(hello.session, user, self._clock())
             log.debug("session opened", user=user, client=hello.client[:100])
-        # The client says hello again because its connection broke: what waits for that one is lost, and
-        # the client asks again for all that it lacks.
-        if session.peer is not None:
-            del self._peers[session.peer]
-            session.outgoing.clear()
+        # The client says hello by another connection because the first one broke: what waits for
+        # that one is lost, and the client asks again for all that it lacks.
+        if session.peer is not None and session.peer != peer:
+            self._cut_off(session)
         previous = self._peers.get(peer)
-        if previous is not None:
+        if previous is not None and previous is not session:
             self._cut_off(previous)
         session.peer = peer
         session.heard = self._clock()
         self._peers[peer] = session
-        self._post(session, Welcome(resumed, user, self._facts))
+        self._post(session, Welcome(resumed, user, {**self._facts, "session": session.mark}))
         # A client may name its connections itself. The probe that is out may have gone to an older
         # connection of this name, so it is sent again.
         self._probe(peer, self.backlog.asked(peer))
@@ -248,7 +248,8 @@ class Sessions:
             return events
         if request.number <= session.highest:
             # Its answer was confirmed, and then nothing waits for this one; or the client is wrong.
-            text = f"request {request.number} comes after {session.highest}; numbers begin with 1 and grow"
+            text = f"request {request.number} comes after {session.highest};"
+            text += " numbers begin with 1 and grow"
             self._post(session, Failure(request.number, "invalid-argument", text))
             return events
         session.highest = request.number
@@ -262,7 +263,7 @@ class Sessions:
         return events
 
     def _begin_again(self, session: Session, opened: str | None) -> None:
-        """Starts a stream that the client could not resume: it did not know of it when it came back."""
+        """Starts a stream that the client did not know of, and so could not resume."""
         outlet = None if opened is None else session.streams.get(opened)
         if outlet is not None:
             outlet.resume(0, 0)
@@ -277,18 +278,23 @@ class Sessions:
 
     def stream_of(self, instance: Instance) -> Outlet:
         """The stream of what an instance says."""
-        if instance.outlet is None:
-            instance.outlet = Outlet(instance, self._is_ready)
-        return instance.outlet
+        outlet = self._outlets.get(instance)
+        if outlet is None:
+            outlet = self._outlets[instance] = Outlet(instance, self._is_ready)
+        return outlet
+
+    def forget_instance(self, instance: Instance) -> None:
+        """The record of an instance that has ended goes, and its stream with it."""
+        self._outlets.pop(instance, None)
 
     def read(self, session: Session, outlet: Outlet, window: int, received: int | None) -> None:
-        """Makes a session the reader of a stream; the reader before is told that it is none any more.
+        """Makes a session the reader of a stream, in place of the one that reads it now.
 
         Args:
             session: the reader.
             outlet: the stream.
             window: items that may be sent and not acknowledged.
-            received: number of the first item that it lacks; None for all that are not acknowledged.
+            received: number of the first item that it lacks; None: all not acknowledged.
         """
         instance = outlet.instance.id
         previous = outlet.reader
@@ -401,9 +407,9 @@ class Sessions:
         return bool(self._ready or self._outgoing or self._deliveries)
 
     def gather(self) -> None:
-        """Takes one message from every stream that has one, and all that waits; `take_deliveries` has it.
+        """Makes deliveries of one message of every stream that has one, and of all that waits.
 
-        A stream that has more is ready for the next turn, so that a long one does not hold others up.
+        A stream that has more waits for the next turn, so that a long one holds up no other.
         """
         ready, self._ready = self._ready, {}
         for outlet in ready:

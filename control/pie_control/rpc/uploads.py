@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +113,13 @@ class Uploads:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind == "component":
             candidate = Program(
-                found, upload.name, kind, upload.size, user, time.time_ns(), str(upload.path)
+                found,
+                upload.name,
+                kind,
+                upload.size,
+                user,
+                self._programs.date_ns(),
+                str(upload.path),
             )
             await self._prepare(candidate)
         return self._programs.adopt(upload.path, found, upload.name, kind, user)

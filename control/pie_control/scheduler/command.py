@@ -22,7 +22,7 @@ class _Queued:
 
     queue: CommandQueue = field(init=False, repr=False)
     number: int = field(init=False, default=0)  # order over all queues of a model
-    queued_ns: int = field(init=False, default=0)
+    queued_at: float = field(init=False, default=0.0)
     after: int = field(
         init=False, default=0
     )  # other queues must have sent theirs up to this number

@@ -132,7 +132,7 @@ def split(command: ForwardCommand, count: int, page_size: int) -> ForwardPart:
         None,
         command.adapter,
     )
-    part.queue, part.number, part.queued_ns = command.queue, command.number, command.queued_ns
+    part.queue, part.number, part.queued_at = command.queue, command.number, command.queued_at
     used = command.page_used.copy()
     if slots[0] % page_size:
         first = next(iter(filled))

@@ -8,20 +8,20 @@ from pie_py.config.scheduling import SchedulerConfig
 
 # Guests that wait for their results send nothing more, so fewer than k commands may be all there will
 # ever be. The paper does not say what its k-only does then; here an incomplete batch goes after this.
-K_ONLY_PATIENCE_NS = 50_000_000
+K_ONLY_PATIENCE = 0.05  # seconds
 
 
 class Policy(Protocol):
-    """Asked whenever the worker is idle."""
+    """Asked whenever the worker is idle. Times are seconds of one clock."""
 
     whole_plans: bool  # send all that is possible, many batches a plan; else one batch a plan
     batches: bool  # join commands; else one command a batch
 
-    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
-        """Whether to send `count` commands of a kind, the oldest queued at `oldest_ns`."""
+    def ready(self, count: int, oldest: float, now: float) -> bool:
+        """Whether to send `count` commands of a kind, the oldest queued at `oldest`."""
         ...
 
-    def deadline(self, oldest_ns: int) -> int | None:
+    def deadline(self, oldest: float) -> float | None:
         """When `ready` will hold without further commands; None if it does already."""
         ...
 
@@ -32,11 +32,11 @@ class Adaptive:
     whole_plans = True
     batches = True
 
-    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+    def ready(self, count: int, oldest: float, now: float) -> bool:
         """Always."""
         return True
 
-    def deadline(self, oldest_ns: int) -> int | None:
+    def deadline(self, oldest: float) -> float | None:
         """None."""
         return None
 
@@ -47,17 +47,17 @@ class Eager:
     whole_plans = False
     batches = False
 
-    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+    def ready(self, count: int, oldest: float, now: float) -> bool:
         """Always."""
         return True
 
-    def deadline(self, oldest_ns: int) -> int | None:
+    def deadline(self, oldest: float) -> float | None:
         """None."""
         return None
 
 
 class KOnly:
-    """A batch once `k` commands of a kind wait, or the oldest has waited `K_ONLY_PATIENCE_NS`."""
+    """A batch once `k` commands of a kind wait, or the oldest has waited `K_ONLY_PATIENCE`."""
 
     whole_plans = False
     batches = True
@@ -65,13 +65,13 @@ class KOnly:
     def __init__(self, k: int) -> None:
         self._k = k
 
-    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+    def ready(self, count: int, oldest: float, now: float) -> bool:
         """Whether `k` wait, or patience is at its end."""
-        return count >= self._k or now_ns >= oldest_ns + K_ONLY_PATIENCE_NS
+        return count >= self._k or now >= oldest + K_ONLY_PATIENCE
 
-    def deadline(self, oldest_ns: int) -> int | None:
+    def deadline(self, oldest: float) -> float | None:
         """When patience ends."""
-        return oldest_ns + K_ONLY_PATIENCE_NS
+        return oldest + K_ONLY_PATIENCE
 
 
 class TOnly:
@@ -81,15 +81,15 @@ class TOnly:
     batches = True
 
     def __init__(self, t_ms: float) -> None:
-        self._t_ns = int(t_ms * 1e6)
+        self._seconds = t_ms / 1e3
 
-    def ready(self, count: int, oldest_ns: int, now_ns: int) -> bool:
+    def ready(self, count: int, oldest: float, now: float) -> bool:
         """Whether `t` has passed."""
-        return now_ns >= oldest_ns + self._t_ns
+        return now >= oldest + self._seconds
 
-    def deadline(self, oldest_ns: int) -> int | None:
+    def deadline(self, oldest: float) -> float | None:
         """When `t` will have passed."""
-        return oldest_ns + self._t_ns
+        return oldest + self._seconds
 
 
 def make_policy(config: SchedulerConfig) -> Policy:

@@ -10,11 +10,6 @@ from pie_control.errors import ApiError
 from pie_control.scheduler.command import Command, Mark, Sync
 
 if TYPE_CHECKING:
-    from pie_control.instances.futures import Future
-    from pie_control.models.model import ModelService
-    from pie_control.resources.space import Space
-    from pie_control.scheduler.batch import Dispatched
-    from pie_control.scheduler.scheduler import Scheduler
     from pie_py.config.limits import Limits
 
 
@@ -38,15 +33,21 @@ class Account:
         self.barrier = 0  # what commands up to this number touch was not recorded
 
 
+class Sent(Protocol):
+    """What a queue knows of the batch that holds the newest command it has sent."""
+
+    done: bool
+    syncs: list[tuple[CommandQueue, Sync]]  # marks that come right after the batch
+
+
 class CommandQueue:
-    """Commands of one instance for one model, which take effect in order.
+    """Commands of one instance for one model, which take effect in order. The scheduler moves them.
 
     A command that fails makes the later ones of its queue fail too, up to the next `synchronize`:
     that is the point at which the guest learns of it and starts anew.
     """
 
     __slots__ = (
-        "_scheduler",
         "account",
         "ahead",
         "failure",
@@ -57,23 +58,17 @@ class CommandQueue:
         "owner",
         "pending",
         "rank",
-        "service",
-        "space",
     )
 
-    def __init__(
-        self, scheduler: Scheduler, account: Account, service: ModelService, space: Space
-    ) -> None:
-        self._scheduler = scheduler
+    def __init__(self, account: Account, number: int) -> None:
+        """Takes the account of its instance, and a number that grows with every queue."""
         self.account = account
         self.owner = account.owner
-        self.service = service
-        self.space = space
         # Its place in a batch: those of higher priority, then those of older queues, are before it.
-        self.id = scheduler.new_number()  # of no other queue of the model
-        self.rank = (0, self.id)
+        self.id = number  # of no other queue of the model
+        self.rank = (0, number)
         self.pending: deque[Command | Sync] = deque()  # the first one is a command
-        self.last: Dispatched | None = None  # the batch that holds its newest command sent
+        self.last: Sent | None = None  # the batch that holds its newest command sent
         self.ahead = False  # its newest input was embedded before anybody could know the token
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
@@ -128,29 +123,6 @@ class CommandQueue:
                 f"{self.owner.queued_commands} commands are queued and {limit} may be;"
                 " wait for some (synchronize) before queueing more",
             )
-
-    def enqueue(self, command: Command) -> None:
-        """Appends a command, whose arguments have been checked."""
-        self._scheduler.enqueue(self, command)
-
-    def synchronize(self, future: Future) -> None:
-        """Makes the future ready once all commands queued so far have taken effect.
-
-        It fails with the first error among them that nothing has reported yet.
-        """
-        self._scheduler.synchronize(self, future)
-
-    def mark(self, mark: Mark) -> None:
-        """Tells the mark once all commands queued so far have taken effect or failed."""
-        self._scheduler.mark(self, mark)
-
-    def defer(self, release: Callable[[], None]) -> None:
-        """Calls back once every command that this instance has queued so far has been sent."""
-        self._scheduler.defer(self.account, release)
-
-    def close(self) -> None:
-        """Ends the queue for its instance; commands in it still take effect."""
-        self.service.forget_queue()
 
     def fail(self, error: ApiError) -> None:
         """Notes that a command failed, so that its dependants do."""

@@ -1,10 +1,9 @@
-"""The batch scheduler of one model: commands in, plans out, results in. No I/O, no clock of its own."""
+"""The batch scheduler of one model: commands in, plans out, results in. No I/O; the clock is given."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -65,10 +64,10 @@ class Scheduler:
         self,
         model: ModelDescription,
         policy: Policy,
-        clock: Callable[[], int] = time.monotonic_ns,
+        clock: Callable[[], float],
         prompt_tokens: int | None = None,
     ) -> None:
-        """Takes the model, when to send, and the inputs of prompts beside steps of others."""
+        """Takes the model, when to send, the clock in seconds, and inputs of prompts beside steps."""
         self._model = model.name
         if not policy.whole_plans:
             prompt_tokens = None
@@ -95,19 +94,15 @@ class Scheduler:
 
     # Commands in
 
-    def open_queue(self, owner: Owner) -> Account:
-        """The account that one more queue of an owner belongs to."""
+    def open_queue(self, owner: Owner) -> CommandQueue:
+        """Opens one more queue of an owner."""
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = Account(owner)
         account.queues += 1
         if account.queues == 2:
             account.barrier = next(self._numbers)
-        return account
-
-    def new_number(self) -> int:
-        """Grows with every call, and with every command."""
-        return next(self._numbers)
+        return CommandQueue(account, next(self._numbers))
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
         """Appends a command to its queue."""
@@ -122,7 +117,7 @@ class Scheduler:
                 return
             self._heads[command.kind][queue] = None
             account.active[queue] = None
-        command.queued_ns = self._clock()
+        command.queued_at = self._clock()
         queue.owner.queued_commands += 1
         queue.pending.append(command)
         if isinstance(command, NextDistCommand):
@@ -202,7 +197,7 @@ class Scheduler:
                 return False
         return comes_along
 
-    def next_plan(self, now_ns: int) -> Plan | None:
+    def next_plan(self, now: float) -> Plan | None:
         """The next plan, or None if the policy has nothing to send.
 
         Ask when the worker is idle, or `may_follow`.
@@ -218,7 +213,7 @@ class Scheduler:
                 self._send(chosen, batches, dispatched)
                 self._add_light(batches, dispatched)
         else:
-            self._add_ready(batches, dispatched, now_ns)
+            self._add_ready(batches, dispatched, now)
         if not batches:
             self._riders = before
             return None
@@ -232,10 +227,10 @@ class Scheduler:
         self._in_flight[plan.id] = _Sent(dispatched, follows)
         return plan
 
-    def next_deadline(self) -> int | None:
-        """When to ask for a plan again if no command comes: nanoseconds of the clock, or None."""
+    def next_deadline(self) -> float | None:
+        """When to ask for a plan again if no command comes, by the clock; or None."""
         deadlines = (
-            self._policy.deadline(queue.first().queued_ns)
+            self._policy.deadline(queue.first().queued_at)
             for queues in self._heads.values()
             for queue in queues
             if not held_back(queue.first())  # it has to wait for something else first
@@ -286,13 +281,13 @@ class Scheduler:
             return LIGHT_KINDS
         return [kind for kind in LIGHT_KINDS if kind != ONCE_A_PLAN]
 
-    def _add_ready(self, batches: list[Batch], dispatched: list[Dispatched], now_ns: int) -> None:
+    def _add_ready(self, batches: list[Batch], dispatched: list[Dispatched], now: float) -> None:
         """Adds one batch of the kind that has waited longest among those the policy lets go."""
         for kind in self._oldest_first(KINDS):
             commands = gather(self._heads[kind], self._limits)
             if commands:
                 oldest = min(commands, key=_number)
-                if self._policy.ready(len(commands), oldest.queued_ns, now_ns):
+                if self._policy.ready(len(commands), oldest.queued_at, now):
                     self._send(cut(commands, self._limits), batches, dispatched)
                     return
 

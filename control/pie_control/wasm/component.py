@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+import wasmtime
 from wasmtime import component as wasm
 
 from pie_control.wasm import symbols
 
-if TYPE_CHECKING:
-    from pie_control.wasm.engine import Engine
+
+class Owner(Protocol):
+    """The engine that has compiled a component, which keeps it alive."""
+
+    engine: wasmtime.Engine
 
 
 class Component:
     """Compiled code, from which any number of guests start. Made by `Engine.load`."""
 
-    def __init__(self, engine: Engine, compiled: wasm.Component) -> None:
+    def __init__(self, engine: Owner, compiled: wasm.Component) -> None:
         self.engine = engine
         self.compiled = compiled
         self.address = ctypes.cast(compiled.ptr(), ctypes.c_void_p).value or 0

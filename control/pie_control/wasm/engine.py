@@ -7,8 +7,6 @@ import hashlib
 import mmap
 import platform
 import weakref
-from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 import wasmtime
@@ -26,6 +24,7 @@ from pie_control.wasm.inspection import (
     check_format,
     explain_compile_error,
 )
+from pie_control.wasm.limits import EngineConfig
 from pie_control.wasm.reaper import Reaper
 from pie_control.wasm.ticker import Ticker
 
@@ -40,17 +39,6 @@ GUARD = 32 << 20
 MEMORIES = 2  # most linear memories of one component
 TABLES = 8  # most tables of one component; CPython has two
 CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """What all guests of an engine share."""
-
-    max_instances: int = 1000  # guests alive at once
-    memory_bytes: int = 256 << 20  # most linear memory of one guest
-    table_elements: int = 100_000  # most elements of one table of a guest; CPython has 6 000
-    slice_ms: float = 5.0  # longest turn of a guest that does not wait
-    cache_folder: Path | None = None  # compiled code; none is kept unless told
 
 
 class Engine:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter_ns
 from typing import Any
@@ -14,6 +13,7 @@ from wasmtime import _bindings as bindings
 from pie_control.wasm import symbols
 from pie_control.wasm.component import Component
 from pie_control.wasm.engine import CORE_INSTANCES, MEMORIES, TABLES
+from pie_control.wasm.limits import GuestLimits
 from pie_control.wasm.linker import Gate, Linker, Pending, turn
 from pie_control.wasm.symbols import VALUE_SIZE
 from pie_control.wasm.trap import GuestTrap, explain
@@ -29,14 +29,6 @@ class Status(Enum):
     RUNNING = "running"  # its slice is used up
     WAITING = "waiting"  # a host function has suspended it until `resume`
     DONE = "done"  # `run` has returned
-
-
-@dataclass(frozen=True)
-class GuestLimits:
-    """What one guest may use; the engine's own limits hold besides."""
-
-    memory_bytes: int  # of each linear memory
-    table_elements: int  # of each table
 
 
 class _Fiber:

@@ -12,7 +12,7 @@ from pie_control.errors import ProgramRejected
 
 if TYPE_CHECKING:
     from pie_control.wasm.component import Component
-    from pie_control.wasm.engine import EngineConfig
+    from pie_control.wasm.limits import EngineConfig
 
 CONTRACT = "pie:inferlet"
 CONTRACT_VERSION = "0.1.0"

@@ -71,15 +71,20 @@ turn = Turn()
 
 
 class Linker:
-    """What guests may import. Functions of one interface must all be given at once."""
+    """What guests may import: the functions defined before the first guest is made."""
 
-    def __init__(self, engine: Engine, functions: Sequence[HostFunction]) -> None:
+    def __init__(self, engine: Engine, functions: Sequence[HostFunction] = ()) -> None:
         self.engine = engine
         self._linker = wasm.Linker(engine.engine)
         self.address = ctypes.cast(self._linker.ptr(), c_void_p).value or 0
         self._scratch = Scratch()
         self._callbacks: list[Any] = []  # what the C side calls must stay alive
         self._admitted: weakref.WeakSet[Component] = weakref.WeakSet()
+        self.offer: dict[str, dict[str, str]] = {}  # signatures by interface and function
+        self.define(functions)
+
+    def define(self, functions: Sequence[HostFunction]) -> None:
+        """Offers functions to guests. Those of one interface must all be given at once."""
         offer: dict[str, dict[str, str]] = {}
         with self._linker.root() as root:
             for interface in dict.fromkeys(function.interface for function in functions):
@@ -90,8 +95,8 @@ class Linker:
                             offer.setdefault(interface, {})[function.name] = signature(
                                 function.params, function.result, fallible=function.fallible
                             )
-        self.offer = offer
-        engine.offer = offer
+        self.offer.update(offer)
+        self.engine.offer = self.offer
 
     def admit(self, component: Component) -> None:
         """Makes sure that a component imports only what is offered, with the same types.

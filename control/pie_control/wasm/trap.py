@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from pie_control.wasm.guest import GuestLimits
+    from pie_control.wasm.limits import GuestLimits
 
 TrapKind: TypeAlias = Literal[
     "unreachable", "stack-overflow", "memory", "table", "out-of-bounds", "too-much-data", "other"

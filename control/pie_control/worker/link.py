@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -39,12 +39,28 @@ class WorkerFailed(Exception):
     """The worker cannot start; the text is its own reason."""
 
 
+class Worker(Protocol):
+    """The worker, as those see it who send to it."""
+
+    in_flight: int  # plans sent that are not done
+
+    @property
+    def idle(self) -> bool:
+        """Whether the worker is ready and has no plan."""
+
+    def send(self, plan: Plan) -> None:
+        """Sends a plan."""
+
+    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+        """Sends a message, behind those before it."""
+
+
 class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
-    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for the
-    answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was ready
-    has died.
+    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for
+    the answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was
+    ready has died.
     """
 
     def __init__(self, config: ServerConfig) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from functools import partial
 
-from pie_control.host import Host
-from pie_control.instances.timers import Timer
-from pie_control.worker.link import WorkerLink
+from pie_control.instances.timers import Timer, Timers
+from pie_control.instances.turns import Executor
+from pie_control.models.served import ServedModels
+from pie_control.worker.link import Worker
 from pie_py.wire.plan import PlanResult
 
 # At the worker: the one that it runs, and the one that it finds when it has run that.
 PLANS_IN_FLIGHT = 2
 # How long an idle worker waits while launches are still coming in: their prompts in one batch take less
 # time than one after the other, and the launches are not slowed by the first of them.
-GATHER_NS = 30_000_000
+GATHER_SECONDS = 0.03
 # The longest that an idle worker waits for guests whose turn is still to come.
-TURNS_NS = 100_000_000
+TURNS_SECONDS = 0.1
 
 
 class Dispatcher:
@@ -31,31 +32,41 @@ class Dispatcher:
     the commands of the next step: all in one call chain, without a pass through the event loop.
     """
 
-    def __init__(self, host: Host, link: WorkerLink) -> None:
-        self._host = host
+    def __init__(
+        self,
+        models: ServedModels,
+        executor: Executor,
+        timers: Timers,
+        link: Worker,
+        clock: Callable[[], float],
+    ) -> None:
+        self._models = models
+        self._executor = executor
+        self._timers = timers
+        self._clock = clock
         self._link = link
         self._next_first = 0  # models take turns
         self._timer: Timer | None = None
-        self._timer_due = 0
-        self._gathering_since: int | None = None
-        self._turns_since: int | None = None  # the idle worker waits for guests' turns
+        self._timer_due = 0.0
+        self._gathering_since: float | None = None
+        self._turns_since: float | None = None  # the idle worker waits for guests' turns
         self._running_ns = 0  # of the plan whose results are coming, so far
-        self._plan_ns = 0  # what the last plan took the worker
+        self._plan_seconds = 0.0  # what the last plan took the worker
 
     def may_gather(self) -> bool:
         """Whether the next plan may wait for more commands, because the worker has not waited long."""
         if not self._link.idle:
             return False
-        now = time.monotonic_ns()
+        now = self._clock()
         if self._gathering_since is None:
             self._gathering_since = now
-        return now - self._gathering_since < GATHER_NS
+        return now - self._gathering_since < GATHER_SECONDS
 
     def pump(self) -> None:
         """Sends the plans that the worker may have now."""
         link = self._link
         if link.idle:
-            now = time.monotonic_ns()
+            now = self._clock()
             if self._waits_for_turns(now):
                 return  # the next one comes soon
             self._gathering_since = None
@@ -65,23 +76,23 @@ class Dispatcher:
         # Guests whose turn is still to come may go along: the worker is busy, so there is time for them.
         while (
             0 < link.in_flight < PLANS_IN_FLIGHT
-            and self._host.executor.caught_up
-            and self._send(time.monotonic_ns(), behind=True)
+            and self._executor.caught_up
+            and self._send(self._clock(), behind=True)
         ):
             pass
 
-    def _waits_for_turns(self, now: int) -> bool:
+    def _waits_for_turns(self, now: float) -> bool:
         """Whether guests are ready to run, and have not kept the worker idle for as long as a plan takes."""
-        if self._host.executor.caught_up:
+        if self._executor.caught_up:
             self._turns_since = None
             return False
         if self._turns_since is None:
             self._turns_since = now
-        return now - self._turns_since < min(self._plan_ns, TURNS_NS)
+        return now - self._turns_since < min(self._plan_seconds, TURNS_SECONDS)
 
-    def _send(self, now: int, *, behind: bool) -> bool:
+    def _send(self, now: float, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Tells whether there was one."""
-        services = list(self._host.services.values())
+        services = list(self._models.services.values())
         for i in range(len(services)):
             scheduler = services[(self._next_first + i) % len(services)].scheduler
             if behind and not scheduler.may_follow():
@@ -98,21 +109,21 @@ class Dispatcher:
         """Takes the worker's answer in and runs the guests that waited for it."""
         self._running_ns += sum(batch.nanoseconds for batch in result.results)
         if result.last:
-            self._plan_ns, self._running_ns = self._running_ns, 0
-        service = self._host.services.get(result.model)
+            self._plan_seconds, self._running_ns = self._running_ns / 1e9, 0
+        service = self._models.services.get(result.model)
         deliver = None if service is None else partial(service.scheduler.complete, result)
-        self._host.executor.turn(deliver)
+        self._executor.turn(deliver)
 
-    def _wake_at_deadline(self, now: int) -> None:
+    def _wake_at_deadline(self, now: float) -> None:
         """Policies that hold commands back say until when."""
-        deadlines = [s.scheduler.next_deadline() for s in self._host.services.values()]
+        deadlines = [s.scheduler.next_deadline() for s in self._models.services.values()]
         due = min((d for d in deadlines if d is not None), default=None)
         if due is None or (self._timer is not None and self._timer_due == due):
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = due
-        self._timer = self._host.timers.call_later(max(0, due - now) / 1e9, self._deadline)
+        self._timer = self._timers.call_later(max(0.0, due - now), self._deadline)
 
     def _deadline(self) -> None:
         self._timer = None

@@ -1,4 +1,4 @@
-"""Writes the code that follows from the contract, `sdk/wit/inferlet.wit`.
+"""Writes the code that follows from other code: most of it from the contract, `sdk/wit/inferlet.wit`.
 
     python -m pie_py.build.generate [--check]
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_py.build.generate import api_page, host_signatures, python_raw, rust_conformance, rust_host
+from pie_py.build.generate import (
+    api_page,
+    host_signatures,
+    python_raw,
+    rust_conformance,
+    rust_host,
+    sync_client,
+)
 from pie_py.build.generate.source import REPOSITORY
 
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
     "docs/api.md": api_page.render,
+    "pie_py/client/sync.py": sync_client.render,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
     "sdk/rust/inferlet/src/host.rs": rust_host.render,

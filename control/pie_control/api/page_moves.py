@@ -1,27 +1,20 @@
-"""Pages out of the pool and back, while their addresses stay.
-
-Guests do this through the trait `offload`; a policy may do it to an instance that waits, through one of
-its queues, so long as it brings back what it took before the instance's next command.
-"""
+"""Moves pages out of the pool and back as commands of a queue, while their addresses stay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pie_control.errors import ApiError
+from pie_control.models.model import OpenQueue
 from pie_control.resources.space import EMPTY, host_page, is_on_host
 from pie_control.scheduler.batch import MAX_SWAP_PAGES
 from pie_control.scheduler.command import SwapInCommand, SwapOutCommand
 from pie_py.wire.plan import Int32
 
-if TYPE_CHECKING:
-    from pie_control.scheduler.queue import CommandQueue
 
-
-def swap_out(queue: CommandQueue, spans: list[int]) -> None:
+def swap_out(target: OpenQueue, spans: list[int]) -> None:
     """Queues the move of pages to the host pool; they go to others once that has been sent.
 
     Pages that are away already stay so. Empty ones take no room on the host.
@@ -30,7 +23,7 @@ def swap_out(queue: CommandQueue, spans: list[int]) -> None:
         ApiError: `invalid-handle`, `busy` (a page that others hold, too), `limit-exceeded`,
             `out-of-resources`; nothing has changed then.
     """
-    space = queue.space
+    space = target.space
     pool, host = space.page_pool, space.host
     entries = space.pages.find_apart(spans, pool.size + host.pool.size)
     at = np.flatnonzero(entries >= 0)
@@ -44,7 +37,7 @@ def swap_out(queue: CommandQueue, spans: list[int]) -> None:
         )
     filled = pool.used[pages] > 0
     sources = pages[filled]
-    queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
+    target.queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
     targets = host.allocate(len(sources))
     host.pool.used[targets] = pool.used[sources]
     host.pool.masks[targets] = pool.masks[sources]
@@ -54,30 +47,32 @@ def swap_out(queue: CommandQueue, spans: list[int]) -> None:
     moved[at[filled]] = host_page(targets)
     space.pages.replace(spans, moved)
     for part in _parts(len(sources)):
-        queue.enqueue(SwapOutCommand(sources[part], targets[part], host.pool.first_name))
-    space.release_later(pages, queue.defer)
+        target.scheduler.enqueue(
+            target.queue, SwapOutCommand(sources[part], targets[part], host.pool.first_name)
+        )
+    space.release_later(pages, target.defer)
 
 
-def swap_in(queue: CommandQueue, spans: list[int], reclaim: Callable[[int], bool]) -> None:
+def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]) -> None:
     """Queues the move of pages back into the pool; those that were empty or given up come back empty.
 
     Pages that are in the pool stay there.
 
     Args:
-        queue: of the instance.
+        target: one of the instance's queues.
         spans: addresses.
         reclaim: as `Space.allocate_pages` has it.
 
     Raises:
         ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`; nothing has changed then.
     """
-    space = queue.space
+    space = target.space
     pool, host = space.page_pool, space.host.pool
     entries = space.pages.find_apart(spans, pool.size + host.size)
     at = np.flatnonzero(entries < 0)
     if not len(at):
         return
-    queue.check_room(-(-len(at) // MAX_SWAP_PAGES))
+    target.queue.check_room(-(-len(at) // MAX_SWAP_PAGES))
     pages = space.take_pages(len(at), reclaim)
     away = entries[at]
     full = is_on_host(away)
@@ -89,29 +84,31 @@ def swap_in(queue: CommandQueue, spans: list[int], reclaim: Callable[[int], bool
     moved[at] = pages
     space.pages.replace(spans, moved)
     for part in _parts(len(sources)):
-        queue.enqueue(SwapInCommand(sources[part], targets[part], host.first_name))
-    space.release_later(away, queue.defer)
+        target.scheduler.enqueue(
+            target.queue, SwapInCommand(sources[part], targets[part], host.first_name)
+        )
+    space.release_later(away, target.defer)
 
 
-def discard(queue: CommandQueue, spans: list[int]) -> None:
+def discard(target: OpenQueue, spans: list[int]) -> None:
     """Gives up the content of pages, in the pool or on the host, and the memory that it takes.
 
     Raises:
         ApiError: `invalid-handle`; nothing has changed then.
     """
-    space = queue.space
+    space = target.space
     entries = space.pages.find_apart(spans, space.page_pool.size + space.host.pool.size)
     space.pages.replace(spans, np.full(len(entries), EMPTY, np.int32))
-    space.release_later(entries, queue.defer)
+    space.release_later(entries, target.defer)
 
 
-def filled_slots(queue: CommandQueue, spans: list[int]) -> Int32:
+def filled_slots(target: OpenQueue, spans: list[int]) -> Int32:
     """Filled slots of pages `[n]`, wherever they are; 0 of those that were given up.
 
     Raises:
         ApiError: `invalid-handle`.
     """
-    space = queue.space
+    space = target.space
     most = space.page_pool.size + space.host.pool.size
     if not space.pages.away:
         return space.page_pool.used[space.pages.find(spans, most)]

@@ -1,0 +1,47 @@
+"""What an inferlet has logged: the newest lines, and how many there have been."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+LINE_OVERHEAD = 200  # bytes that a line takes besides its text
+LINE_CHARACTERS = 4096  # the rest of a longer line is dropped
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that an inferlet logged."""
+
+    time_ns: int  # Unix epoch
+    level: str  # debug, info, warning, error
+    text: str
+
+
+class Log:
+    """The newest lines of one instance, oldest first."""
+
+    __slots__ = ("_date_ns", "_lines", "total")
+
+    def __init__(self, most: int, date_ns: Callable[[], int]) -> None:
+        """Takes how many lines to keep, and the date in nanoseconds since the Unix epoch."""
+        self._lines: deque[LogLine] = deque(maxlen=most)
+        self._date_ns = date_ns
+        self.total = 0  # lines added so far, dropped ones included
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[LogLine]:
+        return iter(self._lines)
+
+    def add(self, level: str, text: str) -> None:
+        """Appends a line and drops the oldest one if the log is full."""
+        self.total += 1
+        self._lines.append(LogLine(self._date_ns(), level, text[:LINE_CHARACTERS]))
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the lines take, about."""
+        return sum(len(line.text) + LINE_OVERHEAD for line in self._lines)

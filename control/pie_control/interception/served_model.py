@@ -1,0 +1,30 @@
+"""What the evictor, the adviser and their budgets see of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
+    from pie_control.resources.pools import PagePool
+    from pie_control.resources.space import Space
+    from pie_control.resources.swap_pool import HostPool
+    from pie_control.scheduler.scheduler import Scheduler
+    from pie_py.wire.plan import ModelDescription
+
+
+class ServedModel(Protocol):
+    """One model with its pools, its instances' addresses, and its scheduler."""
+
+    description: ModelDescription
+    pages: PagePool
+    host_pages: HostPool
+    spaces: dict[Instance, Space]
+    scheduler: Scheduler
+
+    @property
+    def running(self) -> int:
+        """Instances that have commands queued or at the worker."""
+
+    def end_younger(self, instance: Instance, count: int) -> bool:
+        """Ends younger instances that hold pages until `count` are free, if that can be enough."""

@@ -1,0 +1,180 @@
+"""Makes the parts of a server and joins them: all but the engine, the worker and the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+import trio
+
+from pie_control.api import ApiParts, functions
+from pie_control.api.runtime import GuestClocks
+from pie_control.grammar import GrammarService
+from pie_control.http import HttpClient
+from pie_control.instances.launcher import GuestMaker, Launcher
+from pie_control.instances.registry import Registry
+from pie_control.instances.thread_answers import ThreadAnswers
+from pie_control.instances.timers import Timers
+from pie_control.instances.turns import Executor
+from pie_control.interception.history import Durations
+from pie_control.mcp import McpServers
+from pie_control.messaging.bus import Bus
+from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.served import ServedModels
+from pie_control.programs.store import ProgramStore
+from pie_control.rpc.requests import Parts as RpcParts
+from pie_control.store.service import StoreService
+from pie_control.wasm import HostFunction
+from pie_control.worker.link import Worker
+from pie_control.worker.pacing import Dispatcher
+from pie_py.config.server import ServerConfig
+from pie_py.wire.plan import Hello
+
+log = structlog.get_logger("pie.server")
+
+
+class Door(Protocol):
+    """Where clients come in."""
+
+    def has_requests(self) -> bool:
+        """Whether clients wait; if so, they are let in soon."""
+
+    def flush(self) -> None:
+        """Sends what instances have said."""
+
+
+class Wiring:
+    """The parts of one server. Each gets by constructor what it needs; nothing runs before `run`."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        guests: GuestMaker,
+        programs: ProgramStore,
+        worker: Worker,
+        clock: Callable[[], float],
+        clocks: GuestClocks,
+    ) -> None:
+        """Makes the parts.
+
+        Args:
+            config: of the server.
+            guests: makes what programs run in.
+            programs: that users have uploaded.
+            worker: gets the plans.
+            clock: trio's, in seconds; every part measures by it.
+            clocks: what users and guests are told of time.
+        """
+        self.door: Door | None = None  # set once clients may come in
+        self.clock = clock
+        self.durations = Durations()
+        self.registry = Registry(
+            config.max_instances, config.limits, clock, clocks.date_ns, self.durations.add
+        )
+        self.timers = Timers(clock)
+        self.executor = Executor(self.registry.end, self._after_turn)
+        self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
+        self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
+        self.adapters = AdapterLoader(self.models, worker.order)
+        self.dispatcher = Dispatcher(self.models, self.executor, self.timers, worker, clock)
+        self.messaging = Bus(config.messaging)
+        self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
+        self.http = HttpClient(config.http)
+        self.mcp = McpServers(config.mcp, config.http)
+        self.grammars = GrammarService(config.grammar)
+        self.answers = ThreadAnswers(self.executor)
+        self._programs = programs
+        self._clocks = clocks
+        self._join_instances()
+
+    def _join_instances(self) -> None:
+        """Each part that keeps something of instances learns of their start and their end."""
+        registry = self.registry
+        registry.on_start.append(self.messaging.join)
+        registry.on_end += [
+            self.executor.discard,
+            self.http.drop_instance,
+            self.messaging.leave,
+            self.models.drop_instance,
+        ]
+
+    def host_functions(self) -> tuple[HostFunction, ...]:
+        """What guests may call. Once for a server."""
+        return functions(
+            ApiParts(
+                self.registry,
+                self.launcher,
+                self.executor,
+                self.timers,
+                self.answers,
+                self.models,
+                self.durations,
+                self.grammars,
+                self.http,
+                self.mcp,
+                self.messaging,
+                self.store,
+                self._clocks,
+            )
+        )
+
+    def rpc_parts(self) -> RpcParts:
+        """What clients' requests act on."""
+        return RpcParts(
+            self.registry,
+            self.launcher,
+            self._programs,
+            self.models,
+            self.adapters,
+            self.mcp.registry,
+            self.clock,
+        )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Runs the parts until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for forever in (self.timers, self.executor, self.registry, self.models):
+                nursery.start_soon(forever.run)
+            for part in (
+                self.http,
+                self.mcp,
+                self.store,
+                self.grammars,
+                self.answers,
+                self.adapters,
+                self.launcher,
+            ):
+                await nursery.start(part.run)
+            task_status.started()
+
+    def _after_turn(self, result: bool) -> None:
+        # Between two steps the worker comes first: it is idle. What new instances say goes out before the
+        # worker takes the cores for their prompts.
+        if not result and self.door is not None:
+            self.door.flush()
+            if self.door.has_requests() and self.dispatcher.may_gather():
+                self.executor.give_another()
+                return
+        for service in self.models.services.values():
+            if service.evictor is not None:
+                service.evictor.after_turn()
+        self.dispatcher.pump()
+        for service in self.models.services.values():
+            if service.evictor is not None and service.evictor.waits:
+                service.evictor.settle()  # commands have been sent, so pages may have become free
+
+    def worker_ready(self, hello: Hello) -> None:
+        """A worker serves its models from now on."""
+        self.models.start(hello.models)
+        self.adapters.on_ready()
+        self.launcher.models_ready.set()
+        log.info(
+            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.services)
+        )
+
+    def worker_lost(self, reason: str) -> None:
+        """Its pools are gone: instances that held something of them fail; new ones wait."""
+        self.launcher.models_lost()
+        self.models.lose(reason)
+        self.adapters.on_lost()

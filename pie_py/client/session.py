@@ -1,0 +1,286 @@
+"""A client's session: a state machine without sockets, tasks or a clock of its own.
+
+Messages go in by `receive`; what the socket's monitor sees goes in by `connected` and
+`disconnected`. Frames come out by `take_outgoing`. The owner calls `tick` often enough for
+heartbeats and time-outs. Requests and streams outlive connections: after each welcome all requests
+without an answer are sent again, and each stream says where it goes on, so that nothing is lost,
+done twice or out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from pie_py import __version__
+from pie_py.client.calls import Call, Calls, Reader
+from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
+from pie_py.client.stream import Stream
+from pie_py.wire.rpc import (
+    PROTOCOL,
+    Bye,
+    Closed,
+    Failure,
+    Hello,
+    Items,
+    Message,
+    Ping,
+    Probe,
+    Probed,
+    Refused,
+    Response,
+    Welcome,
+    Who,
+    encode,
+)
+
+DEFAULT_HEARTBEAT = 2.0  # seconds, until the server tells its own
+
+
+class State(Enum):
+    """Of a session, as its client knows."""
+
+    NEW = auto()  # no welcome has come yet
+    OPEN = auto()  # the server has welcomed it on the connection that there is
+    LOST = auto()  # the connection broke, or nothing was heard: hello is said on the next one
+    DEAD = auto()  # for good
+
+
+class Change(Enum):
+    """What happens to a session."""
+
+    WELCOME = auto()  # the server knows the session on this connection
+    LOST = auto()  # the connection broke, or the server was silent for too long
+    OVER = auto()  # refused, ended, closed, or looked for in vain
+
+
+TRANSITIONS: dict[tuple[State, Change], State] = {
+    (State.NEW, Change.WELCOME): State.OPEN,
+    (State.OPEN, Change.WELCOME): State.OPEN,  # two hellos were under way, each was answered
+    (State.LOST, Change.WELCOME): State.OPEN,
+    (State.NEW, Change.LOST): State.NEW,  # patience counts from the first attempt
+    (State.OPEN, Change.LOST): State.LOST,
+    (State.LOST, Change.LOST): State.LOST,  # patience counts from the first loss
+    (State.NEW, Change.OVER): State.DEAD,
+    (State.OPEN, Change.OVER): State.DEAD,
+    (State.LOST, Change.OVER): State.DEAD,
+}
+
+
+class Session:
+    """One session with a server."""
+
+    def __init__(
+        self,
+        session: bytes,
+        server: str,
+        patience: float,
+        clock: Callable[[], float],
+        on_work: Callable[[], None],
+    ) -> None:
+        """A session that has no connection yet.
+
+        Args:
+            session: 16 random bytes.
+            server: its endpoint, for errors.
+            patience: seconds to look for the server, at first and whenever it was lost.
+            clock: seconds that grow.
+            on_work: called when there is something to send.
+        """
+        self.facts: dict[str, Any] = {}  # from the server's welcome
+        self.user = ""
+        self.state = State.NEW
+        self.error: ClientError | None = None  # why it is dead
+        self.on_known: Callable[[], None] = lambda: None  # called by the first welcome or by death
+        self.calls = Calls()
+        self._id = session
+        self._server = server
+        self._patience = patience
+        self._clock = clock
+        self._on_work = on_work
+        self._streams: dict[str, Stream] = {}  # by instance
+        self._outgoing: list[bytes] = []
+        self._known = False  # whether there has been a welcome
+        self._lost_at = self._heard = self._said = clock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has welcomed it on the connection that there is."""
+        return self.state is State.OPEN
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the server has ever welcomed it."""
+        return self._known
+
+    # The connection
+
+    def connected(self) -> None:
+        """A connection is made: says hello on it."""
+        if self.error is None:
+            self._transmit(Hello(PROTOCOL, self._id, f"pie_py {__version__}"))
+
+    def disconnected(self) -> None:
+        """The connection broke. What was to go over it is dropped: `Welcome` sends it again."""
+        self._outgoing.clear()
+        if self.error is not None:
+            return
+        if self.is_open:
+            self._lost_at = self._clock()
+        self._change(Change.LOST)
+
+    def die(self, error: ClientError) -> None:
+        """Nothing more comes of this session: its requests and its streams end with an error."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._change(Change.OVER)
+        self.calls.fail(error)
+        for stream in list(self._streams.values()):
+            stream.close(error)
+        self._streams.clear()
+        self.on_known()
+
+    def leave(self) -> None:
+        """The client leaves on purpose: the server need not keep the session."""
+        if self.is_open:
+            self._transmit(Bye("closed"))
+        self.die(ConnectionLost("the client was closed"))
+
+    def tick(self) -> None:
+        """Pings, and handles time-outs: call it a few times in each heartbeat."""
+        now = self._clock()
+        if self.error is not None:
+            return
+        if not self.is_open:
+            if now - self._lost_at > self._patience:
+                self.die(self._unreachable())
+        elif now - self._heard > self.facts["dead"]:
+            self.disconnected()
+            self.connected()
+        elif now - self._said > self.heartbeat * 0.9 or now - self._heard > self.heartbeat * 2:
+            self._transmit(Ping())
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds after which a client that has said nothing pings."""
+        return float(self.facts.get("heartbeat", DEFAULT_HEARTBEAT))
+
+    # Requests
+
+    def request(self, method: str, params: dict[str, Any], read: Reader | None = None) -> Call:
+        """Opens a request, which is done at most once however often the connection breaks.
+
+        Raises:
+            RpcError: `invalid-argument`, `limit-exceeded` if it cannot be sent.
+            ClientError: the session is dead.
+        """
+        if self.error is not None:
+            raise self.error
+        call, frame = self.calls.open(method, params, read, self.facts["frame_bytes"])
+        if self.is_open:
+            self._send(frame)
+        return call
+
+    def tell(self, message: Message) -> None:
+        """Sends a message that needs no answer; it is lost with the connection."""
+        if self.is_open:
+            self._transmit(message)
+
+    # Streams
+
+    def open_stream(self, stream: Stream) -> None:
+        """From now on a stream gets the items of its instance."""
+        self._streams[stream.instance] = stream
+
+    def stream(self, instance: str) -> Stream | None:
+        """The stream that gets an instance's items."""
+        return self._streams.get(instance)
+
+    def close_stream(self, instance: str) -> None:
+        """From now on no stream gets an instance's items."""
+        self._streams.pop(instance, None)
+
+    # Messages in
+
+    def receive(self, message: Message) -> None:
+        """Handles a message."""
+        self._heard = self._clock()
+        if self.error is not None:
+            return
+        match message:
+            case Items(instance):
+                if (stream := self._streams.get(instance)) is not None:
+                    stream.receive(message)
+            case Response(number, value):
+                self.calls.answer(number, value)
+            case Failure(number, code, text):
+                self.calls.answer(number, RpcError(code, text))
+            case Welcome():
+                self._welcomed(message)
+            case Probe(number):
+                self._transmit(Probed(number))
+            case Who():
+                # The server would take what comes before its welcome for a new session's.
+                self.disconnected()
+                self.connected()
+            case Closed(instance, code, text):
+                if (stream := self._streams.pop(instance, None)) is not None:
+                    stream.close(RpcError(code, text))
+            case Refused(code, text):
+                self.die(ServerUnreachable(f"{self._server} refuses: {text}"))
+            case Bye(reason):
+                self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        # Not `resumed` alone: the welcome that said false may have been lost with its connection.
+        resumed = welcome.resumed and welcome.facts.get("session") == self.facts.get("session")
+        self.facts = welcome.facts
+        self.user = welcome.user
+        if self._known and not resumed:
+            # The requests may have been done or not, so they are not sent again.
+            self.calls.fail(
+                ConnectionLost(
+                    f"{self._server} has forgotten this session (was it restarted?);"
+                    " ask again if that does no harm"
+                )
+            )
+        self._change(Change.WELCOME)
+        for frame in self.calls.frames():
+            self._send(frame)
+        for stream in list(self._streams.values()):
+            stream.resume(same_session=resumed)
+        if not self._known:
+            self._known = True
+            self.on_known()
+
+    # Frames out
+
+    def take_outgoing(self) -> list[bytes]:
+        """The frames to be sent now, in order."""
+        taken, self._outgoing = self._outgoing, []
+        return taken
+
+    @property
+    def waiting_frames(self) -> int:
+        """Number of frames to be sent."""
+        return len(self._outgoing)
+
+    def _transmit(self, message: Message) -> None:
+        self._send(encode(message))
+
+    def _send(self, frame: bytes) -> None:
+        self._said = self._clock()
+        self._outgoing.append(frame)
+        self._on_work()
+
+    def _change(self, change: Change) -> None:
+        self.state = TRANSITIONS[self.state, change]
+
+    def _unreachable(self) -> ServerUnreachable:
+        lost = "has not come back" if self._known else "does not answer"
+        return ServerUnreachable(
+            f"the server at {self._server} {lost} within {self._patience:g} s; `pie-py serve`"
+            " starts one"
+        )

@@ -1,0 +1,128 @@
+"""The client's end of the stream of one instance's messages. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pie_py.client.errors import ClientError, RpcError
+from pie_py.wire.rpc import Ack, Ended, Items, Resume, size_of
+
+if TYPE_CHECKING:
+    from pie_py.client.session import Session
+
+WINDOW = 256  # messages that may be sent and not acknowledged
+
+
+class Stream:
+    """Messages in order, none twice and none missing, over reconnections too.
+
+    Back-pressure: the server sends no more than a window of messages that are not acknowledged, and
+    a message is acknowledged when the program takes it (`take`); while `eager` is true, when it
+    arrives.
+    """
+
+    def __init__(self, session: Session, instance: str, first: int = 0) -> None:
+        """A stream whose next item has the number `first`; `Session.open_stream` starts it."""
+        self.instance = instance
+        self.ended: Ended | None = None
+        self.error: ClientError | None = None  # why no more can come though the instance may live
+        self.on_news: Callable[[], None] = lambda: None  # called when something has arrived
+        self._session = session
+        self._messages: deque[str | bytes] = deque()
+        self._eager = 0
+        # Numbers and sums of bytes of what has arrived, of what the program has taken, and of what
+        # the server was told to forget.
+        self._received, self._received_bytes = first, 0
+        self._consumed, self._consumed_bytes = first, 0
+        self._acked, self._acked_bytes = first, 0
+
+    def __len__(self) -> int:
+        """Messages that have arrived and were not taken."""
+        return len(self._messages)
+
+    def take(self) -> str | bytes:
+        """Removes and returns the oldest message. There must be one."""
+        message = self._messages.popleft()
+        self._consumed += 1
+        self._consumed_bytes += size_of(message)
+        self._acknowledge(self._consumed, self._consumed_bytes)
+        return message
+
+    def set_eager(self, eager: bool) -> None:
+        """Takes messages in without the window's limit, or no more; calls of both kinds pair up."""
+        self._eager += 1 if eager else -1
+        self._acknowledge_eagerly()
+
+    def detach(self) -> None:
+        """Stops reading: the client that attaches next gets what was not taken here."""
+        if self._consumed > self._acked:
+            self._acked = self._consumed
+            self._session.tell(Ack(self.instance, self._acked))
+        self._session.close_stream(self.instance)
+
+    # From the session
+
+    def receive(self, items: Items) -> None:
+        """Takes items in; those that came before are dropped."""
+        if items.first > self._received:  # a gap: the server sends them again after `Resume`
+            return
+        for item in items.items[self._received - items.first :]:
+            self._received += 1
+            if isinstance(item, Ended):
+                self.ended = item
+                self._session.close_stream(self.instance)
+                self._session.tell(Ack(self.instance, self._received))
+            else:
+                self._messages.append(item)
+                self._received_bytes += size_of(item)
+        self._acknowledge_eagerly()
+        self.on_news()
+
+    def resume(self, *, same_session: bool) -> None:
+        """The connection is back: says where the stream goes on, or attaches to it once more."""
+        if same_session:
+            # An acknowledgement may have been lost with the connection.
+            consumed = max(self._consumed, self._acked)
+            self._session.tell(Resume(self.instance, self._received, consumed))
+            return
+        params = {"instance": self.instance, "window": WINDOW, "received": self._received}
+        self._session.request("attach", params).then = self._reattached
+
+    def close(self, error: ClientError) -> None:
+        """No more items come."""
+        if self.ended is None:
+            self.error = error
+            self.on_news()
+
+    def finish(self, state: str, text: str) -> None:
+        """The server tells that all was acknowledged before, and how the instance ended."""
+        self._session.close_stream(self.instance)
+        self.ended = Ended(state, text)
+        self.on_news()
+
+    def _reattached(self, answer: Any) -> None:
+        if isinstance(answer, RpcError):
+            self._session.close_stream(self.instance)
+            self.close(answer)
+        elif isinstance(answer, ClientError):
+            pass  # the session was forgotten again, and attaches after that welcome; or it is dead
+        elif answer["state"] != "running":
+            self.finish(answer["state"], answer["text"])
+
+    def _acknowledge_eagerly(self) -> None:
+        if self._eager:
+            self._acknowledge(self._received, self._received_bytes)
+
+    def _acknowledge(self, number: int, size: int) -> None:
+        """Acknowledges the items below a number, a quarter of a window at a time."""
+        enough = self._session.facts["window_bytes"] // 4
+        if number - self._acked >= WINDOW // 4 or size - self._acked_bytes >= enough:
+            self._acked, self._acked_bytes = number, size
+            self._session.tell(Ack(self.instance, number))
+
+
+def detached() -> RpcError:
+    """What a program gets that reads from an instance after it has detached from it."""
+    return RpcError("cancelled", "the client has detached from this instance")

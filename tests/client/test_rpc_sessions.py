@@ -1,0 +1,540 @@
+"""The rules of sessions, held against the state machine: no sockets, and time that a test sets."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.rpc_world import TIMING, Server, World
+
+from pie_control.errors import ApiError
+from pie_control.rpc import backlog, session, sessions
+from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
+from pie_control.rpc.sessions import Do, GiveUp, Gone
+from pie_py.client.errors import ConnectionLost, ServerUnreachable
+from pie_py.client.session import State
+from pie_py.wire.rpc import (
+    PROTOCOL,
+    Ack,
+    Bye,
+    Closed,
+    Failure,
+    Hello,
+    Items,
+    Ping,
+    Pong,
+    Probe,
+    Probed,
+    Refused,
+    Request,
+    Response,
+    Resume,
+    Welcome,
+    Who,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(clock: Clock) -> Server:
+    return Server(clock)
+
+
+def greet(server: Server, peer: bytes = b"1", of: bytes = bytes(16), user: str = "local") -> bool:
+    """Says hello on a connection; returns whether the session was known."""
+    [welcome] = server.ask(peer, Hello(PROTOCOL, of, "a test"), user)
+    assert isinstance(welcome, Welcome)
+    return welcome.resumed
+
+
+def launch(server: Server, peer: bytes = b"1", instance: str = "a", window: int = 256) -> None:
+    number = server.sessions.all[-1].highest + 1
+    request = Request(number, 0, "launch", {"instance": instance, "window": window})
+    [answer] = server.ask(peer, request)
+    assert isinstance(answer, Response)
+
+
+def read(server: Server, peer: bytes, most: int = 100) -> list[tuple[int, object]]:
+    """The items that come to a connection, with their numbers."""
+    found: list[tuple[int, object]] = []
+    for _ in range(most):
+        for message in server.sent(peer):
+            if isinstance(message, Items):
+                found += enumerate(message.items, message.first)
+    return found
+
+
+# Hello
+
+
+def test_hello_comes_first_and_speaks_the_same_protocol(server: Server) -> None:
+    assert server.ask(b"1", Request(1, 0, "now", {})) == [Who()]
+    [refused] = server.ask(b"1", Hello(PROTOCOL + 1, bytes(16), "future"))
+    assert isinstance(refused, Refused)
+    assert "install the same version" in refused.message
+    [refused] = server.ask(b"1", Hello(PROTOCOL, b"short", "?"))
+    assert isinstance(refused, Refused)
+    assert not greet(server)
+    assert greet(server)
+
+
+def test_no_more_sessions_than_the_server_keeps(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 2)
+    greet(server, b"1", b"1" * 16)
+    greet(server, b"2", b"2" * 16)
+    [refused] = server.ask(b"3", Hello(PROTOCOL, b"3" * 16, "one too many"))
+    assert isinstance(refused, Refused)
+    assert refused.code == "busy"
+    assert greet(server, b"4", b"2" * 16)
+
+
+def test_sessions_belong_to_a_user(server: Server) -> None:
+    assert not greet(server, b"1", bytes(16), "ann")
+    assert not greet(server, b"2", bytes(16), "bob")
+    assert greet(server, b"3", bytes(16), "ann")
+
+
+def test_another_session_on_a_connection_takes_it_from_the_first(server: Server) -> None:
+    greet(server, b"1", b"a" * 16)
+    launch(server)
+    server.receive(b"1", Request(2, 0, "later", {}))
+    greet(server, b"1", b"b" * 16)
+    server.talkers["a"].say()
+    server.finish()
+    assert server.sent(b"1") == []
+    assert [one.presence for one in server.sessions.all] == [Presence.CUT, Presence.PRESENT]
+
+
+# Requests
+
+
+def test_request_numbers_begin_with_1_and_grow(server: Server) -> None:
+    greet(server)
+    assert isinstance(server.ask(b"1", Request(5, 0, "now", {}))[0], Response)
+    for number in (0, -1, 4):
+        [answer] = server.ask(b"1", Request(number, 0, "now", {}))
+        assert isinstance(answer, Failure)
+        assert "numbers begin with 1 and grow" in answer.message
+
+
+def test_a_request_is_done_once_however_often_it_comes(server: Server) -> None:
+    greet(server)
+    request = Request(1, 0, "launch", {"instance": "a", "value": "once"})
+    first = server.ask(b"1", request)
+    assert server.ask(b"1", request) == first
+    assert greet(server, b"2")
+    assert server.ask(b"2", request) == first
+    assert server.done == ["once"]
+
+
+def test_a_request_that_is_under_way_is_not_begun_again(server: Server) -> None:
+    greet(server)
+    assert server.ask(b"1", Request(1, 0, "later", {"value": 7})) == []
+    assert server.ask(b"1", Request(1, 0, "later", {"value": 7})) == []
+    server.finish()
+    assert server.sent(b"1") == [Response(1, 7)]
+    assert server.done == [7]
+
+
+def test_an_answer_that_is_confirmed_is_forgotten_and_a_request_given_up_stops(
+    server: Server,
+) -> None:
+    greet(server)
+    server.ask(b"1", Request(1, 0, "now", {}))
+    server.ask(b"1", Request(2, 0, "later", {}))
+    [one] = server.sessions.all
+    assert one.answer_bytes > 0
+    server.ask(b"1", Request(3, 3, "later", {}))
+    assert one.answer_bytes == 0
+    assert GiveUp(one, 2) in server.events
+    server.finish(0)  # its answer comes too late
+    assert server.sent(b"1") == []
+
+
+def test_a_client_that_takes_no_answers_is_cut_off(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_PENDING", 10)
+    greet(server)
+    [one] = server.sessions.all
+    for number in range(1, 12):
+        server.receive(b"1", Request(number, 0, "now", {}))
+    messages = server.sent(b"1")
+    assert [type(message) for message in messages] == [Response] * 10 + [Bye]
+    assert server.events[-1] == Gone(one)
+    assert len(server.sessions) == 0
+
+
+def test_answers_that_are_not_confirmed_are_bounded_by_their_bytes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_ANSWER_BYTES", 1000)
+    greet(server)
+    server.ask(b"1", Request(1, 0, "now", {"value": "x" * 1000}))
+    assert isinstance(server.ask(b"1", Request(2, 0, "now", {}))[-1], Bye)
+
+
+# Streams
+
+
+def test_a_stream_is_resumed_where_the_client_says(server: Server) -> None:
+    greet(server)
+    launch(server, window=10)
+    for _ in range(40):
+        server.talkers["a"].say()
+    assert read(server, b"1") == [(i, str(i)) for i in range(10)]
+    server.receive(b"1", Ack("a", 4))
+    assert read(server, b"1") == [(i, str(i)) for i in range(10, 14)]
+    server.receive(b"1", Ack("a", 1 << 40))  # what was never sent is not acknowledged
+    assert read(server, b"1") == [(i, str(i)) for i in range(14, 24)]
+    assert greet(server, b"2")
+    assert read(server, b"2") == []  # until the client says what it has
+    server.receive(b"2", Resume("a", 17, 15))
+    assert read(server, b"2") == [(i, str(i)) for i in range(17, 25)]
+
+
+def test_a_stream_whose_launch_answer_was_lost_with_the_connection_is_sent(server: Server) -> None:
+    greet(server)
+    launch(server)
+    for _ in range(3):
+        server.talkers["a"].say()
+    read(server, b"1")
+    assert greet(server, b"2")
+    # It knows of no stream to resume: it asks again.
+    server.receive(b"2", Request(1, 1, "launch", {"instance": "a"}))
+    assert [item for _, item in read(server, b"2")] == ["0", "1", "2"]
+
+
+def test_a_reader_takes_a_stream_over(server: Server) -> None:
+    greet(server, b"1", b"1" * 16)
+    launch(server)
+    server.talkers["a"].say()
+    assert read(server, b"1") == [(0, "0")]
+    greet(server, b"2", b"2" * 16)
+    server.receive(b"2", Request(1, 1, "attach", {"instance": "a"}))
+    [closed] = server.sent(b"1")
+    assert closed == Closed("a", "cancelled", "another client reads this instance's messages now")
+    assert read(server, b"2") == []  # taken by `sent` above
+    assert server.ask(b"1", Resume("a", 0, 0)) == [closed]
+    server.talkers["a"].say()
+    assert read(server, b"2") == [(1, "1")]
+
+
+def test_the_window_counts_bytes_and_not_characters(server: Server) -> None:
+    from pie_control.rpc import outlet
+
+    greet(server)
+    launch(server, window=1000)
+    text = "三" * (outlet.WINDOW_BYTES // 6)  # half a window
+    for _ in range(4):
+        server.talkers["a"].outbox.put(text, 1)
+    assert [number for number, _ in read(server, b"1")] == [0, 1, 2]  # the last may go over it
+
+
+def test_a_stream_ends_with_its_last_acknowledgement(server: Server) -> None:
+    greet(server)
+    launch(server)
+    talker = server.talkers["a"]
+    talker.say()
+    talker.end()
+    read(server, b"1")
+    [one] = server.sessions.all
+    server.receive(b"1", Ack("a", 1))
+    assert "a" in one.streams
+    server.receive(b"1", Ack("a", 2))
+    assert "a" not in one.streams
+    assert talker.attached == 0
+
+
+# Presence
+
+
+def test_every_change_of_the_table_comes_about_and_no_other() -> None:
+    for presence in Presence:
+        for change in Change:
+            one = Session(bytes(16), "ann", 0.0)
+            one.presence = presence
+            if (presence, change) in TRANSITIONS:
+                one.change(change, 1.0)
+                assert one.presence is TRANSITIONS[presence, change]
+            else:
+                with pytest.raises(KeyError):
+                    one.change(change, 1.0)
+
+
+def test_a_silent_client_is_gone_and_any_message_brings_it_back(
+    server: Server, clock: Clock
+) -> None:
+    greet(server)
+    launch(server)
+    [one], talker = server.sessions.all, server.talkers["a"]
+    for message in (Ping(), Probed(1)):
+        clock.now += TIMING.dead + 1
+        server.act(list(server.sessions.tick()))
+        assert one.presence is Presence.SILENT
+        assert (talker.attached, talker.detached_at) == (0, clock.now)
+        talker.say()
+        assert not any(isinstance(m, Items) for m in server.sent(b"1"))
+        server.receive(b"1", message)
+        assert one.presence is Presence.PRESENT
+        assert (talker.attached, talker.detached_at) == (1, None)
+        assert any(isinstance(m, Items) for m in server.sent(b"1"))
+
+
+def test_a_session_is_kept_for_a_while(server: Server, clock: Clock) -> None:
+    greet(server)
+    launch(server)
+    server.receive(b"1", Request(2, 0, "later", {}))
+    [one], talker = server.sessions.all, server.talkers["a"]
+    clock.now += TIMING.dead + 1
+    server.act(list(server.sessions.tick()))
+    clock.now += TIMING.kept - 1
+    server.act(list(server.sessions.tick()))
+    assert greet(server, b"2")
+    clock.now += TIMING.dead + 1
+    server.act(list(server.sessions.tick()))
+    clock.now += TIMING.kept + 1
+    server.act(list(server.sessions.tick()))
+    assert server.events[-1] == Gone(one)
+    assert talker.outlet is not None
+    assert talker.outlet.reader is None
+    assert not greet(server, b"3")
+
+
+def test_a_connection_that_takes_nothing_is_given_up(server: Server) -> None:
+    greet(server)
+    launch(server)
+    server.talkers["a"].say()
+    server.sessions.gather()
+    [delivery] = server.sessions.take_deliveries()
+    server.sessions.undelivered(delivery, gone=False)
+    assert server.sessions.all[0].presence is Presence.CUT
+    assert server.ask(b"1", Ping()) == [Who()]
+    assert greet(server, b"1")
+    server.receive(b"1", Resume("a", 0, 0))
+    assert read(server, b"1") == [(0, "0")]
+
+
+def test_bye_ends_a_session(server: Server) -> None:
+    greet(server)
+    server.receive(b"1", Request(1, 0, "later", {}))
+    [one] = server.sessions.all
+    server.receive(b"1", Bye("done"))
+    assert server.events[-1] == Gone(one)
+    server.finish()
+    assert server.ask(b"1", Ping()) == [Who()]
+    assert not greet(server)
+
+
+def test_who_is_an_admin() -> None:
+    for user, admins, may in (
+        ("ann", ("ann",), True),
+        ("ann", ("bob",), False),
+        ("local", (), True),
+    ):
+        one = Session(bytes(16), user, 0.0)
+        if may:
+            one.check_admin(admins)
+        else:
+            with pytest.raises(ApiError, match="permission-denied"):
+                one.check_admin(admins)
+
+
+# What was sent and not read
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "PROBE_BYTES", 1 << 20)
+    monkeypatch.setattr(backlog, "CONNECTION_BYTES", 4 << 20)
+    monkeypatch.setattr(backlog, "USER_BYTES", 6 << 20)
+
+
+BLOB = bytes(16 << 10)
+
+
+def flood(server: Server, peers: dict[bytes, str]) -> int:
+    """Acknowledges all that comes without reading it, until no more does; bytes that were sent."""
+    total = before = 0
+    while True:
+        for peer, instance in peers.items():
+            talker = server.talkers[instance]
+            while len(talker.outbox) < 100:
+                talker.outbox.put(BLOB, len(BLOB))
+            for message in server.sent(peer):
+                if isinstance(message, Items):
+                    total += len(message.items) * len(BLOB)
+            server.receive(peer, Ack(instance, 1 << 60))
+        if total == before:
+            return total
+        before = total
+
+
+@pytest.mark.usefixtures("little")
+def test_acknowledging_is_not_reading(server: Server) -> None:
+    greet(server)
+    launch(server, window=1000)
+    numbers: list[int] = []
+    server.talkers["a"].outbox.put(BLOB, 1)
+    total = 0
+    for _ in range(3000):
+        talker = server.talkers["a"]
+        while len(talker.outbox) < 100:
+            talker.outbox.put(BLOB, len(BLOB))
+        messages = server.sent(b"1")
+        numbers += [m.number for m in messages if isinstance(m, Probe)]
+        total += sum(len(m.items) for m in messages if isinstance(m, Items)) * len(BLOB)
+        server.receive(b"1", Ack("a", 1 << 60))
+    assert (3 << 20) < total < (7 << 20)
+    assert len(numbers) == 1
+    # What it guesses shows nothing.
+    for number in range(100):
+        server.receive(b"1", Probed(number))
+    assert flood(server, {b"1": "a"}) == 0
+    # It reads, and goes on as others do.
+    server.receive(b"1", Probed(numbers[0]))
+    assert flood(server, {b"1": "a"}) >= (1 << 20)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_user_s_connections_share_what_they_may_be_behind(server: Server) -> None:
+    peers = {b"1": "a", b"2": "b"}
+    sent = 0
+    for peer, instance in peers.items():
+        greet(server, peer, peer * 16)
+        launch(server, peer, instance, 1000)
+    # One after the other: `sent` shows one connection's part and drops the other's.
+    for peer, instance in peers.items():
+        sent += flood(server, {peer: instance})
+    assert (5 << 20) < sent < (11 << 20)
+    for peer in peers:  # they are gone, and nothing is held for them
+        server.sessions.gather()
+        server.sessions.tick()
+        for delivery in server.sessions.take_deliveries():
+            if delivery.peer == peer:
+                server.sessions.undelivered(delivery, gone=True)
+    assert server.sessions.backlog.connections() == []
+    greet(server, b"3", b"3" * 16)
+    launch(server, b"3", "c", 1000)
+    assert flood(server, {b"3": "c"}) > (3 << 20)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_client_that_confirms_answers_without_reading_is_cut_off(server: Server) -> None:
+    of = os.urandom(16)
+    greet(server, b"1", of)
+    [one] = server.sessions.all
+    number, behind = 0, 0
+    while one.peer is not None:
+        number += 1
+        server.ask(b"1", Request(number, number, "now", {"value": BLOB}))
+        behind = max(behind, server.sessions.backlog.behind(b"1"))
+    assert (8 << 20) < behind < (10 << 20)
+    assert one.presence is Presence.CUT
+    assert greet(server, b"2", of)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_probe_that_was_not_answered_is_sent_again(server: Server, clock: Clock) -> None:
+    greet(server)
+    launch(server, window=1000)
+    for _ in range(70):
+        server.talkers["a"].outbox.put(BLOB, len(BLOB))
+    numbers = []
+    for _ in range(10):
+        numbers += [m.number for m in server.sent(b"1") if isinstance(m, Probe)]
+    assert len(numbers) == 1
+    server.sessions.tick()
+    assert server.sent(b"1") == [Probe(numbers[0])]
+    probe, welcome = server.ask(b"1", Hello(PROTOCOL, bytes(16), "another of this name"))
+    assert probe == Probe(numbers[0])
+    assert isinstance(welcome, Welcome)
+
+
+# The client
+
+
+def test_a_client_pings_when_it_has_nothing_to_say() -> None:
+    world = World()
+    world.connect()
+    world.settle()
+    world.tick(1)
+    assert world.client.take_outgoing() == []
+    world.tick(1)
+    world.client_sends()
+    assert len(world.up) == 1
+    world.settle()
+    assert world.client.state is State.OPEN
+
+
+def test_a_client_takes_a_silent_server_for_gone_and_says_hello() -> None:
+    world = World()
+    world.connect()
+    world.settle()
+    world.now += TIMING.dead + 1
+    world.client.tick()
+    assert world.client.state is State.LOST
+    world.settle()
+    assert world.client.state is State.OPEN
+
+
+def test_a_client_gives_up_when_its_patience_ends() -> None:
+    world = World()
+    world.client._patience = 5
+    world.connect()
+    world.settle()
+    world.request("later")
+    world.client_sends()
+    world.cut()
+    world.tick(4)
+    assert world.client.error is None
+    world.tick(2)
+    assert isinstance(world.client.error, ServerUnreachable)
+    assert "has not come back within 5 s" in str(world.client.error)
+    assert isinstance(world.calls[0][1].answer, ServerUnreachable)
+
+
+def test_requests_of_a_forgotten_session_fail_though_its_first_welcome_was_lost() -> None:
+    world = World()
+    world.connect()
+    world.settle()
+    world.request("now")
+    world.client_sends()
+    world.server_receives()  # it is done, and the answer is lost with the connection
+    world.cut()
+    for _ in range(3):
+        world.tick(70)
+    for _ in range(2):
+        world.connect()
+        world.client_sends()
+        world.server_receives()  # hello: a welcome goes out
+        if not world.server.sessions.all[0].pending:
+            world.cut()
+            world.connect()
+            world.client_sends()
+            world.server_receives()
+        world.settle()
+    assert isinstance(world.calls[0][1].answer, ConnectionLost)
+    assert world.server.done == [0]
+
+
+def test_what_is_no_event_is_not_returned(server: Server) -> None:
+    greet(server)
+    assert server.ask(b"1", Ping()) == [Pong()]
+    server.ask(b"1", Ack("nobody", 1 << 62))
+    assert [type(one).__name__ for one in server.ask(b"1", Resume("nobody", 5, 9))] == ["Closed"]
+    assert not any(isinstance(event, Do) for event in server.events)

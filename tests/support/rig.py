@@ -1,0 +1,138 @@
+"""One server without processes: the real wiring, without Wasm, a worker process, or clients.
+
+Instances are the real ones; the tests take the place of their guests and call the functions of the
+contract for them. Time is a clock that a test sets.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pie_control.api.runtime import GuestClocks
+from pie_control.instances.instance import Instance, State
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.wasm import Guest, HostFunction
+from pie_control.wiring import Wiring
+from pie_control.worker.link import Worker
+from pie_py.config.limits import Limits
+from pie_py.config.server import ServerConfig
+from pie_py.wire.plan import LoadAdapter, Plan, UnloadAdapter
+
+PROGRAM = Program("", "test", "python", 0, "ann", 0, "")
+_FOLDER = tempfile.TemporaryDirectory(prefix="pie-rig-")
+_FUNCTIONS: WeakKeyDictionary[Instance, dict[tuple[str, str], Callable[..., Any]]]
+_FUNCTIONS = WeakKeyDictionary()
+
+
+class Clock:
+    """Seconds that stand still until a test moves them."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def date_ns(self) -> int:
+        return round(self.seconds * 1e9)
+
+
+class NoGuests:
+    """In the place of Wasm: no program can be launched."""
+
+    async def prepare(self, program: Program) -> None:
+        raise NotImplementedError("this server runs no programs")
+
+    def is_prepared(self, program: Program) -> bool:
+        return False
+
+    def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
+        raise NotImplementedError("this server runs no programs")
+
+    async def run(self) -> None:
+        """There are no warm guests."""
+
+
+class NoWorker:
+    """A worker that is never idle, so that nothing is sent but by the test."""
+
+    in_flight = 0
+    idle = False
+
+    def send(self, plan: Plan) -> None:
+        raise NotImplementedError("the test sends plans itself")
+
+    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+        raise NotImplementedError("the test loads no adapters")
+
+
+class Rig:
+    """The parts of a server, and instances whose guests are the tests."""
+
+    def __init__(
+        self,
+        config: ServerConfig | None = None,
+        *,
+        worker: Worker | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.clock = Clock()
+        self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
+        self.parts = Wiring(
+            self.config,
+            NoGuests(),
+            ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns),
+            worker or NoWorker(),
+            clock or self.clock,
+            GuestClocks(self.clock.date_ns, self.clock.date_ns),
+        )
+        self.registry = self.parts.registry
+        self.executor = self.parts.executor
+        self.host_functions = self.parts.host_functions()
+        self.functions = {(f.interface, f.name): f.call for f in self.host_functions}
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """The function of the contract with this name."""
+        return next(f.call for f in self.host_functions if f.name == name)
+
+    def launch(self, user: str = "ann", **limits: Any) -> Instance:
+        """An instance without a guest."""
+        instance = self.registry.create(PROGRAM, [], user, limits=Limits(**limits))
+        self.registry.add(instance)
+        _FUNCTIONS[instance] = self.functions
+        return instance
+
+    def end(self, instance: Instance) -> None:
+        self.registry.end(instance, State.FINISHED, "")
+
+
+def host_functions() -> tuple[HostFunction, ...]:
+    """All functions of the contract, as a server has them."""
+    return Rig().host_functions
+
+
+class Interface:
+    """The functions of one interface of the contract, called as `interface.function(instance, ...)`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, function: str) -> Callable[..., Any]:
+        def call(instance: Instance, *args: Any) -> Any:
+            functions = _FUNCTIONS[instance]
+            return functions[self._name, function.replace("_", "-")](instance, *args)
+
+        return call
+
+
+adapter = Interface("adapter")
+grammar = Interface("grammar")
+images = Interface("input-image")
+messaging = Interface("messaging")
+offload = Interface("offload")
+runtime = Interface("runtime")
+store = Interface("store")
