@@ -11,6 +11,7 @@ MODULES = {
     "prefix": "benchmarks.prefix",
     "policies": "benchmarks.policies",
     "capacity": "benchmarks.capacity",
+    "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",
     "intercept": "benchmarks.interception.compare",
     "gpu": "benchmarks.gpu.run",

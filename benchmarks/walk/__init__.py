@@ -1,0 +1,1 @@
+"""Which functions and files one prompt and one steady token pass through, in all processes."""

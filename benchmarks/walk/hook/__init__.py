@@ -1,0 +1,1 @@
+"""Made importable for its constants; Python itself finds the hook on the path."""
