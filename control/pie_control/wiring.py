@@ -45,7 +45,7 @@ class Door(Protocol):
 
 
 class Wiring:
-    """The parts of one server. Each gets by constructor what it needs; nothing runs before `run`."""
+    """The parts of one server, each made with what it needs. Nothing runs before `run`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Wiring:
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
         self.adapters = AdapterLoader(self.models, worker.order)
-        self.dispatcher = Dispatcher(self.models, self.executor, self.timers, worker, clock)
+        self.dispatcher = Dispatcher(self.models, self.executor, worker, clock)
         self.messaging = Bus(config.messaging)
         self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
         self.http = HttpClient(config.http)
@@ -149,8 +149,8 @@ class Wiring:
             task_status.started()
 
     def _after_turn(self, result: bool) -> None:
-        # Between two steps the worker comes first: it is idle. What new instances say goes out before the
-        # worker takes the cores for their prompts.
+        # Between two steps the worker comes first, because it is idle. What new instances say goes
+        # out before the worker takes the cores for their prompts.
         if not result and self.door is not None:
             self.door.flush()
             if self.door.has_requests() and self.dispatcher.may_gather():
