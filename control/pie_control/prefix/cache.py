@@ -202,7 +202,7 @@ class PrefixCache:
         self._ages[pages] = (self._clock << DEPTH_BITS) - depths
 
     def _evict(self, count: int) -> None:
-        """Gives the pool at least this many pages back, of those that nobody has mapped."""
+        """Gives the pool at least this many pages back, of those that no instance has mapped."""
         idle = self._pool.idle_pages()
         enough = min(max(count, len(idle) // SHARE), len(idle))
         ages = self._ages[idle]
