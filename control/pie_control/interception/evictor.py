@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
     from pie_control.interception.served_model import ServedModel
-    from pie_py.config.server import InterceptionConfig
+    from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
 log = structlog.get_logger("pie.interception")
