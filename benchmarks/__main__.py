@@ -9,7 +9,6 @@ MODULES = {
     "stages": "benchmarks.tracing.stages",
     "run-ahead": "benchmarks.run_ahead",
     "prefix": "benchmarks.prefix",
-    "policies": "benchmarks.policies",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",

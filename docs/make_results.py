@@ -165,23 +165,10 @@ def _draw_calls(document: Record, path: Path) -> None:
     save(figure, path)
 
 
-def _draw_policies(document: Record, path: Path) -> None:
-    """Throughput under each policy and constant, as bars (Pie, table 5)."""
-    rows = document["rows"]
-    figure, axis = pyplot().subplots(figsize=(7, 3))
-    names = [f"{row[0]}\n{row[1]}" for row in rows]
-    axis.bar(names, [row[2] for row in rows], 0.7)
-    axis.tick_params(axis="x", labelsize=7)
-    axis.set_ylabel("tokens/s")
-    figure.tight_layout()
-    save(figure, path)
-
-
 PLOTS = {
     "calls": _draw_calls,
     "compare": _draw_compare,
     "launch": _draw_launch,
-    "policies": _draw_policies,
     "stages": _draw_stages,
 }
 

@@ -47,16 +47,17 @@ FOLDERS: dict[str, dict[str, str]] = {
         "programs": "errors wasm",
         "instances": "errors wasm programs",
         "resources": "errors",
-        "scheduler": "errors instances resources",
-        "prefix": "instances resources scheduler",
+        "prefix": "errors instances resources",
+        "commands": "errors instances resources prefix",
+        "scheduler": "errors instances commands",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors instances resources scheduler prefix interception",
-        "grammar": "errors scheduler models",
+        "models": "errors instances resources prefix commands scheduler interception",
+        "grammar": "errors commands models",
         "http": "errors instances",
         "mcp": "errors guest_json instances http",
         "messaging": "errors instances",
         "store": "errors instances",
-        "api": "errors guest_json wasm programs instances resources scheduler prefix interception"
+        "api": "errors guest_json wasm programs instances resources prefix commands interception"
         " models grammar http mcp messaging store",
         "worker": "instances models",
         "rpc": "errors programs instances models mcp",
@@ -95,9 +96,7 @@ FLOOR = {
 }
 
 # Arrows that still run back up. Each is to go; none may be added.
-TO_BE_REMOVED: dict[str, set[tuple[str, str]]] = {
-    "pie_control": {("resources", "prefix")},
-}
+TO_BE_REMOVED: dict[str, set[tuple[str, str]]] = {}
 
 # Files in the largest ring of imports of a package. Two files may name each other; more may not.
 LARGEST_RING = {"pie_py": 2, "pie_control": 6, "pie_inference": 0, "inferlet": 5, "benchmarks": 0}

@@ -77,7 +77,7 @@ class Wiring:
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
         self.adapters = AdapterLoader(self.models, worker.order)
-        self.dispatcher = Dispatcher(self.models, self.executor, self.timers, worker, clock)
+        self.dispatcher = Dispatcher(self.models, self.executor, worker, clock)
         self.messaging = Bus(config.messaging)
         self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
         self.http = HttpClient(config.http)

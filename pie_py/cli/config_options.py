@@ -14,11 +14,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--threads", type=int, help="Threads of the inference worker."),
     click.option("--max-instances", type=int, help="Most instances alive at once."),
-    click.option(
-        "--policy",
-        type=click.Choice(["adaptive", "eager", "k-only", "t-only"]),
-        help="When the scheduler sends batches.",
-    ),
     click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one by default."),
     click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
     click.option(

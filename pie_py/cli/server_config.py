@@ -78,8 +78,6 @@ def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
 def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
     """Fields of ServerConfig that the options set."""
     fields = {field: given[name] for name, field in _SERVER_FIELDS.items() if name in given}
-    if "policy" in given:
-        fields["scheduler"] = {"policy": given["policy"]}
     if http := _http_fields(given.get("http_hosts", ()), given.get("http_networks", ())):
         fields["http"] = http
     if "mcp_servers" in given:

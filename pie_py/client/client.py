@@ -106,7 +106,7 @@ class Client:
     # Queries
 
     async def server_info(self) -> dict[str, Any]:
-        """Versions, policy, limits and load of the server."""
+        """Versions, limits and load of the server."""
         info: dict[str, Any] = await self._connected.request("server")
         return info
 

@@ -135,14 +135,11 @@ class Limits(_Section):
 
 
 class SchedulerConfig(_Section):
-    """When batches are sent."""
+    """What batches hold."""
 
-    policy: Literal["adaptive", "eager", "k-only", "t-only"] = "adaptive"
-    k: PositiveInt = 32  # k-only: commands of one kind that make a batch
-    # Inputs of prompts that one step of others may have beside it; longer prompts run in parts then, so
-    # that nobody waits for the whole of them. None runs them whole.
+    # Inputs of prompts that one step of others may have beside it. Longer prompts run in parts then, so
+    # that the others do not wait for the whole of them. None runs them whole.
     prompt_tokens: PositiveInt | None = 512
-    t_ms: PositiveFloat = 10.0  # t-only: age of the oldest command that makes a batch, ms
 
 
 class InterceptionConfig(_Section):

@@ -14,9 +14,7 @@ from pie_py.cli import main
 from pie_py.cli.server_config import server_config
 from pie_py.config.server import ModelConfig
 
-NONE: dict[str, Any] = dict.fromkeys(
-    ("endpoint", "file", "policy", "threads", "max_instances"), None
-)
+NONE: dict[str, Any] = dict.fromkeys(("endpoint", "file", "threads", "max_instances"), None)
 
 
 def test_adapters_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pie_py.cli import main
 from pie_py.cli.server_config import server_config
 
-NOTHING = dict.fromkeys(("endpoint", "file", "policy", "threads", "max_instances"), None)
+NOTHING = dict.fromkeys(("endpoint", "file", "threads", "max_instances"), None)
 
 
 def test_options_of_models_and_of_the_server() -> None:

@@ -57,7 +57,7 @@ def test_wrong_usage_exits_with_2() -> None:
         ("kill",),
         ("upload", "missing.wasm"),
         ("serve", "--page-size", "17"),
-        ("serve", "--policy", "greedy"),
+        ("serve", "--dtype", "greedy"),
         ("serve", "--max-instances", "0"),
         ("run", "text_completion", "--endpoint", "nowhere"),
         ("run", "text_completion", "--endpoint", "tcp://127.0.0.1:1", "--model", "x"),
@@ -133,7 +133,6 @@ NONE = {
     "endpoint": None,
     "file": None,
     "models": (),
-    "policy": None,
     "threads": None,
     "max_instances": None,
     "page_size": None,
@@ -149,13 +148,13 @@ def test_configuration_comes_from_defaults_file_environment_options(
     file = tmp_path / "pie.toml"
     file.write_text(
         'endpoint = "tcp://127.0.0.1:1111"\nmax_instances = 11\nworker_threads = 3\n'
-        '[scheduler]\npolicy = "eager"\n[[models]]\nsource = "from-file"\ndtype = "float32"\n'
+        '[scheduler]\nprompt_tokens = 77\n[[models]]\nsource = "from-file"\ndtype = "float32"\n'
     )
     monkeypatch.setenv("PIE_PY_MAX_INSTANCES", "22")
     config = server_config(**{**NONE, "file": file, "threads": 4, "kv_pages": 99})
     assert config.endpoint == "tcp://127.0.0.1:1111"
     assert (config.max_instances, config.worker_threads) == (22, 4)
-    assert config.scheduler.policy == "eager"
+    assert config.scheduler.prompt_tokens == 77
     assert [(m.source, m.dtype, m.kv_pages) for m in config.models] == [
         ("from-file", "float32", 99)
     ]
@@ -186,7 +185,7 @@ def test_keys(tmp_path: Path) -> None:
 
 
 def test_options_of_http_and_mcp(tmp_path: Path) -> None:
-    fields: dict[str, object] = {"endpoint": None, "file": None, "models": (), "policy": None}
+    fields: dict[str, object] = {"endpoint": None, "file": None, "models": ()}
     fields |= {"threads": None, "max_instances": None}
     config = server_config(
         http_hosts=("example.com", "*.example.org:*"),

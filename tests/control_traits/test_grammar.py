@@ -23,11 +23,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, regexes, schemas
 
+from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
 from pie_control.grammar import Grammar, GrammarService, Matcher
 from pie_control.grammar.turns import Owner
 from pie_control.models.tokenizer import TextCodec
-from pie_control.scheduler.mask import Mask
 from pie_py.config.server import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -98,7 +98,7 @@ class Walk:
             await done.wait()
         return self.matcher
 
-    async def mask(self) -> Mask:
+    async def mask(self) -> TokenMask:
         mask = (await self.idle()).mask()
         await self.idle()
         assert mask.words is not None

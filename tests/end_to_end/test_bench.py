@@ -147,19 +147,6 @@ def test_capacity(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_policies(checkpoint: Path) -> None:
-    report = bench(
-        *("policies", "--instances", "4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
-        *("--model", str(checkpoint)),
-    )
-    assert [row[0] for row in report["rows"]] == ["adaptive", "eager"]
-    rates = {row[0]: row[1] for row in report["rows"]}
-    ahead = rates["adaptive"] / rates["eager"]
-    assert [row[2] for row in report["rows"]] == [1.0, ahead]
-    assert [goal["figure"] for goal in report["goals"]] == [ahead]
-
-
-@pytest.mark.slow
 def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     # More than some noise above them is a regression: mend it, or keep the new numbers (--save).
     size = ("--at-once", "8", "--source", "rust", "--prompt", "8", "--limit", "1.25")

@@ -68,22 +68,3 @@ def test_64_different_ones_at_once(server: Server, checkpoint: Path, guests: Pat
         answers = [json.loads(instance.result()) for instance in instances]
     for tokens, answer in zip(prompts, answers, strict=True):
         assert answer == reference.greedy(checkpoint, tokens, 16)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["eager", "k-only", "t-only"])
-def test_every_policy_gives_the_same(
-    policy: str, short_folder: Path, checkpoint: Path, guests: Path
-) -> None:
-    models = [{"source": str(checkpoint), "name": "test", "kv_pages": 256}]
-    scheduler = {"policy": policy, "k": 3, "t_ms": 2.0}
-    prompts = [prompt(5 + i, seed=200 + i) for i in range(4)]
-    with (
-        Server(short_folder, models=models, scheduler=scheduler) as server,
-        server.client() as client,
-    ):
-        program = client.upload(guests / "greedy.py")
-        instances = [client.launch(program, [json.dumps(p), "8"]) for p in prompts]
-        for tokens, instance in zip(prompts, instances, strict=True):
-            assert json.loads(instance.result()) == reference.greedy(checkpoint, tokens, 8)
-        assert client.server_info()["policy"] == policy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from pie_control.errors import ApiError
-from pie_control.resources.space import EMPTY, Addresses, host_page, is_on_host
+from pie_control.resources.addresses import EMPTY, Addresses, entries_of, host_pages_of, is_on_host
 from pie_control.resources.swap_pool import HostPages, HostPool
 
 STEPS = st.lists(
@@ -43,10 +43,10 @@ def test_addresses_that_are_away(steps: list[tuple[str, int, int]]) -> None:
             assert addresses.unmap(spans).tolist() == [live.pop(at + i) for i in range(count)]
         else:
             hosts = np.arange(number, number + count, dtype=np.int32)
-            new = host_page(hosts) if what == "away" else hosts
+            new = entries_of(hosts) if what == "away" else hosts
             if what == "away":
                 assert is_on_host(new).all()
-                assert host_page(new).tolist() == hosts.tolist()
+                assert host_pages_of(new).tolist() == hosts.tolist()
                 new[0] = EMPTY
                 assert not is_on_host(new)[0]
             addresses.replace(spans, new)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 
 from pie_control.errors import ApiError
+from pie_control.resources import addresses as addresses_module
 from pie_control.resources import exports as exports_module
-from pie_control.resources import space as space_module
+from pie_control.resources.addresses import Addresses
 from pie_control.resources.exports import MAX_EXPORTS, Exports
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
-from pie_control.resources.space import Addresses, Space
+from pie_control.resources.space import Space
 from pie_control.resources.swap_pool import HostPages, HostPool
 
 
@@ -111,7 +112,7 @@ def test_a_table_does_not_grow_with_age() -> None:
 
 
 def test_live_addresses_may_not_lie_too_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "MAX_WINDOW", 1000)
+    monkeypatch.setattr(addresses_module, "MAX_WINDOW", 1000)
     table = Addresses("page")
     kept = table.map(np.array([0], np.int32))
     for i in range(999):
@@ -131,7 +132,7 @@ def test_a_call_cannot_ask_for_more_than_there_is() -> None:
 
 
 def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "MAX_WINDOW", 70)
+    monkeypatch.setattr(addresses_module, "MAX_WINDOW", 70)
     pages, embeds = PagePool(200, 8), EmbedPool(200)
     space = Space(
         pages,

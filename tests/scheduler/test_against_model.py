@@ -156,10 +156,10 @@ class NumericPrograms(Programs):
     engine: Engine  # both set by the test
     values: Numbers
 
-    def make_server(self, policy: str, **facts: int | None) -> Server:
+    def make_server(self, one_by_one: bool, **facts: int | None) -> Server:
         facts["max_batch_tokens"] = min(facts["max_batch_tokens"] or 64, 64)
         (description,) = self.engine.descriptions
-        server = Server(policy, **{**_as_facts(description), **facts})
+        server = Server(one_by_one=one_by_one, **{**_as_facts(description), **facts})
         server.worker = RealWorker(self.engine)  # type: ignore[assignment]
         return server
 

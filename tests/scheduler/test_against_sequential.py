@@ -132,19 +132,19 @@ class Symbols:
 class Programs(RuleBasedStateMachine):
     values: Any = Symbols()
 
-    def make_server(self, policy: str, **facts: int | None) -> Server:
+    def make_server(self, one_by_one: bool, **facts: int | None) -> Server:
         """A server whose worker has the values."""
-        return Server(policy, **facts)
+        return Server(one_by_one=one_by_one, **facts)
 
     @initialize(
-        policy=st.sampled_from(["adaptive", "adaptive", "eager", "k-only", "t-only"]),
+        one_by_one=st.sampled_from([False, False, True]),
         tokens=st.sampled_from([6, 24, 1000]),
         commands=st.sampled_from([1, 3, 100]),
         prompt=st.sampled_from([None, 2, 2, 5]),
     )
-    def start(self, policy: str, tokens: int, commands: int, prompt: int | None) -> None:
+    def start(self, one_by_one: bool, tokens: int, commands: int, prompt: int | None) -> None:
         self.server = self.make_server(
-            policy, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
+            one_by_one, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
         )
         self.lanes: list[Lane] = []
         self._turn: Lane | None = None  # the lane whose calls come next, instead of any

@@ -8,7 +8,7 @@ from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import attend, distribution
 
 from pie_control.api import allocate, forward, text
-from pie_control.scheduler import batch
+from pie_control.commands import forward as forwards
 
 
 def test_a_step_is_one_plan() -> None:
@@ -76,7 +76,7 @@ def test_priority_then_age_within_a_batch_and_the_tail_is_cut() -> None:
         server.drain()
         futures.append(embed[0])
     futures = [guest.dist(embed) for guest, embed in zip(guests, futures, strict=True)]
-    plan = server.scheduler.next_plan(0)
+    plan = server.scheduler.next_plan()
     assert plan is not None
     order = [row for batch in plan.batches for row in batch.embeds.tolist()]
     assert order == [3, 0, 1, 2]
@@ -162,7 +162,7 @@ def test_cancelled_marks_and_distributions_leave_nothing_behind() -> None:
 
 
 def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
-    server = Server(policy="k-only", k=10)
+    server = Server(one_by_one=True)
     guest = Guest(server)
     pages = guest.filled(8)
     other = runtime.create_queue(guest.instance, "symbolic")
@@ -418,7 +418,7 @@ def test_masks_of_too_many_cells() -> None:
     guest, other = Guest(server), Guest(server)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forward, "MAX_CELLS", 40 * 60)
-        patch.setattr(batch, "MAX_CELLS", 40 * 60)
+        patch.setattr(forwards, "MAX_CELLS", 40 * 60)
         pages, embeds = guest.filled(16), guest.embeds(40)
         guest.embed(list(range(40)), 0, embeds)
         server.drain()
@@ -449,7 +449,7 @@ def test_forwards_over_very_many_pages_are_batches_of_their_own() -> None:
     guest.embed([1], 0, embed)
     server.drain()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_CONTEXT_PAGES", 5)
+        patch.setattr(forwards, "MAX_CONTEXT_PAGES", 5)
         server.worker.sizes.clear()
         for times in (1, 1, 3, 1, 1):
             guest.forward(pages * times, embed)

@@ -35,7 +35,7 @@ def call(guest: Guest, what: int, pages: list[int], embeds: list[int]) -> int | 
 
 @settings(deadline=None)
 @given(
-    policy=st.sampled_from(["adaptive", "eager", "k-only"]),
+    one_by_one=st.booleans(),
     steps=st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 12), st.sets(st.sampled_from(KINDS))),
         max_size=50,
@@ -43,9 +43,9 @@ def call(guest: Guest, what: int, pages: list[int], embeds: list[int]) -> int | 
     lost=st.booleans(),
 )
 def test_every_future_is_answered(
-    policy: str, steps: list[tuple[int, int, set[str]]], lost: bool
+    one_by_one: bool, steps: list[tuple[int, int, set[str]]], lost: bool
 ) -> None:
-    server = Server(policy)
+    server = Server(one_by_one=one_by_one)
     guests = [Guest(server) for _ in range(2)]
     guests.append(Guest(server, guests[1].instance))  # a second queue of the same instance
     held = []

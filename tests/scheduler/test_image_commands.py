@@ -33,7 +33,7 @@ def embed(guest: Guest, image: bytes, embeds: list[int]) -> None:
 
 
 def next_plan(server: Server) -> Plan:
-    plan = server.scheduler.next_plan(1 << 62)
+    plan = server.scheduler.next_plan()
     assert plan is not None
     return plan
 
@@ -77,7 +77,7 @@ def test_a_plan_has_one_batch_of_images() -> None:
         plan = next_plan(server)
         assert [batch.kind for batch in plan.batches] == ["embed_image", "embed_text"]
         finish(server, plan)
-    assert server.scheduler.next_plan(1 << 62) is None
+    assert server.scheduler.next_plan() is None
 
 
 def test_a_batch_of_images_takes_as_many_embeds_as_a_forward_takes_inputs() -> None:
@@ -105,7 +105,7 @@ def test_a_refused_image_fails_its_own_queue_only() -> None:
     done = [runtime.synchronize(guest.instance, guest.queue) for guest in (bad, good)]
     plan = next_plan(server)
     finish(server, plan, refused={0: "no such image"})
-    while (plan := server.scheduler.next_plan(1 << 62)) is not None:
+    while (plan := server.scheduler.next_plan()) is not None:
         finish(server, plan)
     runtime.take(good.instance, done[1])
     with pytest.raises(ApiError, match=r"failed-dependency: .*no such image"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self, cast
 
 import hypothesis.strategies as st
 import numpy as np
@@ -17,9 +19,14 @@ from support.symbolic_worker import run_forward
 
 from pie_control.api import allocate, prefix
 from pie_control.api.text import embed_txt
+from pie_control.commands.command import Command, Touched
 from pie_control.errors import ApiError
+from pie_control.prefix.provenance import Provenance
 from pie_control.prefix.tree import Node
+from pie_control.resources.pools import PagePool
+from pie_control.scheduler import backlog, forming
 from pie_py.config.server import PrefixCacheConfig
+from pie_py.wire.plan import CopyKv
 
 PAGE = 4
 FACTS: dict[str, Any] = {"page_size": PAGE, "embeds": 64, "kv_pages": 24, "max_batch_commands": 4}
@@ -647,12 +654,95 @@ def test_an_old_mark_says_nothing_of_what_is_written_anew() -> None:
     assert found(guest, text.tokens) == 8
 
 
+@dataclass(slots=True, eq=False)
+class FloodPage(Command):
+    """A kind of command that provenance knows nothing of: a page's slots become copies of its first."""
+
+    kind: ClassVar[str] = CopyKv.kind
+    page: int
+
+    def read(self) -> Touched:
+        return [self.page], []
+
+    def written(self) -> Touched:
+        return [self.page], []
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> CopyKv:
+        first = np.repeat([command.page * PAGE for command in commands], PAGE - 1)
+        others = first + np.tile(np.arange(1, PAGE), len(commands))
+        return CopyKv(first.astype(np.int32), others.astype(np.int32))
+
+    def scrub(self, scrub: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def flood(monkeypatch: pytest.MonkeyPatch) -> Callable[[Text, int], None]:
+    """Queues the made-up kind for a page of a text."""
+    monkeypatch.setattr(backlog, "KINDS", [*backlog.KINDS, FloodPage])
+    monkeypatch.setattr(forming, "LIGHT_KINDS", [*forming.LIGHT_KINDS, FloodPage])
+
+    def queue_flood(text: Text, at: int) -> None:
+        target = text.guest.instance.queues[text.guest.queue]
+        (page,) = target.space.pages.find(pair(text.pages[at]), 1).tolist()
+        target.scheduler.enqueue(target.queue, FloodPage(page))
+
+    return queue_flood
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
+    flood: Callable[[Text, int], None], at: int, drained: bool
+) -> None:
+    server = Server(**FACTS)
+    text, other = Text(Guest(server)), Guest(server)
+    tokens = list(range(3 * PAGE))
+    assert text.match(tokens) == 0
+    text.run(tokens, insert=False)
+    if drained:
+        server.drain()
+    flood(text, at)
+    text.run([90, 91, 92, 93], insert=False)  # goes on from what is there now
+    assert text.insert() == at
+    server.drain()
+    assert found(other, [*tokens, 90, 91, 92, 93]) == at * PAGE
+
+
+@dataclass(eq=False)
+class FakeWriter:
+    failure: ApiError | None = None
+    failures: int = 0
+
+
+def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens() -> None:
+    provenance = Provenance(PagePool(4, PAGE), 16, cast(Any, None))
+    queue = FakeWriter()
+    step: Any = SimpleNamespace(
+        inputs=[3],
+        pages=np.empty(0, np.int32),
+        page_used=np.empty(0, np.int32),
+        output_slots=[0],
+        output_pages=[0],
+        adapter=-1,
+    )
+    for written, believed in (([], True), ([16], True), ([3], False), ([5, 20], False)):
+        provenance.embedded(queue, [3], [0], [7])
+        provenance.overwritten([], written)  # names from 16 on are samplers'
+        provenance.extended(queue, step)
+        assert (provenance.find(np.array([0], np.int32)) is not None) == believed
+        provenance.forget(np.array([0], np.int32))
+
+
 class Deceivers(RuleBasedStateMachine):
     """Programs of two users that do what they like to pages, on a small pool, while plans fail."""
 
-    @initialize(shared=st.booleans(), policy=st.sampled_from(["adaptive", "eager", "k-only"]))
-    def start(self, shared: bool, policy: str) -> None:
-        self.server = Server(policy, **FACTS, prefix_cache=PrefixCacheConfig(shared=shared))
+    @initialize(shared=st.booleans(), one_by_one=st.booleans())
+    def start(self, shared: bool, one_by_one: bool) -> None:
+        self.server = Server(
+            one_by_one=one_by_one, **FACTS, prefix_cache=PrefixCacheConfig(shared=shared)
+        )
         self.texts: list[Text] = []
         self.guests: list[Guest] = []
 

@@ -13,7 +13,7 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 from support.symbolic_worker import attend, distribution
 
-from pie_control.scheduler.order import CallOrder
+from pie_control.scheduler.call_order import CallOrder
 
 CONTEXTS = 8
 TOKENS = 24

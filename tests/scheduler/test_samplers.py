@@ -12,8 +12,8 @@ from support.symbolic_worker import Sampler
 
 from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample
+from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
-from pie_control.scheduler.mask import Mask
 
 
 def ready_guest(server: Server, tokens: int = 3) -> tuple[Guest, list[int], int]:
@@ -145,7 +145,7 @@ def test_a_mask_that_comes_late_holds_back_that_sample_alone() -> None:
     neighbour, _, beside = ready_guest(server)
     sampler, other = guest.sampler(), neighbour.sampler()
     notified = []
-    mask = Mask(notify=lambda: notified.append(True))
+    mask = TokenMask(notify=lambda: notified.append(True))
     told = []
     target = guest.instance.queues[guest.queue]
     future = enqueue_sample(guest.instance, target, embed, sampler, mask, told.append)
@@ -170,7 +170,7 @@ def test_a_mask_that_comes_late_holds_back_that_sample_alone() -> None:
 def test_a_mask_that_is_there_in_time_notifies_nobody() -> None:
     server = Server()
     guest, _, embed = ready_guest(server)
-    mask = Mask(notify=lambda: pytest.fail("nobody waits"))
+    mask = TokenMask(notify=lambda: pytest.fail("nobody waits"))
     target = guest.instance.queues[guest.queue]
     future = enqueue_sample(guest.instance, target, embed, guest.sampler(), mask)
     mask.finish(np.full(32, 1, np.uint32))
@@ -208,7 +208,7 @@ def test_nothing_left_to_choose_fails_what_follows_and_nobody_else() -> None:
 def test_a_masks_error_is_the_samples_error() -> None:
     server = Server()
     guest, _, embed = ready_guest(server)
-    mask = Mask()
+    mask = TokenMask()
     mask.finish(np.zeros(32, np.uint32), "the grammar: too complex")
     told = []
     target = guest.instance.queues[guest.queue]
@@ -329,24 +329,6 @@ def test_what_truncate_refuses() -> None:
     guest.truncate([pages[0] + 1, 1], 0)
     guest.truncate([], *[])
     assert guest.used(pages) == [8, 0]
-
-
-@pytest.mark.parametrize("policy", ["k-only", "t-only"])
-def test_nobody_wakes_for_a_mask_that_is_not_there(policy: str) -> None:
-    """A deadline that has passed already would be asked for again and again."""
-    server = Server(policy)
-    guest, _, embed = ready_guest(server)
-    sampler = guest.sampler()
-    server.drain()
-    told: list[bool] = []
-    mask = Mask(notify=lambda: told.append(True))
-    queue = guest.instance.queues[guest.queue]
-    enqueue_sample(guest.instance, queue, embed, sampler, mask)
-    assert server.scheduler.next_deadline() is None
-    mask.finish(u32(*[2**32 - 1] * 32))
-    assert told
-    assert server.scheduler.next_deadline() is not None
-    server.drain()
 
 
 def test_batches_of_fed_tokens_are_bounded() -> None:

@@ -53,11 +53,11 @@ STEPS = st.tuples(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(STEPS, min_size=20, max_size=60), st.sampled_from(["adaptive", "eager"]))
+@given(st.lists(STEPS, min_size=20, max_size=60), st.booleans())
 def test_texts_are_the_same_however_often_their_pages_move(
-    steps: list[tuple[str, int, int]], policy: str
+    steps: list[tuple[str, int, int]], one_by_one: bool
 ) -> None:
-    server = Server(policy, kv_pages=4, host_pages=8)
+    server = Server(one_by_one=one_by_one, kv_pages=4, host_pages=8)
     pools = server.service
     texts: list[Text] = []
     for what, which, count in [("start", 0, 1), ("start", 0, 1), *steps]:

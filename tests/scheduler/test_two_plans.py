@@ -50,9 +50,7 @@ class Line:
         self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
         self.link = Link(self.server)
         parts = self.server.parts
-        self.dispatcher = Dispatcher(
-            parts.models, parts.executor, parts.timers, self.link, self.server.clock
-        )
+        self.dispatcher = Dispatcher(parts.models, parts.executor, self.link, self.server.clock)
         self.server.executor._after_turn = self._after_turn
         self.waiting: dict[int, tuple[Guest, Program, int]] = {}
         self.starved = 0  # plans that were done while no other was at the worker
@@ -141,7 +139,7 @@ def ahead(guest: Guest, steps: int, wasted: int = 0) -> Program:
 
 def expected(steps: int) -> list[int]:
     """The tokens, one command at a time."""
-    server = Server("eager", kv_pages=400)
+    server = Server(one_by_one=True, kv_pages=400)
     guest = prepared(server)
     for future in by_token(guest, steps):
         server.drain()
@@ -298,15 +296,6 @@ def test_guests_that_have_not_had_their_turn_go_along() -> None:
     assert guest.got == expected(9)
 
 
-@pytest.mark.parametrize("policy", ["eager", "k-only", "t-only"])
-def test_the_policies_of_the_paper_wait_for_an_idle_worker(policy: str) -> None:
-    server = Server(policy)
-    guest = prepared(server)
-    next(ahead(guest, 2))
-    assert server.send()
-    assert not server.scheduler.may_follow()
-
-
 def failing_ahead(kind: str) -> tuple[Server, Guest, list[int], int]:
     """A guest whose first plan fails in a kind while the second one is at the worker."""
     server = Server(kv_pages=400)
@@ -399,7 +388,7 @@ def test_an_owner_is_dropped_with_two_plans() -> None:
 
 def parts(server: Server, guest: Guest) -> tuple[PlanResult, PlanResult]:
     """A plan's answer in two messages: up to its first sample, and the rest."""
-    plan = server.scheduler.next_plan(0)
+    plan = server.scheduler.next_plan()
     assert plan is not None
     whole = server.worker.run(plan)
     at = 1 + next(i for i, batch in enumerate(plan.batches) if isinstance(batch, Sample))

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from pie_control.api import allocate, forward, introspect, sample, text
+from pie_control.commands.kinds import KINDS
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.scheduler.batching import cut, gather
+from pie_control.scheduler.entry import Entry
+from pie_control.scheduler.forming import PlanForming
 from pie_control.worker.link import Worker
 from pie_py.config.server import (
     InterceptionConfig,
@@ -57,13 +61,30 @@ MODEL = ModelDescription(
 )
 
 
+class OneByOne(PlanForming):
+    """Sends every command alone, the oldest kind first: what batching may not make a difference to."""
+
+    def form(self) -> list[Entry]:
+        """One command, if there is any that can be sent."""
+        heads = self._backlog.heads
+        entries: list[Entry] = []
+        kinds = [kind for kind in KINDS if heads[kind]]
+        kinds.sort(key=lambda kind: min(queue.pending[0].number for queue in heads[kind]))
+        limits = replace(self._limits, commands=1)
+        for kind in kinds:
+            if commands := gather(heads[kind], limits):
+                self._send(cut(commands, limits), entries)
+                break
+        return entries
+
+
 class Server(Rig):
     """Instances, one model, and a worker that runs plans when told to."""
 
     def __init__(
         self,
-        policy: str = "adaptive",
-        k: int = 3,
+        *,
+        one_by_one: bool = False,
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
         interception: InterceptionConfig | None = None,
@@ -71,9 +92,7 @@ class Server(Rig):
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
-        config = SchedulerConfig.model_validate(
-            {"policy": policy, "k": k, "prompt_tokens": prompt_tokens}
-        )
+        config = SchedulerConfig(prompt_tokens=prompt_tokens)
         super().__init__(
             ServerConfig(
                 scheduler=config,
@@ -84,13 +103,15 @@ class Server(Rig):
         )
         self.service = self.parts.models.add(self.facts)
         self.scheduler = self.service.scheduler
+        if one_by_one:
+            self.scheduler._forming.__class__ = OneByOne
         self.worker = SymbolicWorker(self.facts)
         self.worker.holders = self.service.pages._references
         self.results: list[PlanResult] = []  # not yet delivered
 
-    def send(self, later: float = 1.0) -> bool:
-        """Sends the next plan, asked for some seconds from now, so that every policy lets go."""
-        plan = self.scheduler.next_plan(self.clock() + later)
+    def send(self) -> bool:
+        """Sends the next plan, if there is one."""
+        plan = self.scheduler.next_plan()
         if plan is None:
             return False
         self.results.append(self.worker.run(plan))

@@ -12,9 +12,10 @@ from pie_control.api.binder import implement
 from pie_control.api.page_moves import filled_slots
 from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
+from pie_control.commands.copy_embed import CopyEmbedCommand
+from pie_control.commands.copy_page import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.scheduler.command import CopyEmbedCommand, CopyKvCommand
 from pie_py.wire.plan import Int32, Uint32
 
 
@@ -111,9 +112,9 @@ def copy_kvpage(
     kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
     masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
     pool.set_masks(np.array([destination], np.int32), masks)
-    target.scheduler.enqueue(target.queue, CopyKvCommand(sources, targets, source, destination))
-    if space.trails is not None and not (source_slot or target_slot or there):
-        space.trails.copied(target.queue, source, destination, count)
+    is_beginning = not (source_slot or target_slot or there)
+    command = CopyKvCommand(sources, targets, source, destination, is_beginning)
+    target.scheduler.enqueue(target.queue, command)
 
 
 def _slots(page: int, first: int, count: int, page_size: int) -> Int32:
@@ -151,12 +152,7 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
             f"fill count {int(used[i])} for page number {i} of the list, which has"
             f" {int(pool.used[physical[i]])} filled slots",
         )
-    pool.used[physical] = used
-    kept = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
-    stamps = pool.stamps[physical]
-    pool.set_masks(physical, pool.masks[physical] & kept.astype(np.uint32))
-    if space.trails is not None:
-        space.trails.truncated(physical, used.tolist(), stamps.tolist())
+    space.truncate_pages(physical, used)
 
 
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
@@ -204,8 +200,6 @@ def copy_emb(
         pool.written[row] = True
         pool.places[row] = before if place < 0 else place
     target.scheduler.enqueue(target.queue, CopyEmbedCommand(originals, places, copies))
-    if target.space.trails is not None:
-        target.space.trails.embedded(None)
 
 
 def pool_stats(instance: Instance, queue: int) -> str:

@@ -12,17 +12,12 @@ from numpy.typing import NDArray
 
 from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
+from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
+from pie_control.commands.mask_page import MaskKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
-from pie_control.scheduler.batch import MAX_CELLS
-from pie_control.scheduler.command import (
-    NO_ADAPTER,
-    ForwardCommand,
-    MaskKvCommand,
-    Observation,
-)
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to say so.
@@ -187,7 +182,7 @@ def _queue(
     divisible: bool,
 ) -> None:
     """Queues a forward that has been checked; the fill counts of the pages in `room` change."""
-    space, pool = target.space, target.space.page_pool
+    pool = target.space.page_pool
     masked = pool.masked > 0 and bool(pool.masks[pages].any())
     slots: list[int] | None = None
     changed: list[int] = []
@@ -214,8 +209,6 @@ def _queue(
         divisible,
     )
     target.scheduler.enqueue(target.queue, command)
-    if space.trails is not None:
-        space.trails.forward(target.queue, command)
 
 
 def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
+from pie_control.commands.embed_image import EmbedImageCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
-from pie_control.scheduler.command import EmbedImageCommand
 from pie_control.wasm import HostFunction
 from pie_py.config.server import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
@@ -63,8 +63,6 @@ def embed_img(
         pool.written[row] = True
         pool.places[row] = place
     target.scheduler.enqueue(target.queue, EmbedImageCommand(size, image, places, rows))
-    if target.space.trails is not None:
-        target.space.trails.embedded(None)
 
 
 def _rule(service: ModelService) -> ImageRule:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
+from pie_control.commands.swap import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
 from pie_control.models.model import OpenQueue
-from pie_control.resources.space import EMPTY, host_page, is_on_host
-from pie_control.scheduler.batch import MAX_SWAP_PAGES
-from pie_control.scheduler.command import SwapInCommand, SwapOutCommand
+from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
+from pie_control.resources.swap_pool import MAX_SWAP_PAGES, swap_parts
 from pie_py.wire.plan import Int32
 
 
@@ -39,14 +39,12 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     sources = pages[filled]
     target.queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
     targets = host.allocate(len(sources))
-    host.pool.used[targets] = pool.used[sources]
-    host.pool.masks[targets] = pool.masks[sources]
-    host.pool.immutable[targets] = pool.immutable[sources]
+    host.pool.keep_state(targets, pool, sources)
     moved = entries.copy()
     moved[at] = EMPTY
-    moved[at[filled]] = host_page(targets)
+    moved[at[filled]] = entries_of(targets)
     space.pages.replace(spans, moved)
-    for part in _parts(len(sources)):
+    for part in swap_parts(len(sources)):
         target.scheduler.enqueue(
             target.queue, SwapOutCommand(sources[part], targets[part], host.pool.first_name)
         )
@@ -88,14 +86,12 @@ def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool])
     pages = space.take_pages(len(at), reclaim)
     away = entries[at]
     full = is_on_host(away)
-    sources, targets = host_page(away[full]), pages[full]
-    pool.used[targets] = host.used[sources]
-    pool.set_masks(targets, host.masks[sources])
-    pool.immutable[targets] = host.immutable[sources]
+    sources, targets = host_pages_of(away[full]), pages[full]
+    host.restore_state(sources, pool, targets)
     moved = entries.copy()
     moved[at] = pages
     space.pages.replace(spans, moved)
-    for part in _parts(len(sources)):
+    for part in swap_parts(len(sources)):
         target.scheduler.enqueue(
             target.queue, SwapInCommand(sources[part], targets[part], host.first_name)
         )
@@ -128,11 +124,5 @@ def filled_slots(target: OpenQueue, spans: list[int]) -> Int32:
     counts = np.zeros(len(entries), np.int32)
     resident, on_host = entries >= 0, is_on_host(entries)
     counts[resident] = space.page_pool.used[entries[resident]]
-    counts[on_host] = space.host.pool.used[host_page(entries[on_host])]
+    counts[on_host] = space.host.pool.used[host_pages_of(entries[on_host])]
     return counts
-
-
-def _parts(count: int) -> Iterator[slice]:
-    """Parts of a list of pages that one command may have."""
-    for first in range(0, count, MAX_SWAP_PAGES):
-        yield slice(first, first + MAX_SWAP_PAGES)

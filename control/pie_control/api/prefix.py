@@ -5,9 +5,9 @@ from __future__ import annotations
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
+from pie_control.commands.forward import NO_ADAPTER
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.scheduler.command import NO_ADAPTER
 from pie_py.wire.plan import Uint32
 
 
@@ -21,7 +21,7 @@ def match_prefix(
     through = find_adapter(target, adapter) if adapter else None
     if not cache.enabled:
         return [], 0
-    trails = cache.begin(space)
+    provenance = cache.begin(space, target.queue.account)
     slot = NO_ADAPTER if through is None else through.slot
     text = tokens.tobytes()
     user, priority = instance.user, target.queue.priority
@@ -41,9 +41,9 @@ def match_prefix(
     pages = cache.use(path.nodes)
     first = space.import_pages(pages)
     cache.note(len(tokens), len(pages) * space.page_pool.page_size)
-    trails.follow(pages, text, slot)
+    provenance.follow(pages, text, slot)
     if through is not None:
-        through.users.add(instance)  # whose slot is the trail's adapter as long as it lives
+        through.users.add(instance)  # whose slot is the record's adapter as long as it lives
     return [first, len(pages)], 0
 
 
@@ -52,14 +52,15 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
     target = queue_of(instance, queue)
     space = target.space
     physical = space.pages.find(pages, space.page_pool.size)
-    if space.trails is None or len(physical) == 0:
+    provenance = target.queue.account.provenance
+    if provenance is None or len(physical) == 0:
         return 0
-    found = space.trails.find(physical)
+    found = provenance.find(physical)
     if found is None:
         return 0
-    trail, count = found
+    record, count = found
     instance.turn.drop_promise()
-    return target.model.prefixes.insert(instance.user, trail, count, target.queue.priority)
+    return target.model.prefixes.insert(instance.user, record, count, target.queue.priority)
 
 
 FUNCTIONS = implement("prefix-cache", match_prefix, insert_prefix, arrays=("tokens",))

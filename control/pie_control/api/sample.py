@@ -12,20 +12,15 @@ from pie_control.api.binder import implement
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.queues import queue_of
 from pie_control.api.sampler_parameters import parse_parameters
+from pie_control.commands.forward import NO_ADAPTER
+from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
+from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
+from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
-from pie_control.prefix.trail import Chosen
 from pie_control.resources.samplers import NO_COUNTS, Sampler
-from pie_control.scheduler.command import (
-    NO_ADAPTER,
-    EmbedSampledCommand,
-    FeedSamplerCommand,
-    SampleCommand,
-    SetSamplerCommand,
-)
-from pie_control.scheduler.mask import Mask
 from pie_control.wasm import (
     SUSPENDED,
 )
@@ -92,7 +87,7 @@ def sample_masked(instance: Instance, queue: int, embed: int, sampler: int, mask
             "invalid-argument",
             f"a mask of {len(mask)} words; {wanted} cover the vocabulary, 32 tokens each",
         )
-    return enqueue_sample(instance, target, embed, sampler, Mask(mask))
+    return enqueue_sample(instance, target, embed, sampler, TokenMask(mask))
 
 
 def mask_words(vocabulary: int) -> int:
@@ -105,7 +100,7 @@ def enqueue_sample(
     target: OpenQueue,
     embed: int,
     sampler: int,
-    mask: Mask | None,
+    mask: TokenMask | None,
     on_token: Callable[[int | None], None] | None = None,
 ) -> int:
     """Queues a choice and opens a future of it; `on_token` is told the token, or None for none."""
@@ -126,13 +121,10 @@ def _choose(
     target: OpenQueue,
     row: int,
     sampler: Sampler,
-    mask: Mask | None,
+    mask: TokenMask | None,
     future: Future,
     on_token: Callable[[int | None], None] | None,
 ) -> None:
-    if target.space.trails is not None:
-        sampler.chosen = chosen = Chosen(on_token)
-        on_token = chosen.told
     target.scheduler.enqueue(
         target.queue, SampleCommand(row, sampler, sampler.steps, mask, future, on_token)
     )
@@ -184,8 +176,6 @@ def _embed(target: OpenQueue, sampler: Sampler, position: int, row: int) -> None
     space.embed_pool.places[row] = position
     command = EmbedSampledCommand(sampler, position, row)
     target.scheduler.enqueue(target.queue, command)
-    if space.trails is not None:
-        space.trails.embedded(command if sampler.chosen else None, sampler.chosen)
 
 
 def step(

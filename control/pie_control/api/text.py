@@ -6,10 +6,11 @@ from typing import Any
 
 from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
+from pie_control.commands.distribution import NextDistCommand
+from pie_control.commands.embed_text import EmbedTextCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.scheduler.command import EmbedTextCommand, NextDistCommand
 
 
 def embed_txt(
@@ -43,16 +44,12 @@ def embed_txt(
     if count <= most:
         command = EmbedTextCommand(tokens, places, rows)
         target.scheduler.enqueue(target.queue, command)
-        if target.space.trails is not None:
-            target.space.trails.embedded(command)
         return
     for start in range(0, count, most):
         part = slice(start, start + most)
         target.scheduler.enqueue(
             target.queue, EmbedTextCommand(tokens[part], places[part], rows[part])
         )
-    if target.space.trails is not None:
-        target.space.trails.embedded(None)  # no forward takes so many
 
 
 def positions_of(spans: list[int], count: int, limit: int) -> list[int]:

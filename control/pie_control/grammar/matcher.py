@@ -10,10 +10,10 @@ import numpy as np
 import trio
 from llguidance import LLMatcher
 
+from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
 from pie_control.grammar.turns import FairThreads, Owner
 from pie_control.grammar.vocabulary import Vocabulary
-from pie_control.scheduler.mask import Mask
 from pie_py.wire.plan import Uint32
 
 # Masks take 10 µs as a rule and some milliseconds where a grammar's lexer meets something for the first
@@ -57,7 +57,7 @@ class Matcher:
         self._walk = root.deep_copy()
         self._wake = wake
         self._length = 0  # tokens so far, a stop token included
-        self._mask: Mask | None = None  # of the next token, computed or under way
+        self._mask: TokenMask | None = None  # of the next token, computed or under way
         self._waiting: list[Callable[[], None]] = []  # for the mask under way
         self._forced: list[int] | None = None  # tokens that follow, if somebody has asked
         self._foreseen: list[list[int]] | None = None  # the same, from the thread of the mask
@@ -117,7 +117,7 @@ class Matcher:
             mask.finish(self._vocabulary.stop_mask)
 
         # Stands for a mask under way, for whoever comes meanwhile; nobody uses its words.
-        self._mask = mask = Mask(notify=lambda: token.run_sync_soon(finish))
+        self._mask = mask = TokenMask(notify=lambda: token.run_sync_soon(finish))
         mask.want()
         _threads.submit(self._owner, run)
 
@@ -214,14 +214,14 @@ class Matcher:
             self._forced = self._foreseen.pop() if self._foreseen else self._find_forced()
         return self._forced
 
-    def mask(self) -> Mask:
+    def mask(self) -> TokenMask:
         """The mask of the next token, computed by a thread from now on."""
         if self._mask is None:
             if self.finished:
-                self._mask = Mask(self._vocabulary.stop_mask)
+                self._mask = TokenMask(self._vocabulary.stop_mask)
             else:
                 token = trio.lowlevel.current_trio_token()
-                self._mask = mask = Mask(notify=lambda: token.run_sync_soon(self._computed))
+                self._mask = mask = TokenMask(notify=lambda: token.run_sync_soon(self._computed))
                 self._foreseen = [] if self._asks_forced else None
                 work = partial(_compute, self._walk, self._vocabulary, mask, self._foreseen)
                 _threads.submit(self._owner, work)
@@ -245,7 +245,7 @@ def _forced_of(walk: LLMatcher) -> list[int]:
 
 
 def _compute(
-    walk: LLMatcher, vocabulary: Vocabulary, mask: Mask, forced: list[list[int]] | None
+    walk: LLMatcher, vocabulary: Vocabulary, mask: TokenMask, forced: list[list[int]] | None
 ) -> None:
     """Runs in a thread. Appends to `forced`, if it is there, the tokens that are forced."""
     nothing: Uint32 = np.zeros_like(vocabulary.known)

@@ -13,8 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.resources.space import EMPTY, Space, host_page, is_on_host
-from pie_control.scheduler.batch import MAX_SWAP_PAGES
+from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
+from pie_control.resources.space import Space
+from pie_control.resources.swap_pool import swap_parts
 from pie_py.wire.plan import SwapIn, SwapOut
 
 Send: TypeAlias = Callable[[SwapIn | SwapOut], None]  # ahead of all that is sent later
@@ -54,11 +55,9 @@ class Absence:
         if len(full):
             sources = pages[len(empty) :]
             targets = host.take(len(full))
-            host.pool.used[targets] = pool.used[sources]
-            host.pool.masks[targets] = pool.masks[sources]
-            host.pool.immutable[targets] = pool.immutable[sources]
-            entries[len(empty) :] = host_page(targets)
-            for part in _parts(len(full)):
+            host.pool.keep_state(targets, pool, sources)
+            entries[len(empty) :] = entries_of(targets)
+            for part in swap_parts(len(full)):
                 send(SwapOut(sources[part], targets[part]))
         space.pages.set_entries(addresses, entries)
         pool.release(pages)
@@ -73,11 +72,9 @@ class Absence:
         entries = space.pages.entries_at(addresses)
         pages = pool.allocate(len(entries))
         full = is_on_host(entries)
-        sources, targets = host_page(entries[full]), pages[full]
-        pool.used[targets] = host.pool.used[sources]
-        pool.set_masks(targets, host.pool.masks[sources])
-        pool.immutable[targets] = host.pool.immutable[sources]
-        for part in _parts(len(sources)):
+        sources, targets = host_pages_of(entries[full]), pages[full]
+        host.pool.restore_state(sources, pool, targets)
+        for part in swap_parts(len(sources)):
             send(SwapIn(sources[part], targets[part]))
         space.pages.set_entries(addresses, pages)
         host.release(sources)
@@ -90,8 +87,3 @@ def movable(space: Space) -> tuple[int, int]:
     _, pages = space.pages.all_resident()
     alone = pages[~space.page_pool.shared(pages)]
     return len(alone), int(np.count_nonzero(space.page_pool.used[alone]))
-
-
-def _parts(count: int) -> list[slice]:
-    """Parts of a list of pages that one batch may have."""
-    return [slice(at, at + MAX_SWAP_PAGES) for at in range(0, count, MAX_SWAP_PAGES)]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pie_control.commands.queue import CommandQueue
 from pie_control.errors import ApiError
 from pie_control.interception.advice import Adviser
 from pie_control.interception.budget import Budget
@@ -21,8 +22,6 @@ from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.resources.swap_pool import HostPages, HostPool
-from pie_control.scheduler.policy import make_policy
-from pie_control.scheduler.queue import CommandQueue
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.server import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.wire.plan import ModelDescription
@@ -65,7 +64,7 @@ class ModelService:
 
         Args:
             description: the model.
-            config: when commands are sent.
+            config: what batches hold.
             interception: how pages are moved under pressure.
             prefix_cache: which shared prefixes are kept.
             turns: gives instances their turns when their pages are back.
@@ -84,21 +83,9 @@ class ModelService:
         self.host_pages = HostPool(description.host_pages, first_name=description.kv_pages)
         self.exports = Exports(self.pages)
         self.adapters = Adapters(description.name, description.adapters)
-        self._policy = config.policy
         self._ends = ends
-        self.scheduler = Scheduler(
-            description,
-            make_policy(config),
-            clock,
-            prompt_tokens=config.prompt_tokens,
-        )
-        self.prefixes = PrefixCache(
-            self.pages,
-            prefix_cache,
-            self.scheduler.after_results,
-            self.scheduler.mark,
-            may_wait=config.policy != "k-only",
-        )
+        self.scheduler = Scheduler(description, config.prompt_tokens)
+        self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results)
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
         costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
@@ -204,7 +191,6 @@ class ModelService:
         """State of pools, exports, queues and scheduler, for people and metrics."""
         return {
             "model": self.description.name,
-            "policy": self._policy,
             "kv_pages": self.pages.size,
             "kv_pages_free": self.pages.free,
             "host_pages": self.host_pages.size,

@@ -1,6 +1,6 @@
 """The prefix cache of one model: texts computed once are found by their tokens.
 
-Pages enter when a guest says so, with the tokens that the server has seen it write (`trail.py`). They
+Pages enter when a guest says so, with the tokens that the server has seen it write (`provenance.py`). They
 are immutable then, and belong to the cache as well as to those who have them mapped. A page that only
 the cache holds counts as free: the pool takes it back when it has no other, the one first whose
 text has not been asked for the longest.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.prefix.intents import Intent, Intents, Key
-from pie_control.prefix.trail import Trail, Trails
+from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
 from pie_py.config.server import PrefixCacheConfig
 from pie_py.wire.plan import Int32
@@ -23,8 +23,6 @@ from pie_py.wire.plan import Int32
 if TYPE_CHECKING:
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
-    from pie_control.scheduler.command import Mark
-    from pie_control.scheduler.queue import CommandQueue
 
 TOKEN_BYTES = 4
 # Pages that have to be on their way for a text to wait for them. The worker runs one plan after the other,
@@ -43,9 +41,6 @@ class PrefixCache:
         pool: PagePool,
         config: PrefixCacheConfig,
         later: Callable[[Callable[[], None]], None],
-        mark: Callable[[CommandQueue, Mark], None],
-        *,
-        may_wait: bool = True,
     ) -> None:
         """Makes an empty cache.
 
@@ -53,15 +48,10 @@ class PrefixCache:
             pool: of the pages.
             config: what the operator wants.
             later: calls back once the results at hand are with those who asked for them.
-            mark: tells a mark once all commands queued so far have taken effect or failed.
-            may_wait: whether a text may wait for what another computes; not if the scheduler holds
-                commands back until there are enough of them.
         """
         self._pool = pool
         self._config = config
         self._later = later
-        self.mark = mark
-        self._may_wait = may_wait
         self._width = pool.page_size * TOKEN_BYTES
         self._roots: dict[tuple[str, int], Node] = {}
         self._intents = Intents(self._wake)
@@ -78,14 +68,15 @@ class PrefixCache:
         """Whether the operator wants it."""
         return self._config.enabled
 
-    def begin(self, space: Space) -> Trails:
-        """Starts to look at what an instance writes."""
-        if space.trails is None:
-            space.trails = Trails(space.page_pool, self)
-        return space.trails
+    def begin(self, space: Space, account: Traced) -> Provenance:
+        """Starts to look at what the queues of an instance write to its pages."""
+        if account.provenance is None:
+            provenance = Provenance(space.page_pool, space.embed_pool.size, self)
+            account.provenance = space.watcher = provenance
+        return account.provenance
 
     def find(self, user: str, adapter: int, tokens: bytes, priority: int) -> Path:
-        """What there is of a text's beginning; with a `pending` that is worth waiting for, or None.
+        """The longest shared prefix of a text; with a `pending` that is worth waiting for, or None.
 
         Args:
             user: who asks.
@@ -96,9 +87,7 @@ class PrefixCache:
         root = self._roots.get(self._key(user, adapter))
         path = Path([], 0, None) if root is None else walk(root, tokens, self._width)
         pending = path.pending
-        if not self._may_wait:
-            pending = None
-        elif pending is None:
+        if pending is None:
             key = self._ahead(user, adapter, tokens, path)
             pending = None if key is None else self._intents.find(key, priority)
         elif path.coming < WORTH_WAITING or pending.priority < priority:
@@ -122,7 +111,7 @@ class PrefixCache:
             What others wait for if it is interrupted now.
         """
         key = None
-        if self._may_wait and path.pending is None:
+        if path.pending is None:
             key = self._ahead(user, adapter, tokens, path)
         return Intent(self._intents, key, priority, slices)
 
@@ -142,47 +131,47 @@ class PrefixCache:
         self._touch(pages)
         return pages
 
-    def insert(self, user: str, trail: Trail, most: int, priority: int) -> int:
-        """Takes in the first pages of a trail, at most `most`, and returns how many may be found.
+    def insert(self, user: str, record: Record, most: int, priority: int) -> int:
+        """Takes in the first pages of a record, at most `most`, and returns how many may be found.
 
         Those that commands under way are still to fill are found when they are there.
         """
         size, pool = self._pool.page_size, self._pool
-        count = min(most, trail.length // size)
-        if not trail.is_sound():
+        count = min(most, record.length // size)
+        if not record.is_sound():
             return 0
-        stamps = pool.stamps[trail.pages[:count]]
-        changed = np.flatnonzero(stamps != trail.stamps[:count])
+        stamps = pool.stamps[record.pages[:count]]
+        changed = np.flatnonzero(stamps != record.stamps[:count])
         if len(changed):
             count = int(changed[0])
-        count = trail.known(count * size) // size
+        count = record.known(count * size) // size
         if count == 0:
             return 0
-        tokens = trail.tokens[: count * size].tobytes()
-        root = self._roots.setdefault(self._key(user, trail.adapter), Node(None, b"", -1))
+        tokens = record.tokens[: count * size].tobytes()
+        root = self._roots.setdefault(self._key(user, record.adapter), Node(None, b"", -1))
         pending = Pending(count * size, priority)
-        done = min(trail.done // size, count)
-        path, added = grow(root, tokens, trail.pages[:count], self._width, done, pending)
+        done = min(record.done // size, count)
+        path, added = grow(root, tokens, record.pages[:count], self._width, done, pending)
         if pending.nodes:
-            trail.waiting.append(pending)
+            record.waiting.append(pending)
         if added:
             self._nodes.update((node.page, node) for node in added)
             pool.cache(_pages(added))
         self._touch(_pages(path))
         return count
 
-    def settle(self, trail: Trail) -> None:
-        """A trail has got further, or has broken: what was pending is there, or never will be."""
-        waiting, trail.waiting = trail.waiting, []
+    def settle(self, record: Record) -> None:
+        """A record has got further, or has broken: what was pending is there, or never will be."""
+        waiting, record.waiting = record.waiting, []
         for pending in waiting:
-            if trail.broken:
+            if record.broken:
                 self._give_up(pending)
-            elif trail.done >= pending.end:
+            elif record.done >= pending.end:
                 for node in pending.nodes:
                     node.pending = None
                 self._wake(pending)
             else:
-                trail.waiting.append(pending)
+                record.waiting.append(pending)
 
     def _give_up(self, pending: Pending) -> None:
         for node in pending.nodes:

@@ -29,7 +29,7 @@ class Pending:
     __slots__ = ("end", "nodes", "priority", "waiters")
 
     def __init__(self, end: int, priority: int) -> None:
-        self.end = end  # tokens of its trail that have to be done
+        self.end = end  # tokens of its record that have to be done
         self.priority = priority  # of the queue that computes them
         self.nodes: list[Node] = []
         self.waiters: dict[Future, None] = {}  # in order

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import FreeList
-
-if TYPE_CHECKING:
-    from pie_control.prefix.trail import Chosen
 
 NO_COUNTS = -1
 
@@ -24,7 +20,6 @@ class Sampler:
     counts: int  # row of token counts that penalties need, or NO_COUNTS
     top: int  # most likely tokens that a sample tells besides
     steps: int = 0  # tokens asked for so far
-    chosen: Chosen | None = None  # the last of those, if the prefix cache wants to know
 
 
 class SamplerPool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
-from pie_control.resources.pools import FreeList
+from pie_control.resources.pools import FreeList, PagePool
 from pie_py.wire.plan import Int32, Uint32
+
+# Pages that one batch swaps, and thus one command: a forward of another instance waits for no more.
+MAX_SWAP_PAGES = 256
 
 
 class HostPool:
@@ -37,6 +42,24 @@ class HostPool:
     def release(self, pages: Int32) -> None:
         """Gives host pages back."""
         self._free.give(pages)
+
+    def keep_state(self, hosts: Int32, pool: PagePool, pages: Int32) -> None:
+        """Takes over what control knows of pages `[n]` whose content moves to host pages `[n]`."""
+        self.used[hosts] = pool.used[pages]
+        self.masks[hosts] = pool.masks[pages]
+        self.immutable[hosts] = pool.immutable[pages]
+
+    def restore_state(self, hosts: Int32, pool: PagePool, pages: Int32) -> None:
+        """Gives it back to pages `[n]` to which the content of host pages `[n]` moves."""
+        pool.used[pages] = self.used[hosts]
+        pool.set_masks(pages, self.masks[hosts])
+        pool.immutable[pages] = self.immutable[hosts]
+
+
+def swap_parts(count: int) -> Iterator[slice]:
+    """Parts of a list of `count` pages that one command may have."""
+    for first in range(0, count, MAX_SWAP_PAGES):
+        yield slice(first, first + MAX_SWAP_PAGES)
 
 
 class HostPages:

@@ -128,8 +128,6 @@ class Requests:
             "uptime": self._clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "policy": self._config.scheduler.policy,
-            "policies": ["adaptive", "eager", "k-only", "t-only"],
             "models": list(self._served.services),
             "instances": self._registry.live_count,
             "max_instances": self._config.max_instances,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.scheduler.command import KINDS
+from pie_control.commands.kinds import KINDS
 
 
 class Figures:
@@ -27,8 +27,8 @@ class Figures:
         self.plans = 0
         self.parts = 0  # of forwards that were cut, without the last of each
         self.worker_ns = 0  # that batches took
-        self._commands = dict.fromkeys(KINDS, 0)
-        self._batches = dict.fromkeys(KINDS, 0)
+        self._commands = {kind.kind: 0 for kind in KINDS}
+        self._batches = {kind.kind: 0 for kind in KINDS}
         self._rows = 0
         self._plans_ahead = 0  # sent while another one was at the worker
         self._followed = 0  # plans that continue the one before

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pie_control.instances.timers import Timer, Timers
 from pie_control.instances.turns import Executor
 from pie_control.models.served import ServedModels
 from pie_control.worker.link import Worker
@@ -36,18 +35,14 @@ class Dispatcher:
         self,
         models: ServedModels,
         executor: Executor,
-        timers: Timers,
         link: Worker,
         clock: Callable[[], float],
     ) -> None:
         self._models = models
         self._executor = executor
-        self._timers = timers
         self._clock = clock
         self._link = link
         self._next_first = 0  # models take turns
-        self._timer: Timer | None = None
-        self._timer_due = 0.0
         self._gathering_since: float | None = None
         self._turns_since: float | None = None  # the idle worker waits for guests' turns
         self._running_ns = 0  # of the plan whose results are coming, so far
@@ -70,14 +65,13 @@ class Dispatcher:
             if self._waits_for_turns(now):
                 return  # the next one comes soon
             self._gathering_since = None
-            if not self._send(now, behind=False):
-                self._wake_at_deadline(now)
+            if not self._send(behind=False):
                 return
         # Guests whose turn is still to come may go along: the worker is busy, so there is time for them.
         while (
             0 < link.in_flight < PLANS_IN_FLIGHT
             and self._executor.caught_up
-            and self._send(self._clock(), behind=True)
+            and self._send(behind=True)
         ):
             pass
 
@@ -90,14 +84,14 @@ class Dispatcher:
             self._turns_since = now
         return now - self._turns_since < min(self._plan_seconds, TURNS_SECONDS)
 
-    def _send(self, now: float, *, behind: bool) -> bool:
+    def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Tells whether there was one."""
         services = list(self._models.services.values())
         for i in range(len(services)):
             scheduler = services[(self._next_first + i) % len(services)].scheduler
             if behind and not scheduler.may_follow():
                 continue
-            plan = scheduler.next_plan(now)
+            plan = scheduler.next_plan()
             if plan is not None:
                 self._next_first = (self._next_first + i + 1) % len(services)
                 self._link.send(plan)
@@ -113,18 +107,3 @@ class Dispatcher:
         service = self._models.services.get(result.model)
         deliver = None if service is None else partial(service.scheduler.complete, result)
         self._executor.turn(deliver)
-
-    def _wake_at_deadline(self, now: float) -> None:
-        """Policies that hold commands back say until when."""
-        deadlines = [s.scheduler.next_deadline() for s in self._models.services.values()]
-        due = min((d for d in deadlines if d is not None), default=None)
-        if due is None or (self._timer is not None and self._timer_due == due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._timers.call_later(max(0.0, due - now), self._deadline)
-
-    def _deadline(self) -> None:
-        self._timer = None
-        self.pump()

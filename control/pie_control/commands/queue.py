@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from pie_control.commands.command import Command, Mark
 from pie_control.errors import ApiError
-from pie_control.scheduler.command import Command, Mark, Sync
 
 if TYPE_CHECKING:
+    from pie_control.instances.futures import Future
+    from pie_control.prefix.provenance import Provenance
     from pie_py.config.server import Limits
 
 
@@ -20,24 +22,29 @@ class Owner(Protocol):
     queued_commands: int
 
 
+class SentBatch(Protocol):
+    """What a queue knows of a batch with commands of it at the worker."""
+
+    @property
+    def done(self) -> bool:
+        """Whether its results are there."""
+
+    marks: list[Mark]
+
+
 class Account:
     """The queues of one owner that hold commands, and what waits until those are sent."""
 
-    __slots__ = ("active", "barrier", "owner", "queues", "releases")
+    __slots__ = ("active", "barrier", "owner", "provenance", "queues", "releases")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.active: dict[CommandQueue, None] = {}
+        # What is told of every command, from the moment on at which the owner asks for shared prefixes.
+        self.provenance: Provenance | None = None
         self.releases: deque[tuple[int, Callable[[], None]]] = deque()
         self.queues = 0  # opened so far
         self.barrier = 0  # what commands up to this number touch was not recorded
-
-
-class Sent(Protocol):
-    """What a queue knows of the batch that holds the newest command it has sent."""
-
-    done: bool
-    syncs: list[tuple[CommandQueue, Sync]]  # marks that come right after the batch
 
 
 class CommandQueue:
@@ -67,8 +74,8 @@ class CommandQueue:
         # Its place in a batch: those of higher priority, then those of older queues, are before it.
         self.id = number  # of no other queue of the model
         self.rank = (0, number)
-        self.pending: deque[Command | Sync] = deque()  # the first one is a command
-        self.last: Sent | None = None  # the batch that holds its newest command sent
+        self.pending: deque[Command] = deque()  # oldest first
+        self.last: SentBatch | None = None  # the batch that holds its newest command sent
         self.ahead = False  # its newest input was embedded before anybody could know the token
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
@@ -100,15 +107,13 @@ class CommandQueue:
             return False
         return all(other is self for other in self.account.active)
 
-    def first(self) -> Command:
-        """Its first command; there must be one."""
-        first = self.pending[0]
-        assert not isinstance(first, Sync)
-        return first
-
-    def next_number(self) -> float:
-        """Number of its first command, or infinity."""
-        return self.first().number if self.pending else float("inf")
+    def must_follow(self, command: Command) -> bool:
+        """Whether another queue of the instance has yet to send what comes before a command of this one."""
+        for other in self.account.active:
+            if other is not self and other.pending[0].number <= command.after:
+                return True
+        command.after = 0
+        return False
 
     def check_room(self, count: int = 1) -> None:
         """Refuses more commands than an instance may have queued.
@@ -140,15 +145,26 @@ class CommandQueue:
             " the queue accepts commands again after a synchronize",
         )
 
-    def settle(self, sync: Sync) -> None:
-        """Makes a mark's future ready: all before it has taken effect or failed."""
-        if isinstance(sync, Mark):
-            sync.passed()
-            return
-        sync.future.on_cancel = None
-        error, reported = self.failure, self.failure_reported
-        self.failure = None
+
+class Sync:
+    """A mark that makes a future ready, and lets the queue accept commands again after a failure."""
+
+    __slots__ = ("_future", "_queue")
+
+    def __init__(self, queue: CommandQueue, future: Future) -> None:
+        self._queue = queue
+        self._future = future
+
+    def passed(self) -> None:
+        """Resolves the future, or fails it with an error of the queue that nothing has reported yet."""
+        queue = self._queue
+        self._future.on_cancel = None
+        error, reported = queue.failure, queue.failure_reported
+        queue.failure = None
         if error is None or reported:
-            sync.future.resolve()
+            self._future.resolve()
         else:
-            sync.future.fail(error)
+            self._future.fail(error)
+
+    def dropped(self) -> None:
+        """The future ends with its instance."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pie_py.wire.plan import Uint32
 
 
-class Mask:
+class TokenMask:
     """Words of 32 tokens each: bit `t % 32` of word `t // 32` allows token `t`.
 
     A thread may compute the words while the model runs; samples that need them are held back until

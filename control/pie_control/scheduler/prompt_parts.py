@@ -11,22 +11,11 @@ not decrease, and whose slots are all new but for the end of one page among its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
-import numpy as np
-
-from pie_control.scheduler.batch import (
-    MAX_CELLS,
-    MAX_CONTEXT_PAGES,
-    BatchLimits,
-    by_age,
-    by_rank,
-    cut,
-)
-from pie_control.scheduler.command import Command, ForwardCommand, ForwardPart
-
-if TYPE_CHECKING:
-    from pie_control.scheduler.queue import CommandQueue
+from pie_control.commands import forward
+from pie_control.commands.command import BatchLimits
+from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.queue import CommandQueue
+from pie_control.scheduler.batching import by_age, by_rank, cut
 
 STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
 LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
@@ -37,27 +26,28 @@ def step_tokens(prompt_tokens: int) -> int:
     return max(1, prompt_tokens // STEPS)
 
 
-def share(commands: list[Command], limits: BatchLimits, page_size: int) -> list[Command]:
+def share(
+    forwards: list[ForwardCommand], limits: BatchLimits, page_size: int
+) -> list[ForwardCommand]:
     """The forwards of one batch, in parts where they are too long. Always at least one.
 
     Args:
-        commands: what may go, as `gather` has it.
+        forwards: what may go, as `gather` has it.
         limits: of the batch.
         page_size: slots of a page.
 
     Returns:
         Commands, and parts of commands that stay in their queues.
     """
-    if limits.prompt_tokens is None or len(commands) == 1:
-        return cut(commands, limits)
-    forwards = cast(list[ForwardCommand], commands)
+    if limits.prompt_tokens is None or len(forwards) == 1:
+        return cut(forwards, limits)
     short = step_tokens(limits.prompt_tokens)
     steps = [len(command.inputs) for command in forwards if len(command.inputs) <= short]
     if len(steps) in (0, len(forwards)):
-        return cut(commands, limits)
-    by_age(commands)
+        return cut(forwards, limits)
+    by_age(forwards)
     if _must_be_whole(forwards[0], short):
-        return cut(commands, limits)
+        return cut(forwards, limits)
     least = max(1, limits.prompt_tokens // LEAST)
     return _fill(forwards, limits, short, max(limits.prompt_tokens - sum(steps), least), page_size)
 
@@ -69,9 +59,9 @@ def _must_be_whole(command: ForwardCommand, short: int) -> bool:
 
 def _fill(
     forwards: list[ForwardCommand], limits: BatchLimits, short: int, budget: int, page_size: int
-) -> list[Command]:
+) -> list[ForwardCommand]:
     """Steps first, but for the oldest; prompts within their budget; higher priority before all others."""
-    chosen: list[Command] = []
+    chosen: list[ForwardCommand] = []
     tokens = cells = pages = 0
     stopped: set[CommandQueue] = set()  # what comes after in these has to wait
     for is_long, command in _in_order(forwards, short):
@@ -81,20 +71,24 @@ def _fill(
         room = min(limits.tokens - tokens, budget) if is_long else limits.tokens - tokens
         cells += command.cells
         pages += len(command.pages)
-        if len(chosen) == limits.commands or cells > MAX_CELLS or pages > MAX_CONTEXT_PAGES:
+        if (
+            len(chosen) == limits.commands
+            or cells > forward.MAX_CELLS
+            or pages > forward.MAX_CONTEXT_PAGES
+        ):
             break
         if count > room:
             stopped.add(command.queue)
             count = min(room, count - max(1, len(command.outputs)))  # outputs are all in the last
             if not command.divisible or count < short:
                 continue
-            command = split(command, count, page_size)
+            command = command.split(count, page_size)
         chosen.append(command)
         tokens += count
         if is_long:
             budget -= count
     if not chosen:
-        return cut(cast(list[Command], forwards), limits)
+        return cut(forwards, limits)
     by_rank(chosen)
     return chosen
 
@@ -114,33 +108,3 @@ def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, Fo
         key=lambda pair: (pair[1].queue.rank[0], pair[0] and pair[1] is not oldest, pair[1].number)
     )
     return ranked
-
-
-def split(command: ForwardCommand, count: int, page_size: int) -> ForwardPart:
-    """Takes a divisible command's first inputs out, as a command that is to run before what is left."""
-    assert command.output_slots is not None
-    slots, rest = command.output_slots[:count], command.output_slots[count:]
-    filled = {slot // page_size: slot % page_size + 1 for slot in slots}  # the last slot counts
-    part = ForwardPart(
-        command.inputs[:count],
-        command.pages,
-        command.page_used,
-        command.has_masked,
-        slots,
-        list(filled),
-        [],
-        None,
-        command.adapter,
-    )
-    part.queue, part.number, part.queued_at = command.queue, command.number, command.queued_at
-    used = command.page_used.copy()
-    if slots[0] % page_size:
-        first = next(iter(filled))
-        used[np.flatnonzero(command.pages == first)] = filled.pop(first)
-    command.pages = np.concatenate([command.pages, np.array(list(filled), np.int32)])
-    command.page_used = np.concatenate([used, np.array(list(filled.values()), np.int32)])
-    command.inputs = command.inputs[count:]
-    command.output_slots = rest
-    command.output_pages = list(dict.fromkeys(slot // page_size for slot in rest))
-    command.sent = [*command.sent, *slots]
-    return part

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.scheduler.command import Command, Numbers
-from pie_control.scheduler.queue import Account
+from pie_control.commands.command import Command, Numbers
+from pie_control.commands.queue import Account
 
 
 class CallOrder:

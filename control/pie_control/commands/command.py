@@ -1,0 +1,169 @@
+"""What every kind of command is to the scheduler. Names in commands are physical, and are checked before.
+
+A kind of command is one file of this folder. It holds all that the control layer knows of the kind: its
+fields, what it reads and writes, how many fit into a batch, the batch that a list of them becomes, who
+receives the results, what a failure does, what has to be cleared if it never runs, and what it tells
+about the contents of pages. The scheduler knows no kind by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeAlias
+
+import numpy as np
+
+from pie_control.errors import ApiError, Code
+from pie_py.wire.plan import Batch, BatchResult, Int32
+
+if TYPE_CHECKING:
+    from pie_control.commands.queue import CommandQueue
+    from pie_control.commands.scrub import Scrub
+    from pie_control.prefix.provenance import Provenance
+
+# What a decode step has one or two of is in lists of Python numbers: a call of NumPy costs more than
+# a few numbers do. Arrays pay only where the commands of many instances are joined.
+Numbers: TypeAlias = list[int]
+
+# What a command touches: pages `[p]` and embeds `[e]`. The scheduler orders commands by these names,
+# within a batch and across the queues of an instance. Samplers have names after the last embed's, and
+# host pages have names after the last page's.
+Touched: TypeAlias = tuple[Numbers, Numbers]
+
+NOTHING: Int32 = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What the worker takes in one batch."""
+
+    tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers are told of
+    commands: int
+    prompt_tokens: int | None = None  # inputs of prompts beside others' steps; None for no bound
+
+
+class Mark(Protocol):
+    """Stands in a queue behind a command, and is told once when all before it is over."""
+
+    def passed(self) -> None:
+        """Called when all before it has taken effect, or has failed."""
+
+    def dropped(self) -> None:
+        """Called instead if what is before it will never run, since its instance has ended."""
+
+
+@dataclass(slots=True, eq=False)
+class Command(ABC):
+    """A command of a queue."""
+
+    kind: ClassVar[str]  # the name of its batches in the wire protocol
+    # Light commands may have several batches in a plan; the one that is not has one batch a plan.
+    is_light: ClassVar[bool] = True
+    one_batch_a_plan: ClassVar[bool] = False  # a light kind whose batches take long all the same
+    # What its sending says of its queue: that it runs ahead of the tokens that its program has seen
+    # (if the worker still has something of it), that it does not, or nothing.
+    runs_ahead: ClassVar[bool | None] = None
+    refused_as: ClassVar[Code] = "internal"  # if the worker refuses one command of a batch
+
+    queue: CommandQueue = field(init=False, repr=False)
+    number: int = field(init=False, default=0)  # order over all queues of a model
+    # Other queues of the instance must have sent their commands up to this number.
+    after: int = field(init=False, default=0)
+    marks: list[Mark] | None = field(init=False, default=None)  # that stand behind it
+    is_part: bool = field(init=False, default=False)  # what is left of it is still in the queue
+
+    @abstractmethod
+    def read(self) -> Touched:
+        """Names of what it reads."""
+
+    @abstractmethod
+    def written(self) -> Touched:
+        """Names of what it writes."""
+
+    @classmethod
+    @abstractmethod
+    def join(cls, commands: Sequence[Self]) -> Batch:
+        """One batch of the wire protocol of at least one command."""
+
+    @classmethod
+    def count_rows(cls, commands: Sequence[Self]) -> int:
+        """How large their batch is, for the statistics."""
+        return len(commands)
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """How many of the commands, from the first on, fit into one batch; always at least one."""
+        return len(commands)
+
+    def is_held_back(self) -> bool:
+        """Whether it has to wait, though it is the first of its queue."""
+        return self.after > 0 and self.queue.must_follow(self)
+
+    def trace(self, provenance: Provenance) -> Mark | None:
+        """Tells what it makes of the contents of pages, as it is queued.
+
+        A kind that says nothing more specific makes what it writes unknown: no page that it writes is
+        believed to hold any text.
+
+        Returns:
+            A mark to set behind it in its queue, if any.
+        """
+        pages, embeds = self.written()
+        provenance.overwritten(pages, embeds)
+        return None
+
+    def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:  # noqa: B027
+        """Takes what takes it out of its queue, if its result is no longer wanted.
+
+        Most kinds have an effect that others may depend on, and run all the same.
+        """
+
+    @classmethod  # noqa: B027
+    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+        """Gives the futures of a batch that has run their values."""
+
+    def refusal(self, text: str) -> ApiError:
+        """Its error if the worker refused it and carried out the others of its batch."""
+        return ApiError(self.refused_as, text)
+
+    def fail(self, error: ApiError) -> None:
+        """Fails it, and with it what comes after it in its queue."""
+        self.queue.fail(error)
+
+    def fail_as_dependant(self) -> None:  # noqa: B027
+        """Fails it for what an earlier command of its queue did."""
+
+    @abstractmethod
+    def scrub(self, scrub: Scrub) -> None:
+        """Notes what holds old contents if the command never runs: what it should have written."""
+
+
+def within(sizes: Iterable[int], most: int) -> int:
+    """How many of the sizes, from the first on, add up to at most `most`; always at least one."""
+    total = count = 0
+    for size in sizes:
+        total += size
+        if total > most:
+            break
+        count += 1
+    return max(count, 1)
+
+
+def int32(numbers: list[int]) -> Int32:
+    """Numbers `[n]` as an array of the wire protocol."""
+    return np.array(numbers, np.int32)
+
+
+def chain(parts: list[Int32]) -> Int32:
+    """Arrays one after the other; there is at least one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def starts_of(lengths: Iterable[int]) -> Int32:
+    """Offsets `[n + 1]` of parts with these lengths `[n]`."""
+    starts = [0]
+    for length in lengths:
+        starts.append(starts[-1] + length)
+    return int32(starts)

@@ -1,0 +1,29 @@
+"""The kinds of commands that there are."""
+
+from pie_control.commands.command import Command
+from pie_control.commands.copy_embed import CopyEmbedCommand
+from pie_control.commands.copy_page import CopyKvCommand
+from pie_control.commands.distribution import NextDistCommand
+from pie_control.commands.embed_image import EmbedImageCommand
+from pie_control.commands.embed_text import EmbedTextCommand
+from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.mask_page import MaskKvCommand
+from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
+from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
+from pie_control.commands.swap import SwapInCommand, SwapOutCommand
+
+KINDS: tuple[type[Command], ...] = (
+    EmbedTextCommand,
+    EmbedImageCommand,
+    CopyEmbedCommand,
+    ForwardCommand,
+    CopyKvCommand,
+    MaskKvCommand,
+    NextDistCommand,
+    SetSamplerCommand,
+    FeedSamplerCommand,
+    SampleCommand,
+    EmbedSampledCommand,
+    SwapOutCommand,
+    SwapInCommand,
+)

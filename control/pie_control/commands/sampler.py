@@ -1,0 +1,113 @@
+"""Samplers made, and told of tokens that they did not choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from pie_control.commands.command import (
+    BatchLimits,
+    Command,
+    Numbers,
+    Touched,
+    int32,
+    starts_of,
+    within,
+)
+from pie_control.resources.samplers import Sampler
+from pie_py.wire.plan import FeedSampler, SetSampler
+
+if TYPE_CHECKING:
+    from pie_control.commands.scrub import Scrub
+    from pie_control.prefix.provenance import Provenance
+
+
+@dataclass(slots=True, eq=False)
+class SetSamplerCommand(Command):
+    """Makes a sampler."""
+
+    kind: ClassVar[str] = SetSampler.kind
+    sampler: Sampler
+    numbers: list[float]  # temperature, top-p, min-p, penalties: repetition, presence, frequency
+    top_k: int
+    seed: int  # 64 bits
+    bias_tokens: Numbers  # [b]
+    biases: list[float]  # [b]
+
+    def read(self) -> Touched:
+        """Nothing."""
+        return [], []
+
+    def written(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> SetSampler:
+        """One batch."""
+        seeds = [(command.seed & 0xFFFFFFFF, command.seed >> 32) for command in commands]
+        return SetSampler(
+            samplers=int32([command.sampler.slot for command in commands]),
+            numbers=np.array([command.numbers for command in commands], np.float32),
+            top_k=int32([command.top_k for command in commands]),
+            seeds=np.array(seeds, np.uint32),
+            rows=int32([command.sampler.counts for command in commands]),
+            bias_starts=starts_of(len(command.bias_tokens) for command in commands),
+            bias_tokens=int32([token for command in commands for token in command.bias_tokens]),
+            biases=np.array([bias for command in commands for bias in command.biases], np.float32),
+        )
+
+    def trace(self, provenance: Provenance) -> None:
+        """The sampler has not chosen a token yet."""
+        provenance.made(self.sampler.slot)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """It is carried out all the same: the sampler has a handle.
+
+        Otherwise the program would sample with the parameters of the slot's last owner.
+        """
+        scrub.still_run.append(self.join([self]))
+
+
+@dataclass(slots=True, eq=False)
+class FeedSamplerCommand(Command):
+    """Tells a sampler of tokens that it did not choose."""
+
+    kind: ClassVar[str] = FeedSampler.kind
+    sampler: Sampler
+    tokens: Numbers  # [n]
+    generated: bool
+
+    @classmethod
+    def count_rows(cls, commands: Sequence[Self]) -> int:
+        """Tokens."""
+        return sum(len(command.tokens) for command in commands)
+
+    def read(self) -> Touched:
+        """Nothing."""
+        return [], []
+
+    def written(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> FeedSampler:
+        """One batch."""
+        return FeedSampler(
+            samplers=int32([command.sampler.slot for command in commands]),
+            generated=int32([command.generated for command in commands]),
+            starts=starts_of(len(command.tokens) for command in commands),
+            tokens=int32([token for command in commands for token in command.tokens]),
+        )
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as have the tokens of a batch."""
+        return within((len(command.tokens) for command in commands), limits.tokens)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing: the sampler's counts are its owner's."""

@@ -1,0 +1,152 @@
+"""What is queued and not sent: the queues of all instances, and what waits until commands are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pie_control.commands.command import Command, Mark
+from pie_control.commands.kinds import KINDS
+from pie_control.commands.queue import Account, CommandQueue, Owner
+from pie_control.commands.scrub import Scrub
+from pie_control.scheduler.call_order import CallOrder
+
+
+class Backlog:
+    """The queues with commands, by the kind of their first one."""
+
+    def __init__(self, order: CallOrder, scrub: Scrub) -> None:
+        """Takes what orders commands across queues, and what notes dropped ones."""
+        self.heads: dict[type[Command], dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
+        self.accounts: dict[Owner, Account] = {}
+        self._order = order
+        self._scrub = scrub
+        self._deferring: dict[Account, None] = {}  # accounts that wait until commands are sent
+        self._number = 0
+
+    def open_queue(self, owner: Owner) -> CommandQueue:
+        """Opens one more queue of an owner."""
+        account = self.accounts.get(owner)
+        if account is None:
+            account = self.accounts[owner] = Account(owner)
+        account.queues += 1
+        if account.queues == 2:
+            account.barrier = self._next_number()
+        return CommandQueue(account, self._next_number())
+
+    def number(self, queue: CommandQueue, command: Command) -> None:
+        """Gives a command its number, and finds out which other queues go before it."""
+        command.queue = queue
+        command.number = self._number = self._number + 1
+        account = queue.account
+        if account.queues > 1:
+            self._order.record(account, command)
+
+    def append(self, queue: CommandQueue, command: Command) -> None:
+        """Appends a numbered command to its queue."""
+        if not queue.pending:
+            self.heads[type(command)][queue] = None
+            queue.account.active[queue] = None
+        queue.owner.queued_commands += 1
+        queue.pending.append(command)
+
+    def place(self, queue: CommandQueue, mark: Mark) -> None:
+        """Sets a mark behind all commands of the queue so far, or tells it if all are over."""
+        if queue.pending:
+            last = queue.pending[-1]
+            if last.marks is None:
+                last.marks = []
+            last.marks.append(mark)
+        else:
+            _leave(queue, mark)
+
+    def advance(self, queue: CommandQueue) -> None:
+        """Notes which command of a queue is first now, after the one before has been taken out."""
+        if queue.pending:
+            self.heads[type(queue.pending[0])][queue] = None
+        else:
+            queue.account.active.pop(queue, None)
+
+    def withdraw(self, command: Command) -> None:
+        """Takes a command out of its queue, if it is there still; its marks move to the one before."""
+        queue = command.queue
+        pending = queue.pending
+        if not pending or command.number < pending[0].number:
+            return
+        at = pending.index(command)
+        before = pending[at - 1] if at else None
+        del pending[at]
+        queue.owner.queued_commands -= 1
+        marks = command.marks or []
+        if before is None:
+            del self.heads[type(command)][queue]
+            for mark in marks:
+                _leave(queue, mark)
+            self.advance(queue)
+            self.release(queue.account)
+        elif marks:
+            before.marks = [*(before.marks or ()), *marks]
+
+    def flush(self, queue: CommandQueue) -> None:
+        """Drops the dependants of a failed command that a queue still holds, up to the next `Sync`."""
+        if not queue.pending:
+            return
+        del self.heads[type(queue.pending[0])][queue]
+        while queue.pending and queue.failure is not None:
+            command = queue.pending.popleft()
+            queue.owner.queued_commands -= 1
+            self.drop(command)
+            for mark in command.marks or ():
+                mark.passed()
+        self.advance(queue)
+        self.release(queue.account)
+
+    def drop(self, command: Command) -> None:
+        """Fails a command of a failed queue that is not sent."""
+        command.scrub(self._scrub)
+        command.fail_as_dependant()
+
+    def drain(self, queue: CommandQueue) -> list[Command]:
+        """Empties a queue, and returns what was in it."""
+        commands = list(queue.pending)
+        queue.pending.clear()
+        queue.owner.queued_commands -= len(commands)
+        del self.heads[type(commands[0])][queue]
+        del queue.account.active[queue]
+        return commands
+
+    def defer(self, account: Account, release: Callable[[], None]) -> None:
+        """Calls back once every command that the account has queued so far is in a plan."""
+        if account.active:
+            account.releases.append((self._next_number(), release))
+            self._deferring[account] = None
+        else:
+            release()
+
+    def release_sent(self) -> None:
+        """Calls back what waited for commands that are in plans now."""
+        for account in list(self._deferring):
+            self.release(account)
+            if not account.releases:
+                del self._deferring[account]
+
+    def release(self, account: Account) -> None:
+        """Calls back what waited for commands of an account that are in plans, or gone."""
+        releases = account.releases
+        if not releases:
+            return
+        first = min((queue.pending[0].number for queue in account.active), default=None)
+        while releases and (first is None or releases[0][0] < first):
+            releases.popleft()[1]()
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+
+def _leave(queue: CommandQueue, mark: Mark) -> None:
+    """Leaves a mark with the last batch that has commands of the queue, or tells it if that is done."""
+    last = queue.last
+    if last is None or last.done:
+        mark.passed()
+    else:
+        last.marks.append(mark)

@@ -1,0 +1,98 @@
+"""Which of the commands that wait go into one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TypeVar
+
+from pie_control.commands.command import BatchLimits, Command, Touched
+from pie_control.commands.queue import CommandQueue
+
+C = TypeVar("C", bound=Command)
+
+
+def gather(queues: Iterable[CommandQueue], limits: BatchLimits) -> list[Command]:
+    """Horizontal batching: what the queues' first commands offer, each queue's in order."""
+    commands: list[Command] = []
+    for queue in queues:
+        pending = queue.pending
+        first = pending[0]
+        if len(pending) > 1 and type(pending[1]) is type(first):
+            commands += leading_run(queue, limits.commands)
+        elif not first.is_held_back():
+            commands.append(first)
+    return commands
+
+
+def leading_run(queue: CommandQueue, most: int) -> list[Command]:
+    """Vertical batching: a queue's first commands, of one kind, none depending on one before it."""
+    pending = queue.pending
+    first = pending[0]
+    if first.is_held_back():
+        return []
+    run = [first]
+    written = _names(first.written())
+    # A batch of forwards stores all keys before any of them attends, so that none may write a page that
+    # an earlier one reads. Other kinds read all before they write.
+    read: set[int] | None = None if first.is_light else set(first.read()[0])
+    for command in islice(pending, 1, most):
+        if type(command) is not type(first) or run[-1].marks:
+            break
+        writes = _names(command.written())
+        reads = command.read()
+        if not written.isdisjoint(writes) or not written.isdisjoint(_names(reads)):
+            break
+        if read is not None:
+            if not read.isdisjoint(writes):
+                break
+            read.update(reads[0])
+        if command.is_held_back():
+            break
+        written |= writes
+        run.append(command)
+    return run
+
+
+def cut(commands: list[C], limits: BatchLimits) -> list[C]:
+    """What fits into one batch: higher priority first, then the oldest; always at least one."""
+    if len(commands) > 1:
+        if _fitting(commands, limits) < len(commands):
+            by_age(commands)
+            del commands[_fitting(commands, limits) :]
+        by_rank(commands)
+    return commands
+
+
+def by_age(commands: list[C]) -> None:
+    """Sorts commands by which goes first: higher priority, then the oldest."""
+    commands.sort(key=_age)
+
+
+def by_rank(commands: list[C]) -> None:
+    """Sorts the commands of a batch by their queues, each queue's in the order that they have.
+
+    So the sequences that decode together are in the same order in every step, whichever of them was the
+    first to ask: the worker finds each where it was. With two plans in flight the order of asking would
+    be another in every other step.
+    """
+    commands.sort(key=_rank)
+
+
+def _fitting(commands: list[C], limits: BatchLimits) -> int:
+    most = commands[: limits.commands]
+    return commands[0].fitting(most, limits)
+
+
+def _age(command: Command) -> tuple[int, int]:
+    return command.queue.rank[0], command.number
+
+
+def _rank(command: Command) -> tuple[int, int]:
+    return command.queue.rank
+
+
+def _names(touched: Touched) -> set[int]:
+    """Pages, and embeds as negative numbers."""
+    pages, embeds = touched
+    return {*pages, *(~embed for embed in embeds)}

@@ -1,0 +1,132 @@
+"""Plans at the worker, and what their results do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from pie_control.commands.command import Command
+from pie_control.commands.queue import CommandQueue
+from pie_control.errors import ApiError
+from pie_control.scheduler.backlog import Backlog
+from pie_control.scheduler.entry import Entry
+from pie_control.scheduler.figures import Figures
+from pie_py.wire.plan import BatchResult, PlanResult
+
+
+class _SentPlan:
+    """A plan at the worker."""
+
+    __slots__ = ("answered", "entries", "follows")
+
+    def __init__(self, entries: list[Entry], follows: bool) -> None:
+        self.entries = entries
+        self.answered = 0  # batches whose results are there
+        self.follows = follows  # goes on with a queue of the plan before: no time to wait
+
+
+class InFlight:
+    """Hands results to futures: values, failures, and what depends on failures."""
+
+    def __init__(self, backlog: Backlog, figures: Figures) -> None:
+        self._backlog = backlog
+        self._figures = figures
+        self.plans: dict[int, _SentPlan] = {}  # oldest first
+        self._told: list[Callable[[], None]] | None = None  # calls after the results at hand
+
+    def add(self, plan: int, entries: list[Entry], follows: bool) -> None:
+        """Notes a plan that is sent.
+
+        Args:
+            plan: its number.
+            entries: its batches.
+            follows: whether it goes on with a queue of the plan before.
+        """
+        self.plans[plan] = _SentPlan(entries, follows)
+
+    def entries(self) -> Iterator[Entry]:
+        """Batches whose results are not there."""
+        for plan in self.plans.values():
+            for entry in plan.entries:
+                if not entry.done:
+                    yield entry
+
+    def after_results(self, tell: Callable[[], None]) -> None:
+        """Calls once the results at hand are in their futures; at once if there are none."""
+        if self._told is None:
+            tell()
+        else:
+            self._told.append(tell)
+
+    def complete(self, result: PlanResult) -> None:
+        """Takes results of a plan, all or the next of them: futures become ready, marks are told,
+        failures spread."""
+        plan = self.plans.get(result.id)
+        if plan is None:
+            return
+        entries, answers = self._answered(plan, result)
+        failed: dict[CommandQueue, None] = {}
+        self._told = told = []
+        for entry, answer in zip(entries, answers, strict=True):
+            entry.done = True
+            self._figures.worker_ns += answer.nanoseconds
+            if answer.error is not None and entry.failed is not None:
+                told.append(partial(entry.failed, answer.error))
+            if entry.commands:
+                self._hand_out(entry.commands, answer, failed)
+            entry.finish()
+        for queue in failed:
+            if queue.drops:
+                self._backlog.flush(queue)
+        self._told = None
+        for tell in told:
+            tell()
+
+    def _answered(
+        self, plan: _SentPlan, result: PlanResult
+    ) -> tuple[list[Entry], list[BatchResult]]:
+        """The batches that results are for, and the results; errors if their number is wrong."""
+        results = result.results
+        entries = plan.entries[plan.answered :]
+        wrong = result.first != plan.answered or len(results) > len(entries)
+        if wrong or (result.last and len(results) < len(entries)):
+            text = f"the worker answered {len(entries)} batches with {len(results)} results"
+            results = [BatchResult(error=text)] * len(entries)
+        del entries[len(results) :]
+        plan.answered += len(results)
+        if plan.answered == len(plan.entries):
+            del self.plans[result.id]
+            if plan.follows:
+                self._figures.plan_followed(result.idle_ns)
+        return entries, results
+
+    def _hand_out(
+        self, commands: Sequence[Command], answer: BatchResult, failed: dict[CommandQueue, None]
+    ) -> None:
+        """Gives the commands of a batch their values or errors, and adds queues that have failed."""
+        if answer.error is None:
+            commands[0].deliver(commands, answer)
+        refused = answer.refused or {}
+        for i, command in enumerate(commands):
+            queue = command.queue
+            if not command.is_part:
+                queue.owner.queued_commands -= 1
+            if queue.failure is not None:
+                command.fail_as_dependant()
+            elif answer.error is not None:
+                command.fail(ApiError("internal", f"{command.kind} failed: {answer.error}"))
+            elif i in refused:
+                command.fail(command.refusal(refused[i]))
+            if queue.failure is not None:
+                failed[queue] = None
+
+    def fail_all(self, error: ApiError) -> None:
+        """Fails all that is sent: the worker is lost."""
+        for entry in list(self.entries()):
+            entry.done = True
+            for command in entry.commands:
+                if not command.is_part:
+                    command.queue.owner.queued_commands -= 1
+                command.fail(error)
+            entry.finish()
+        self.plans.clear()
