@@ -439,7 +439,7 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
     slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step, however long that takes
     costs = {**COSTS, "swap_in": slow}
     machine = Machine({"low_water": 0}, kv_pages=8, host_pages=8, kv_costs=costs)
-    lender = machine.start(holder(24))
+    machine.start(holder(24))
     machine.settle()
     other = machine.start(holder(56))
     machine.settle()
