@@ -49,8 +49,9 @@ class Machine:
             for other in State:
                 there = record in list(self.residencies.those(other))
                 assert there is (record is not None and other is state)
-        for state in State:
-            assert self.residencies.count(state) == len(list(self.residencies.those(state)))
+        states = [self.residencies.state(instance) for instance in self.instances]
+        assert self.residencies.waits is (State.WAITING in states)
+        assert self.residencies.holds is (State.HELD in states)
 
 
 def test_every_state_can_be_left_towards_resident() -> None:

@@ -136,11 +136,11 @@ class Evictor:
     @property
     def waits(self) -> bool:
         """Whether an instance waits for pages."""
-        return self._residencies.count(State.WAITING) > 0
+        return self._residencies.waits
 
     def after_turn(self) -> None:
         """Called at the end of every turn: serves those that wait, and evicts ahead of need."""
-        if self.waits or self._residencies.count(State.HELD):
+        if self._residencies.waits or self._residencies.holds:
             self.settle()
         elif self._model.pages.free < self._low:
             self._relieve()
@@ -352,6 +352,8 @@ class Evictor:
         return self._model.scheduler.all_sent(instance)
 
     def _older_waits(self, instance: Instance) -> bool:
+        if not self._residencies.waits:
+            return False
         waiting = self._residencies.those(State.WAITING)
         return any(record.instance.number < instance.number for record in waiting)
 
@@ -401,9 +403,8 @@ class Evictor:
     def stats(self) -> dict[str, int]:
         """Counters since the start, and how it is now."""
         waiting = list(self._residencies.those(State.WAITING))
-        absent = self._residencies.count(State.SWAPPED) + sum(
-            bool(record.absence.pages) for record in waiting
-        )
+        absent = len(list(self._residencies.those(State.SWAPPED)))
+        absent += sum(bool(record.absence.pages) for record in waiting)
         return {**self._counts, "absent": absent, "waiting": len(waiting)}
 
 

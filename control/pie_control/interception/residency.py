@@ -100,8 +100,10 @@ class Residencies:
     def __init__(self, blocker: Blocker) -> None:
         self._blocker = blocker
         self._records: dict[Instance, Residency] = {}
-        # Asked at every call that takes pages, and at every turn: so not searched for.
         self._by_state: dict[State, dict[Instance, Residency]] = {state: {} for state in State}
+        # Asked at every turn, and Python hashes an enum's members slowly.
+        self._waiting = self._by_state[State.WAITING]
+        self._held = self._by_state[State.HELD]
 
     def find(self, instance: Instance) -> Residency | None:
         """The record of an instance; None if it is resident."""
@@ -116,9 +118,15 @@ class Residencies:
         """Records in a state, while they may change."""
         return iter(list(self._by_state[state].values()))
 
-    def count(self, state: State) -> int:
-        """How many are in a state."""
-        return len(self._by_state[state])
+    @property
+    def waits(self) -> bool:
+        """Whether an instance waits for pages."""
+        return bool(self._waiting)
+
+    @property
+    def holds(self) -> bool:
+        """Whether an instance is held."""
+        return bool(self._held)
 
     def happen(self, record: Residency, event: Event) -> None:
         """Moves a record to its next state.
