@@ -35,7 +35,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "wire": "config",
         "build": "config wire",
         # The roof.
-        "client": "pie_py config wire",
+        "client": "pie_py build config wire",
         "bench": "pie_py config wire build client",
         "cli": "pie_py config wire build client bench",
         "__main__": "cli",

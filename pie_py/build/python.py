@@ -15,7 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build.errors import BuildError
+from pie_py.build.modules import read_modules
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.wire.modules import BadProgram, pack
 
 BUILD_SECONDS = 600.0
 
@@ -23,6 +25,7 @@ _RUNTIME_APP = '''\
 """The Python runtime: runs the source that the server gives it."""
 
 from inferlet._guest import component, program, rehearsal
+from inferlet._guest.modules import Program
 from wit_world.imports import source
 
 
@@ -32,10 +35,10 @@ class WitWorld(component.Runner):
             rehearsal.rehearse(4)
         file, text, kept, args = source.read()
         if kept:
-            return file, program.restore(file, text, kept), args
-        code, quiet = program.prepare(file, text)
-        source.keep(program.keepable(code) if quiet else "")
-        return file, code, args
+            return Program.restored(file, text, kept), args
+        found, quiet = program.prepare(file, text)
+        source.keep(found.kept() if quiet else "")
+        return found, args
 
 
 component.seal()
@@ -59,7 +62,7 @@ for name in {optional!r}:
 
 class WitWorld(component.Runner):
     def program(self, args):
-        return {file!r}, program.prepare({file!r}, {source!r})[0], args
+        return program.prepare({file!r}, {source!r})[0], args
 
 
 component.seal()
@@ -97,7 +100,8 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
     """Builds a self-contained component from a Python file and the packages it uses.
 
     Args:
-        source: the program.
+        source: the program's main module, or a folder that has a `main.py`; the modules beside it
+            that it imports are put in, too.
         packages: what pip is to install for it, such as `jinja2` or `markdown==3.7`; pure Python only.
         output: the component's file.
 
@@ -105,14 +109,17 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
         `output`.
 
     Raises:
-        BuildError: if the file is not Python, a package is not pure Python or can't be had, or an
-            import finds nothing.
+        BuildError: if a module is not Python or lies outside of the folder, a package is not pure
+            Python or can't be had, or an import finds nothing.
     """
     try:
-        text = source.read_text(encoding="utf-8")
-        tree = ast.parse(text, source.name)
+        modules = read_modules(source)
+        text = pack(modules).decode("utf-8")
+        trees = [ast.parse(module, path) for path, module in modules.items()]
     except OSError as error:
         raise BuildError(f"{source}: {error.strerror}") from None
+    except BadProgram as error:
+        raise BuildError(str(error)) from None
     except (SyntaxError, ValueError) as error:
         raise BuildError(f"{source} is not Python: {error}") from None
     with tempfile.TemporaryDirectory(prefix="pie-py-build-") as name:
@@ -121,9 +128,9 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
         if packages:
             _install(packages, site)
         app = _PROGRAM_APP.format(
-            required=sorted(_imports(tree)),
+            required=sorted(_outside(modules, trees)),
             optional=sorted(_modules(site)),
-            file=source.name,
+            file=f"{source.absolute().stem}.py",
             source=text,
         )
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -224,6 +231,12 @@ def _install(packages: list[str], site: Path) -> None:
             f"{', '.join(packages)} has compiled parts ({', '.join(sorted(compiled)[:3])}), which"
             " can't run in an inferlet; use a pure-Python package"
         )
+
+
+def _outside(own: Iterable[str], trees: Iterable[ast.Module]) -> set[str]:
+    """Names of the modules that a program imports, wherever in it, but for its `own` ones."""
+    tops = {path.removesuffix(".py").partition("/")[0] for path in own}
+    return {name for tree in trees for name in _imports(tree) if name.partition(".")[0] not in tops}
 
 
 def _imports(tree: ast.Module) -> set[str]:

@@ -23,7 +23,7 @@ from pie_py.cli.connect import (
 )
 from pie_py.cli.console import progress, say
 from pie_py.cli.server_config import server_config
-from pie_py.cli.target import BadTarget, Target, find_target
+from pie_py.cli.target import BadTarget, Target, find_target, program_bytes
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
@@ -44,10 +44,10 @@ def command(
 ) -> None:
     """Run an inferlet and print what it answers.
 
-    TARGET is a Python source, a WebAssembly component, a Rust crate's folder, a folder with
-    inferlet.toml, the name of a library inferlet, or the name of an uploaded program. ARGS and options
-    that are not listed here go to the inferlet; so does everything after `--`. Of ARGS, @FILE stands for
-    the text of that file.
+    TARGET is a Python source, a folder with main.py, a WebAssembly component, a Rust crate's folder,
+    a folder with inferlet.toml, the name of a library inferlet, or the name of an uploaded program.
+    ARGS and options that are not listed here go to the inferlet; so does everything after `--`. Of
+    ARGS, @FILE stands for the text of that file.
 
     A running server is used, unless a model or other server option is given; if none runs, one is
     started for this run alone. Ctrl-C cancels the inferlet.
@@ -90,7 +90,11 @@ def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
 def _built(target: Target) -> Iterator[tuple[bytes, str]]:
     """The program's bytes and its name; a crate is built first."""
     if target.kind != "crate":
-        yield target.path.read_bytes(), target.name
+        try:
+            data = program_bytes(target.path)
+        except BadTarget as error:
+            raise click.BadParameter(str(error), param_hint="TARGET") from None
+        yield data, target.name
         return
     from pie_py.build.errors import BuildError
     from pie_py.build.rust import build_crate

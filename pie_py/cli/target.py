@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pie_py.build.modules import MAIN, read_program
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.wire.modules import BadProgram
 
 DESCRIPTION = "inferlet.toml"
 
@@ -21,7 +23,7 @@ class Target:
     """Something that can be run or built."""
 
     kind: Literal["python", "component", "crate"]
-    path: Path  # a file, or the crate's folder
+    path: Path  # a file, or the folder of a crate or of a Python program
     name: str
 
 
@@ -46,11 +48,29 @@ def find_target(text: str, entry: str | None = None) -> Target | None:
     return _plain(path, path.stem if path.is_file() else path.resolve().name)
 
 
+def program_bytes(path: Path) -> bytes:
+    """A Python program or a component, as it is uploaded.
+
+    Raises:
+        BadTarget: if a file can't be read, or the modules make no program.
+    """
+    try:
+        return read_program(path)
+    except OSError as error:
+        raise BadTarget(f"{error.filename or path} cannot be read: {error.strerror}") from None
+    except BadProgram as error:
+        raise BadTarget(str(error)) from None
+
+
 def _plain(path: Path, name: str) -> Target:
     if path.is_dir():
         if (path / "Cargo.toml").is_file():
             return Target("crate", path, name)
-        raise BadTarget(f"{path} has neither {DESCRIPTION} nor Cargo.toml: no inferlet is in it")
+        if (path / MAIN).is_file():
+            return Target("python", path, name)
+        raise BadTarget(
+            f"{path} has neither {DESCRIPTION} nor Cargo.toml nor {MAIN}: no inferlet is in it"
+        )
     magic = _read(path, 4)
     if path.suffix == ".py":
         return Target("python", path, name)

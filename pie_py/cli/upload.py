@@ -7,22 +7,23 @@ from pathlib import Path
 import click
 
 from pie_py.cli.connect import with_client
+from pie_py.cli.target import BadTarget, program_bytes
 from pie_py.client import sync
 
 
 @click.command("upload")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", help="What to call it; the file's name without its ending unless told.")
 @with_client
 def command(client: sync.Client, file: Path, name: str | None) -> None:
-    """Upload FILE, a component or a Python source, and print its content hash.
+    """Upload FILE, a component, a Python source or a folder with main.py; print its content hash.
+
+    The modules beside a Python source that it imports are part of the program.
 
     The server keeps the name for `pie-py launch`. Bytes that it has are not sent again.
     """
     try:
-        program = file.read_bytes()
-    except OSError as error:
-        raise click.BadParameter(
-            f"{file} cannot be read: {error.strerror}", param_hint="FILE"
-        ) from None
-    click.echo(client.upload(program, name or file.stem))
+        program = program_bytes(file)
+    except BadTarget as error:
+        raise click.BadParameter(str(error), param_hint="FILE") from None
+    click.echo(client.upload(program, name or file.absolute().stem))

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from pie_py.build.modules import read_program
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
@@ -226,15 +227,17 @@ class Client:
     # Programs
 
     async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
-        """Uploads a component or a Python source and returns its content hash.
+        """Uploads a component or a Python program and returns its content hash.
 
-        Bytes that the server has are not sent again.
+        The modules beside a Python source that it imports are part of the program. Bytes that the
+        server has are not sent again.
 
         Args:
-            program: a file's path, or the bytes themselves.
+            program: a file's path, that of a folder with `main.py`, or the bytes themselves.
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
+            BadProgram, OSError: its files make no program, or cannot be read.
             RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
                 it is too large, `invalid-argument` for a bad name.
         """
@@ -244,8 +247,8 @@ class Client:
             if name is None:
                 raise ValueError("bytes need a name to be called by: upload(data, name=...)")
         else:
-            data = await anyio.Path(program).read_bytes()
-            name = name or Path(program).stem
+            data = await anyio.to_thread.run_sync(read_program, Path(program))
+            name = name or Path(program).absolute().stem
         limit = connection.session.facts["program_bytes"]
         if len(data) > limit:
             raise RpcError(

@@ -233,15 +233,17 @@ class Client:
         return self._call(asynchronous.Client.logs, instance_id, after)
 
     def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
-        """Uploads a component or a Python source and returns its content hash.
+        """Uploads a component or a Python program and returns its content hash.
 
-        Bytes that the server has are not sent again.
+        The modules beside a Python source that it imports are part of the program. Bytes that the
+        server has are not sent again.
 
         Args:
-            program: a file's path, or the bytes themselves.
+            program: a file's path, that of a folder with `main.py`, or the bytes themselves.
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
+            BadProgram, OSError: its files make no program, or cannot be read.
             RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
                 it is too large, `invalid-argument` for a bad name.
         """

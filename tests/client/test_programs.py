@@ -9,8 +9,10 @@ import pytest
 
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs import store as programs
-from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_source
+from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_program, check_source
 from pie_control.programs.store import ProgramStore, kind_of
+from pie_py.build.modules import read_modules, read_program
+from pie_py.wire.modules import MOST_BYTES, MOST_MODULES, BadProgram, pack, unpack
 
 ONE, TWO = b"x = 1\n", b"x = 2\n"
 
@@ -131,3 +133,123 @@ def test_sources_are_checked() -> None:
     for source, message in cases.items():
         with pytest.raises(ProgramRejected, match=message):
             check_source(source, "bad.py")
+
+
+PAIR = {"main.py": ONE, "helper.py": TWO}
+
+
+def test_several_modules_are_one_string_of_bytes() -> None:
+    assert pack({"main.py": ONE}) == ONE
+    assert unpack(pack(PAIR)) == PAIR
+    assert kind_of(pack(PAIR)[:4]) == "python"
+    modules = {"my-program.py": ONE, "b.py": TWO, "a/b.py": b"", "a/__init__.py": ONE}
+    mixed = {"my-program.py": ONE, "a/__init__.py": ONE, "a/b.py": b"", "b.py": TWO}
+    assert pack(modules) == pack(mixed)
+    assert list(unpack(pack(modules))) == ["my-program.py", "a/__init__.py", "a/b.py", "b.py"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "problem"),
+    [
+        ({"main.py": ONE, "../x.py": ONE}, "cannot be a module's path"),
+        ({"main.py": ONE, "/etc/x.py": ONE}, "cannot be a module's path"),
+        ({"main.py": ONE, "x.txt": ONE}, "cannot be a module's path"),
+        ({"main.py": ONE, "größe.py": ONE}, "cannot be a module's path"),
+        ({"main.py": ONE, f"{'x' * 300}.py": ONE}, "cannot be a module's path"),
+        ({"a/main.py": ONE, "x.py": ONE}, "cannot be a module's path"),
+        ({"main.py": ONE, "json.py": ONE}, "json is a module of the Python runtime"),
+        ({"main.py": ONE, "inferlet/x.py": ONE}, "inferlet is a module of the Python runtime"),
+        ({"main.py": ONE, "x.py": b"a\0b"}, r"x.py is not a Python source \(byte 1 is NUL\)"),
+        ({"main.py": ONE, "x.py": b" " * MOST_BYTES}, f"{MOST_BYTES} at most"),
+        ({f"m{i}.py": ONE for i in range(MOST_MODULES + 1)}, f"more than {MOST_MODULES} modules"),
+    ],
+)
+def test_modules_that_make_no_program(modules: dict[str, bytes], problem: str) -> None:
+    with pytest.raises(BadProgram, match=problem):
+        pack(modules)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0modules",
+        b"\0modules\0",
+        b"\0modules\0main.py\0x = 1",
+        b"\0modules\0main.py\0x = 1\0b.py",
+        b"\0modules\0main.py\0x = 1\0c.py\0\0b.py\0",
+        b"\0modules\0main.py\0x = 1\0b.py\0\0b.py\0",
+        b"\0modules\0main.py\0x = 1\0main.py\0x = 2",
+        b"\0modules2\0main.py\0\0b.py\0",
+    ],
+)
+def test_only_what_pack_makes_is_a_program(data: bytes) -> None:
+    with pytest.raises(BadProgram):
+        unpack(data)
+    with pytest.raises(ProgramRejected):
+        check_program(data, "p")
+
+
+def test_every_module_is_checked() -> None:
+    check_program(pack(PAIR), "p")
+    with pytest.raises(ProgramRejected, match=r"p/helper.py, line 2: "):
+        check_program(pack(PAIR | {"helper.py": b"x = 1\ndef\n"}), "p")
+    with pytest.raises(ProgramRejected, match=r"p/helper.py has .* 1048576 at most"):
+        check_program(pack(PAIR | {"helper.py": b"#" * (MAX_SOURCE_BYTES + 1)}), "p")
+    with pytest.raises(ProgramRejected, match=r"p.py, line 1: "):
+        check_program(b"def\n", "p")
+
+
+def _write(folder: Path, modules: dict[str, str]) -> Path:
+    for path, source in modules.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(source)
+    return folder
+
+
+def test_a_program_is_read_with_the_modules_that_it_imports(tmp_path: Path) -> None:
+    folder = _write(
+        tmp_path / "p",
+        {
+            "main.py": "import helper, json\nimport deep.inner.leaf\nasync def main(): ...",
+            "helper.py": "def f():\n    from pack import part, value",
+            "pack/__init__.py": "from .other import value",
+            "pack/part.py": "from . import third\nfrom .. import beyond",
+            "pack/other.py": "import main\nfrom broken import *\nvalue = 1",
+            "pack/third.py": "",
+            "deep/inner/leaf.py": "import numpy",
+            "broken.py": "import unseen\ndef",
+            "json.py": "",
+            "unused.py": "",
+            "unseen.py": "",
+            "beyond.py": "",
+            "data.json": "",
+        },
+    )
+    assert list(unpack(read_program(folder))) == [
+        *("main.py", "broken.py", "deep/inner/leaf.py", "helper.py"),
+        *("pack/__init__.py", "pack/other.py", "pack/part.py", "pack/third.py"),
+    ]
+    assert read_program(folder / "main.py") == read_program(folder)
+    assert read_program(folder / "unused.py") == b""
+    before = read_program(folder)
+    (folder / "pack/third.py").write_text("x = 1")
+    assert read_program(folder) != before
+
+
+def test_modules_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "p", {"main.py": "import helper"})
+    outside = _write(tmp_path / "q", {"helper.py": "", "main.py": ""})
+    (folder / "helper.py").symlink_to(outside / "helper.py")
+    with pytest.raises(BadProgram, match=r"helper.py is a link to .*, which is outside of"):
+        read_modules(folder)
+    (folder / "helper.py").unlink()
+    (folder / "helper").symlink_to(outside)
+    (folder / "main.py").write_text("import helper.helper")
+    with pytest.raises(BadProgram, match=r"is outside of"):
+        read_modules(folder)
+    (folder / "main.py").unlink()
+    (folder / "main.py").symlink_to(outside / "main.py")
+    with pytest.raises(BadProgram, match=r"main.py is a link"):
+        read_modules(folder)
+    with pytest.raises(BadProgram, match=r"has no main\.py"):
+        read_modules(tmp_path)

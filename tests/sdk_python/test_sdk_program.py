@@ -9,6 +9,8 @@ import json
 import pytest
 from support.sdk_rig import Rig
 
+from pie_py.wire.modules import pack
+
 
 @pytest.mark.parametrize(
     ("source", "result"),
@@ -216,10 +218,10 @@ def test_a_syntax_warning_is_logged_by_every_instance(rig: Rig) -> None:
 
 INTRUDER = """
 from wit_world.imports import source
-from inferlet._guest import program
+from inferlet._guest.modules import Program
 async def main():
-    evil, _ = program.prepare("program.py", "def main(): return 'evil'")
-    kept = program.keepable(evil)
+    evil, _ = Program.compiled("program.py", "def main(): return 'evil'")
+    kept = evil.kept()
     source.read()  # to ask again makes nobody the runtime
     source.keep(kept)
 """
@@ -235,3 +237,56 @@ def test_no_program_keeps_code(rig: Rig) -> None:
     for _ in range(2):
         outcome = rig.run(warned)
         assert "only the Python runtime keeps a program's code" in outcome.text
+
+
+def packed(main: str, helper: str, more: dict[str, str] | None = None) -> str:
+    """A program of several modules."""
+    modules = {"main.py": main, "helper.py": helper, **(more or {})}
+    return pack({path: source.encode() for path, source in modules.items()}).decode()
+
+
+def test_modules_import_each_other(rig: Rig) -> None:
+    program = packed(
+        main="import helper, place.deep.leaf\n"
+        "from pack import part\n"
+        "def main(): return [helper.f(), part.up, place.deep.leaf.x, helper.__file__, __file__]",
+        helper="import sys\nfrom pack.part import up\ndef f(): return [__name__, sys.argv[0]]",
+        more={
+            "pack/__init__.py": "",
+            "pack/part.py": "from . import other\nfrom .other import y\nup = other.y + y",
+            "pack/other.py": "y = 1",
+            "place/deep/leaf.py": "x = 'leaf'",
+        },
+    )
+    for _ in range(3):  # compiled, then restored
+        outcome = rig.run(program, name="prog")
+        assert outcome.ok, outcome.text
+        assert json.loads(outcome.text) == [
+            *(["helper", "prog/main.py"], 2, "leaf", "prog/helper.py", "prog/main.py"),
+        ]
+
+
+def test_a_traceback_names_the_module_and_the_line(rig: Rig) -> None:
+    program = packed(
+        main="from helper import f\ndef main(): f()",
+        helper="def f():\n    raise ValueError('why')",
+    )
+    for _ in range(3):
+        outcome = rig.run(program, name="prog")
+        assert 'File "prog/main.py", line 2, in main\n    def main(): f()' in outcome.text
+        assert 'File "prog/helper.py", line 2, in f\n    raise ValueError' in outcome.text
+
+
+def test_modules_that_fail(rig: Rig) -> None:
+    broken = packed(main="def main(): return 'x'", helper="x = 1\ndef f(:\n")
+    assert 'File "program/helper.py", line 2\n    def f(:' in rig.run(broken).text
+    missing = packed(main="import helper", helper="import nowhere")
+    outcome = rig.run(missing)
+    assert 'File "program/helper.py", line 1' in outcome.text
+    assert "No module named 'nowhere'" in outcome.text
+    absent = packed(main="from helper import x", helper="")
+    assert "cannot import name 'x' from 'helper' (program/helper.py)" in rig.run(absent).text
+    warned = packed(main="def main(): return ''", helper="x = '\\d'\n")
+    logs = [rig.run(warned).log for _ in range(2)]
+    assert logs[0] == logs[1]
+    assert any("SyntaxWarning" in line and "helper.py:1" in line for _, line in logs[0])

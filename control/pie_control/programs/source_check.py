@@ -1,4 +1,4 @@
-"""Whether a Python source compiles, told at upload rather than at launch."""
+"""Whether a Python program compiles, told at upload rather than at launch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from pie_control.errors import ProgramRejected
+from pie_py.wire import modules
 
 MAX_SOURCE_BYTES = 1 << 20
 _SMALL_BYTES = 16 << 10
@@ -26,6 +27,27 @@ except SyntaxError as error:
     fault = [error.msg, error.lineno, error.text]
 print(json.dumps(fault))
 """
+
+
+def check_program(data: bytes, name: str) -> None:
+    """Checks that every module of an uploaded Python program compiles; none is run. Blocking.
+
+    Args:
+        data: a source, or several as `pie_py.wire.modules` packs them.
+        name: of the program, for messages.
+
+    Raises:
+        ProgramRejected: with the place of the mistake.
+    """
+    if not data.startswith(modules.MARK):
+        check_source(data, f"{name}.py")
+        return
+    try:
+        sources = modules.unpack(data)
+    except modules.BadProgram as error:
+        raise ProgramRejected(f"{name}: {error}") from None
+    for path, source in sources.items():
+        check_source(source, f"{name}/{path}")
 
 
 def check_source(data: bytes, filename: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.programs.source_check import check_source
+from pie_control.programs.source_check import check_program
 from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc import params
 from pie_control.rpc.session import Session
@@ -108,7 +108,7 @@ class Uploads:
 
     async def _keep(self, upload: _Upload, user: str) -> Program:
         """Checks a program that has arrived, and keeps it if it can run here."""
-        kind, found = await trio.to_thread.run_sync(_inspect, upload.path, f"{upload.name}.py")
+        kind, found = await trio.to_thread.run_sync(_inspect, upload.path, upload.name)
         if found != upload.digest:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind == "component":
@@ -125,7 +125,7 @@ class Uploads:
         return self._programs.adopt(upload.path, found, upload.name, kind, user)
 
 
-def _inspect(path: Path, filename: str) -> tuple[Any, str]:
+def _inspect(path: Path, name: str) -> tuple[Any, str]:
     """Kind and hash of a program in a file; checks it if it is a Python source. Blocking."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -133,5 +133,5 @@ def _inspect(path: Path, filename: str) -> tuple[Any, str]:
         kind = kind_of(file.read(4))
         if kind == "python":
             file.seek(0)
-            check_source(file.read(), filename)
+            check_program(file.read(), name)
     return kind, digest

@@ -3,9 +3,12 @@
 A step runs one token and chooses the next. The server can begin it at once, because its own sampler
 knows the token before the inferlet does. So the model does not wait for the inferlet.
 
-The sequence does not show the step before its token has come: it stays as it would be without. Then the
-program either goes on with that token, and the step is taken over (`confirm`), or does something else,
-and the step is undone (`retract`).
+The sequence does not show the step before its token has come: it stays as it would be without. Then
+the program either goes on with that token, and the step is taken over (`confirm`), or does something
+else, and the step is undone (`retract`).
+
+    (no step) --queue--> ahead --arrived--> ahead, token known --confirm--> (no step), part of the
+        sequence; `retract` leads back to (no step) from both, and sets `undone`
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from inferlet import _bindings, raw
 from inferlet._sequence import Sequence
 from inferlet.errors import PieError
 
-# Nothing to spare. A program that does not look ahead would not have asked for it, so it is no error.
+# No room. A program that does not look ahead would not have asked for it, so it is no error.
 SCARCE = ("out-of-resources", "limit-exceeded")
 
 
@@ -59,7 +62,7 @@ class LookAhead:
         count = len(pages.addresses)
         # Once a token: the bindings without the checks of `raw`.
         try:
-            # The step writes its hidden state beside the newest one: if it is undone, that is needed.
+            # The step has an embed of its own: if it is undone, the other hidden state is needed.
             if not sequence.spare:
                 sequence.spare = [raw.alloc_emb(sequence.queue, 1), 1]
             if first == count:
@@ -85,7 +88,7 @@ class LookAhead:
         sequence.in_flight = True
 
     def arrived(self, token: int) -> None:
-        """Notes the token that the step runs. All that was queued before the step has taken effect."""
+        """Notes the token that the step runs: what was queued before it has taken effect."""
         sequence = self._sequence
         sequence.completed()
         if self._future is not None:
@@ -122,6 +125,6 @@ class LookAhead:
         self.undone = True
         with suppress(PieError):  # gone with a lost worker, or taken with an error
             raw.cancel(future)
-        # The slot is empty again for what is queued from now on. The step, queued before, may fill it
-        # later without harm: commands of one queue take effect in order.
+        # The slot is empty again for what is queued from now on. The step was queued before, so it
+        # can't overwrite that: commands of one queue take effect in order.
         sequence.pages.truncate(len(sequence.tokens), self._pages)

@@ -1,7 +1,7 @@
-"""Who chooses a generation's tokens: the program, from distributions, or the server.
+"""The two ways to choose a generation's tokens: by the program, from distributions, or by the server.
 
-A `Generator` has one `Chooser`. It is made for the first token, since how that is read decides between
-the two (`Choosing`).
+A `Generator` has one `Chooser`. It is made for the first token, because the way in which that is read
+decides between the two (`Choosing`).
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ class DeviceChoice:
             return
         self._ahead.retract()
         if isinstance(error, PieError) and error.code != "failed-dependency":
-            # The step had no token to embed, and so the queue has failed. The program did not ask for
-            # the step, so the error is taken here.
+            # The step had no token to embed, so the queue has failed. The program did not ask for the
+            # step: take the error here.
             with suppress(PieError):
                 await done(raw.synchronize(self._sequence.queue))
 

@@ -34,7 +34,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._timer_count = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}  # host futures that tasks wait for
         self._alarm: tuple[float, int] | None = None  # due time and host future of the next timer
-        self._always: int | None = None  # a host future that is ready, so that `wait` returns
+        self._always: int | None = None  # a host future that is always ready, see `_poll`
         self._turns = 0
         self._running = False
         self._stopping = False
@@ -90,7 +90,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Gives up whatever the loop still waits for."""
+        """Cancels all that the loop still waits for."""
         if self._running:
             raise RuntimeError("a running event loop can't be closed")
         self._closed = True
@@ -130,11 +130,13 @@ class HostLoop(asyncio.AbstractEventLoop):
         if not ready:
             self._block()
         elif self._waiting:
+            # Tasks are busy. A call of the host costs more than a turn, so look only now and then.
             self._turns += 1
             if self._turns % POLL_EVERY == 0:
                 self._poll()
         if self._timers:
             self._fire_timers()
+        # Only those that are ready now: what they add runs in the next turn, after timers and futures.
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled():
@@ -149,6 +151,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         if timers:
             handles.append(self._set_alarm(timers[0][0]))
         elif not handles:
+            # The host would wait for ever, and the client with it.
             raise RuntimeError("deadlock: every task waits for something that nothing can bring")
         self._wake(raw.wait(handles))
 
@@ -157,6 +160,8 @@ class HostLoop(asyncio.AbstractEventLoop):
         if self._always is None:
             self._always = raw.sleep(0)
             raw.wait([self._always])
+        # `wait` for nothing ends the turn: other inferlets run. The second one, with a future that is
+        # always ready, returns at once with those that are ready by then.
         raw.wait([])
         self._wake(raw.wait([*self._waiting, self._always]))
 
@@ -167,6 +172,7 @@ class HostLoop(asyncio.AbstractEventLoop):
                 waiter.set_result(None)
 
     def _set_alarm(self, due: float) -> int:
+        # One timer of the host at a time: that of the earliest of ours. It is kept while it fits.
         if self._alarm is None or self._alarm[0] != due:
             self._drop_alarm()
             delay = max(0, int((due - self.time()) * 1e9) + 1)
@@ -229,6 +235,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        # asyncio cancels most timers (time-outs), which stay in the heap: rebuild it when half are dead.
         timers = self._timers
         live = (
             sum(not entry[2].cancelled() for entry in timers) if len(timers) > 64 else len(timers)
@@ -267,11 +274,11 @@ class HostLoop(asyncio.AbstractEventLoop):
     # Errors and debugging
 
     def get_exception_handler(self) -> Any:
-        """What is told of exceptions that nobody awaits."""
+        """The handler of exceptions that were never awaited."""
         return self._exception_handler
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Sets what is told of exceptions that nobody awaits; None for the default."""
+        """Sets the handler of exceptions that were never awaited; None for the default."""
         self._exception_handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
@@ -298,7 +305,7 @@ class HostLoop(asyncio.AbstractEventLoop):
 
 
 def is_alone() -> bool:
-    """Whether nothing else could run before a host future is ready: then the task may wait on the spot.
+    """Whether nothing else could run before a host future is ready: then the task may wait at once.
 
     A task switch through asyncio costs more than the rest of a generation step.
     """
@@ -306,6 +313,7 @@ def is_alone() -> bool:
     if isinstance(loop, HostLoop):
         if loop._ready or loop._waiting or loop._timers:
             return False
+        # A task that is being cancelled has to get its CancelledError at an `await` that suspends.
         task = asyncio.current_task(loop)
         return task is None or not task.cancelling()
     return True
@@ -325,6 +333,7 @@ async def ready(future: int) -> None:
         return
     loop = events._get_running_loop()
     assert isinstance(loop, HostLoop)
+    # The loop waits in the host for the futures of all tasks at once, and sets the waiter of each.
     waiter: asyncio.Future[None] = loop.create_future()
     loop._waiting[future] = waiter
     try:

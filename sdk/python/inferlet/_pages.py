@@ -1,4 +1,4 @@
-"""The KV pages of a sequence: allocated when needed, shared with forks, copied on write, given back.
+"""The KV pages of a sequence: allocated, shared with forks, copied on write, given back.
 
 Commands name pages as spans of addresses, `[start, count, start, count, ...]`.
 """
@@ -99,7 +99,7 @@ class Pages:
 
         Args:
             length: tokens that stay.
-            keep: how many pages stay, if empty ones among them; else those that hold a token.
+            keep: how many pages stay; by default those that hold a token.
         """
         first, used = divmod(length, self.size)
         if keep is None:

@@ -1,7 +1,7 @@
 """A sequence: tokens whose keys and values lie in the server's KV pages, and the commands for that.
 
-Programs use a `Context`, which adds texts, messages and generations. Its `sequence` is for modules of
-this SDK, and for programs that combine contexts with functions of `raw`.
+Programs use a `Context`, which adds texts, messages and generations. Its `sequence` is for modules
+of this SDK, and for programs that combine contexts with functions of `raw`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Sequence:
 
     def __init__(self, model: Model, adapter: str | None, prefix_cache: bool) -> None:
         """Makes an empty one. Arguments are those of `Context`."""
-        self._released = True  # `__del__` has nothing to do if there is no queue to be had
+        self._released = True  # if making the queue fails, `__del__` has nothing to give back
         self.model = model
         self.adapter = adapter
         self.queue = raw.create_queue(model.name)
@@ -348,13 +348,13 @@ class Sequence:
         self.has_hidden = False
 
     def release(self) -> None:
-        """Gives everything back. The sequence can't be used any more; a second call does nothing."""
+        """Gives everything back; a second call does nothing. It can't be used any more."""
         if self._released:
             return
         self._released = True
         self.retract()
         if self.in_flight and self.model.shared_pages:
-            # A fork could give pages back, and have them written by others, that commands here read.
+            # Commands here may still read pages that a fork is then free to give back.
             self.settle()
         self._offer_prefix()
         self.pages.release()
@@ -370,7 +370,7 @@ class Sequence:
     # For generations
 
     def expect(self, tokens: int) -> None:
-        """Notes how many tokens a generation may add, so that pages are allocated several at once."""
+        """Notes how many tokens a generation may add: pages are then allocated several at once."""
         self.pages.expected = -(-(len(self) + tokens) // self.pages.size)
 
     def open_sampler(self, parameters: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-WINDOW = 16  # tokens decoded anew for each token, at the most
+WINDOW = 16  # tokens decoded again for each new one, at the most
 CONTEXT = 6  # tokens decoded before the first new one, so that its leading space is seen
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 LONGEST_CHARACTER = 4  # tokens; a character has four bytes, and each may be a token of its own

@@ -120,7 +120,7 @@ def _difference(
     after = apply([*old, *new], cue)
     if not after.startswith(before):
         raise ValueError(
-            "the model's chat template renders earlier messages anew when others follow: fill the"
+            "the model's chat template renders earlier messages in another way when others follow: fill the"
             " whole conversation at once, with `ctx.fill(model.tokenizer.apply_chat_template(...))`"
         )
     return after[len(before) :]
@@ -227,6 +227,6 @@ class Decoder:
         return Event.Delta(new) if new else Event.Idle()
 
     def reset(self) -> None:
-        """Starts anew."""
+        """Forgets all that was fed."""
         self._decoder = TextDecoder(self._model.tokenizer.decode)
         self._text = ""

@@ -1,4 +1,4 @@
-"""A context: tokens whose keys and values stay in the server's KV pages, to be continued and forked."""
+"""A context: a text whose keys and values stay in the server's KV pages, to continue and to fork."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class Context:
     def fork(self) -> Context:
         """A second context with the same content, that shares the pages.
 
-        The fork runs the last token again when it generates: that gives it a hidden state of its own.
+        The fork runs the last token again when it generates, for a hidden state of its own.
 
         Raises:
             ValueError: the context is released.
@@ -327,7 +327,11 @@ class Context:
 
     @staticmethod
     def delete(model: Model, name: str) -> None:
-        """Withdraws a saved context. Contexts opened from it live on. Raises PieError `not-found`."""
+        """Withdraws a saved context. Contexts opened from it stay.
+
+        Raises:
+            PieError: `not-found`.
+        """
         queue = raw.create_queue(model.name)
         try:
             raw.release_export(queue, name)

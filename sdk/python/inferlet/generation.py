@@ -26,9 +26,9 @@ class Generator:
     A generated token joins the context; the stop token that ends a generation does not. The text of
     a stop string is left out of the text, its tokens stay in the context.
 
-    The first token decides how all are chosen. Read in any of these ways but the last, the server
-    chooses them, and is given each step before the token of the one before has arrived (`run_ahead`).
-    Read by steps, a plain `Sampler` chooses in the inferlet, with draws of its own.
+    The way in which the first token is read decides how all are chosen. Read by steps, a plain
+    `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server chooses,
+    and is given each step before the token of the step before has arrived (`run_ahead`).
 
     A context has one generation at a time. If another one begins, this one can't go on.
     """

@@ -132,7 +132,7 @@ class Matcher:
         return raw.count_allowed(self.handle, list(tokens))
 
     def forced(self) -> list[int]:
-        """The tokens that follow whatever is chosen, possibly none."""
+        """The tokens that must come next, possibly none."""
         return raw.grammar_forced(self.handle)
 
     def mask(self) -> list[int]:

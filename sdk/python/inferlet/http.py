@@ -190,7 +190,7 @@ async def request(
         headers: of the request.
         body: bytes, or text in UTF-8.
         json: sent as the body in JSON, instead of `body`.
-        timeout: seconds for all, to the body's last byte; the server's time-out unless told.
+        timeout: seconds for all, to the body's last byte; by default the server's time-out.
 
     Raises:
         PieError: `permission-denied` (a host or address that is not allowed), `not-found` (no such

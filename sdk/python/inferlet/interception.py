@@ -1,4 +1,4 @@
-"""What becomes of contexts while the program waits for something outside (InferCept).
+"""Where the pages of contexts stay while the program waits for something outside (InferCept).
 
 ::
 
@@ -10,7 +10,8 @@
 
 The server's policy chooses whether the pages stay, go to its host memory, or are given up, from what the
 tool has taken before, what else runs, and what moving and recomputing cost. It is asked again while the
-wait lasts. Who knows how long a wait takes says so (`expected_seconds`): then the pages are back in time.
+wait lasts. A program that knows how long it will wait says so (`expected_seconds`): then the pages are
+back in time.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class _Absence:
         return json.dumps({**self._facts, "elapsed_ns": elapsed_ns, "can_discard": can_discard})
 
     def due(self, elapsed_ns: int) -> float | None:
-        """Seconds until the context should be brought back; None if it is there, or nobody knows when."""
+        """Seconds until the context should be brought back; None if it is there, or the time is not known."""
         if self._expected is None or self.choice == "preserve":
             return None
         return max(0.0, self._expected - elapsed_ns / 1e9 - self._restore)

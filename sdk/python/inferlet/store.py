@@ -101,7 +101,7 @@ async def commit(
 
 
 async def update(key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
-    """Derives a key's value from its old one, whoever else does so at the same time.
+    """Derives a key's value from its old one, atomically if others do so at the same time.
 
     Args:
         key: whose value.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from types import CodeType
 
 import wit_world
 from componentize_py_types import Err
 
 from inferlet._guest import program, rehearsal, sandbox, standard
+from inferlet._guest.modules import Program
 from inferlet._guest.streams import LogStream
 
 standard.import_all()
@@ -19,8 +19,8 @@ REHEARSED = 64  # tokens: enough for CPython to settle on how it runs the code
 class Runner(wit_world.WitWorld):  # type: ignore[misc]
     """Runs a program. A component's `WitWorld` is derived from it, and says where the program is."""
 
-    def program(self, args: list[str]) -> tuple[str, CodeType, list[str]]:
-        """File name and code of the program, and its arguments, by default those of `run`.
+    def program(self, args: list[str]) -> tuple[Program, list[str]]:
+        """The program and its arguments, by default those of `run`.
 
         Raises:
             ProgramError: if there is no code.
@@ -30,9 +30,9 @@ class Runner(wit_world.WitWorld):  # type: ignore[misc]
     def run(self, args: list[str]) -> str:
         """The export of the world; see the contract."""
         try:
-            file, code, args = self.program(args)
-            sandbox.start(file, args)
-            return program.run(file, code, args)
+            found, args = self.program(args)
+            sandbox.start(found.file, args)
+            return program.run(found, args)
         except program.ProgramError as error:
             raise Err(program.as_text(str(error))) from None
         finally:

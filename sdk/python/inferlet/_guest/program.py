@@ -1,84 +1,55 @@
-"""Runs a program's source, and turns what becomes of it into a result or an error text."""
+"""Runs a program, and turns what becomes of it into a result or an error text."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import json
-import linecache
-import marshal
 import sys
 import traceback
-import warnings
-from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Sequence
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
+from inferlet._guest.modules import ModuleFinder, Program, own_files
 from inferlet._guest.sandbox import Finished
 from inferlet._loop import HostLoop
 
 MODULE = "__inferlet__"  # what `__name__` is in the program: not "__main__", it is not a script
-
-_own_files: set[str] = set()  # programs, whose frames tracebacks show
 
 
 class ProgramError(Exception):
     """The program failed; the text is for its user."""
 
 
-def prepare(file: str, source: str) -> tuple[CodeType, bool]:
-    """Compiles a program and keeps its lines for tracebacks.
-
-    Returns:
-        Its code, and whether there was nothing to warn of.
+def prepare(file: str, text: str) -> tuple[Program, bool]:
+    """As `Program.compiled`, with errors for the program's user.
 
     Raises:
-        ProgramError: if it is not Python.
+        ProgramError: if a module is not Python.
     """
-    _know(file, source)
     try:
-        with warnings.catch_warnings(record=True) as found:
-            code = compile(source, file, "exec")
+        return Program.compiled(file, text)
     except (SyntaxError, ValueError) as error:
         raise ProgramError("".join(traceback.format_exception_only(error)).rstrip()) from None
-    for warning in found:
-        warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
-    return code, not found
 
 
-def keepable(code: CodeType) -> str:
-    """Code as text that `restore` reads, in this version of the runtime."""
-    return b2a_base64(marshal.dumps(code), newline=False).decode()
-
-
-def restore(file: str, source: str, kept: str) -> CodeType:
-    """As `prepare`, of code that was compiled before."""
-    _know(file, source)
-    code: CodeType = marshal.loads(a2b_base64(kept))
-    return code
-
-
-def _know(file: str, source: str) -> None:
-    _own_files.add(file)
-    linecache.cache[file] = (lambda: source,)  # split into lines if a traceback is to show them
-
-
-def run(file: str, code: CodeType, args: list[str]) -> str:
-    """Executes a program and its `main`; returns its result as text.
+def run(program: Program, args: list[str]) -> str:
+    """Executes a program's main module and the function `main` in it; returns its result as text.
 
     Raises:
         ProgramError: if it fails.
     """
     module = ModuleType(MODULE)
-    module.__file__ = file
+    module.__file__ = program.file
     sys.modules[MODULE] = sys.modules["__main__"] = module
+    sys.meta_path.insert(0, ModuleFinder(program))
     try:
-        exec(code, module.__dict__)
+        exec(program.code(program.main), module.__dict__)
         main = module.__dict__.get("main")
         if not callable(main):
             raise ProgramError(
-                f"{file} has no function `main`; write `async def main(args: list[str]) -> str:`"
+                f"{program.file} has no function `main`; write `async def main(args: list[str]) -> str:`"
             )
         return as_text(_call(main, args))
     except ProgramError:
@@ -199,7 +170,7 @@ def _describe_memory_error(error: MemoryError) -> str:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if code.co_filename in _own_files:
+        if code.co_filename in own_files:
             place = f'File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}\n'
         trace = trace.tb_next
     error.__traceback__ = None  # frees what the frames hold
@@ -207,7 +178,7 @@ def _describe_memory_error(error: MemoryError) -> str:
 
 
 def _keep_own_frames(shown: traceback.TracebackException) -> None:
-    own = [frame for frame in shown.stack if frame.filename in _own_files]
+    own = [frame for frame in shown.stack if frame.filename in own_files]
     if own:
         shown.stack[:] = own
     for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):

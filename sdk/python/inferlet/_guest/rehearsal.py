@@ -29,9 +29,10 @@ from wit_world.imports import (
 
 from inferlet import model
 from inferlet._guest import program
+from inferlet._guest.modules import Program
 
 _FILE = "rehearsal.py"
-_PROGRAM = compile(
+_CODE = compile(
     """
 import asyncio, json, random, time
 from collections.abc import AsyncIterator
@@ -49,6 +50,7 @@ def tokens(context: Context, count: int) -> AsyncIterator[int]:
     _FILE,
     "exec",
 )
+_PROGRAM = Program(_FILE, "", {_FILE: _CODE})
 _INFO: dict[str, Any] = {
     "page_size": 8,
     "vocab_size": 256,
@@ -94,11 +96,13 @@ _HOST: list[tuple[ModuleType, str, Callable[..., Any]]] = [
 
 def rehearse(tokens: int) -> None:
     """Runs a program that generates so many tokens, and leaves no trace of it."""
+    finders = sys.meta_path[:]
     modules = {name: sys.modules.get(name) for name in (program.MODULE, "__main__")}
     with _no_host():
-        program.run(_FILE, _PROGRAM, [str(tokens)])
+        program.run(_PROGRAM, [str(tokens)])
         gc.collect(0)  # the context gives back what it holds while there is nobody to ask
     model._loaded.clear()
+    sys.meta_path[:] = finders
     for name, module in modules.items():
         if module is None:
             sys.modules.pop(name, None)

@@ -47,17 +47,17 @@ pub struct Context {
     pub(crate) pending: Vec<u32>,
     /// Whether to share what is computed with the user's other inferlets.
     prefix_cache: bool,
-    /// Pages that the server has been offered for others to find.
-    cached: usize,
-    /// The last, partial page is shared: copy it before writing.
-    borrowed: bool,
+    /// How many of the first pages the prefix cache has been offered.
+    offered: usize,
+    /// How many of the first pages must be copied before they are written: others may read them.
+    read_only: usize,
     /// Pages held until the copies from them are done.
     pins: Vec<Rc<u32>>,
     /// The embed holds the last token's hidden state.
     has_hidden: bool,
-    /// Commands are queued that nobody has seen the end of.
+    /// Commands are queued whose end has not been seen.
     in_flight: bool,
-    /// A step at the server that nothing else here knows of.
+    /// A step ahead of all this, which is undone before anything else is queued.
     ahead: Option<ahead::Step>,
     /// A step that was undone may still run, and write.
     unseen: bool,
@@ -81,8 +81,8 @@ impl Context {
             tokens: Vec::new(),
             pending: Vec::new(),
             prefix_cache: true,
-            cached: 0,
-            borrowed: false,
+            offered: 0,
+            read_only: 0,
             pins: Vec::new(),
             has_hidden: false,
             in_flight: false,
@@ -175,24 +175,25 @@ impl Context {
 
     /// A second context with the same content, that shares the pages.
     ///
-    /// The fork runs the last token anew when it generates: that gives it a hidden state of its own.
+    /// The fork runs the last token again when it generates: that gives it a hidden state of its own.
     pub fn fork(&mut self) -> Result<Context> {
         self.settle()?;
         let mut other = Context::new(&self.model)?;
         other.adapter.clone_from(&self.adapter);
         other.prefix_cache = self.prefix_cache;
-        other.cached = self.cached;
+        other.offered = self.offered;
         other.pages.clone_from(&self.pages);
         other.tokens.clone_from(&self.tokens);
         other.pending.clone_from(&self.pending);
         other.chat = self.chat.clone();
-        other.borrowed = true;
-        self.borrowed = true;
+        other.read_only = other.pages.len();
+        self.read_only = self.pages.len();
         other.rerun_last_token()?;
         Ok(other)
     }
 
-    /// Keeps the first `length` tokens only. Chat messages that wait are dropped.
+    /// Keeps the first `length` tokens only. Chat messages that wait are dropped. A cut in a page that only
+    /// this context holds moves nothing; a shared page is copied when it is next written.
     ///
     /// Errors: `invalid-argument` if there are fewer.
     pub fn truncate(&mut self, length: usize) -> Result {

@@ -28,8 +28,8 @@ impl Context {
     /// Queues the step of the token that a sampler has been asked for, unless there is no room for it;
     /// whether it has. Nothing is pending.
     pub(crate) fn look_ahead(&mut self, sampler: u32) -> Result<bool> {
-        if self.borrowed {
-            return Ok(false);
+        if self.tokens.len() / self.page_size() < self.read_only {
+            return Ok(false); // the page would have to be copied first, which could not be undone
         }
         let pages = self.pages.len();
         match self.queue_step(sampler) {
@@ -105,12 +105,6 @@ impl Context {
 
     /// Empties the slots after the context's tokens, and gives pages back that it did not have.
     fn undo(&mut self, pages: usize) -> Result {
-        let (first, used) =
-            (self.tokens.len() / self.page_size(), self.tokens.len() % self.page_size());
-        if first < pages {
-            allocate::truncate_kvpage(self.queue, &[*self.pages[first], 1], &[used as u32])?;
-        }
-        let more = self.pages.split_off(pages.min(self.pages.len()));
-        self.release(more)
+        self.truncate_pages(self.tokens.len(), pages)
     }
 }

@@ -24,7 +24,7 @@ impl Context {
         self.settle()?;
         let used = self.tokens.len().div_ceil(self.page_size());
         allocate::export_kvpage(self.queue, &spans(&self.pages[..used]), name, shared)?;
-        self.borrowed = true;
+        self.read_only = self.read_only.max(used);
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl Context {
             ));
         }
         context.tokens.extend(tokens);
-        context.borrowed = true;
+        context.read_only = context.pages.len();
         context.rerun_last_token()?;
         Ok(context)
     }

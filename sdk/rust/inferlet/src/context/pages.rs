@@ -20,8 +20,8 @@ impl Context {
         Ok(())
     }
 
-    /// Replaces a borrowed last page by a copy of its part that belongs to this context.
-    pub(super) fn own_last_page(&mut self) -> Result {
+    /// Makes the pages after the full ones writable: they are replaced by a copy, or given up if empty.
+    pub(super) fn copy_on_write(&mut self) -> Result {
         let used = self.tokens.len() % self.page_size();
         if used > 0 {
             let last = self.tokens.len() / self.page_size();
@@ -39,19 +39,37 @@ impl Context {
             self.pins.extend(self.pages.drain(self.tokens.len() / self.page_size()..));
         }
         self.input_spans.0 = usize::MAX;
-        self.borrowed = false;
+        self.read_only = self.tokens.len() / self.page_size();
         Ok(())
     }
 
-    /// Forgets the tokens from `length` on. Slots can't be emptied: a cut page gets copied.
+    /// Forgets the tokens from `length` on.
     pub(crate) fn set_length(&mut self, length: usize) -> Result {
-        let cut = self.pages.split_off(length.div_ceil(self.page_size()));
-        self.release(cut)?;
+        self.truncate_pages(length, length.div_ceil(self.page_size()))?;
         self.tokens.truncate(length);
-        self.cached = self.cached.min(length / self.page_size());
-        self.borrowed = true;
+        self.offered = self.offered.min(length / self.page_size());
         self.has_hidden = false;
-        self.input_spans.0 = usize::MAX;
+        Ok(())
+    }
+
+    /// Empties all slots after `length` tokens, and gives the pages back from number `keep` on.
+    pub(super) fn truncate_pages(&mut self, length: usize, keep: usize) -> Result {
+        let (first, used) = (length / self.page_size(), length % self.page_size());
+        if first < keep.min(self.pages.len()) {
+            let page = &self.pages[first];
+            if first < self.read_only || Rc::strong_count(page) > 1 {
+                // Others still read the slots that are cut off here.
+                self.read_only = self.read_only.max(first + 1);
+            } else {
+                allocate::truncate_kvpage(self.queue, &[**page, 1], &[used as u32])?;
+            }
+        }
+        if self.pages.len() > keep {
+            let cut = self.pages.split_off(keep);
+            self.release(cut)?;
+            self.read_only = self.read_only.min(keep);
+            self.input_spans.0 = usize::MAX;
+        }
         Ok(())
     }
 

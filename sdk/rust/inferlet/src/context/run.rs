@@ -58,17 +58,19 @@ impl Context {
         for span in found.chunks_exact(2) {
             self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
         }
-        self.cached = self.pages.len();
-        self.tokens.extend(self.pending.drain(..self.cached * self.page_size()));
+        self.offered = self.pages.len();
+        self.read_only = self.offered;
+        self.tokens.extend(self.pending.drain(..self.offered * self.page_size()));
         Ok(())
     }
 
     /// Lets others find the pages that are full, if there are more than there were.
     pub(super) fn offer_prefix(&mut self) -> Result {
         let full = self.tokens.len() / self.page_size();
-        if self.prefix_cache && full > self.cached {
+        if self.prefix_cache && full > self.offered {
             prefix_cache::insert_prefix(self.queue, &spans(&self.pages[..full]))?;
-            self.cached = full;
+            self.offered = full;
+            self.read_only = self.read_only.max(full);
         }
         Ok(())
     }
@@ -117,8 +119,8 @@ impl Context {
         self.retract()?;
         let (queue, size) = (self.queue, self.page_size());
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
-        if self.borrowed {
-            self.own_last_page()?;
+        if start / size < self.read_only {
+            self.copy_on_write()?;
         }
         self.grow(end.div_ceil(size))?;
         self.note_inputs(start.div_ceil(size));

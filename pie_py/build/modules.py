@@ -1,0 +1,101 @@
+"""Reads a Python program from disk: a file, and the modules beside it that it imports.
+
+The imports are found by reading the sources, not by running them: a module that is imported under a
+name computed at run time does not travel, unless some module of the program names it as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from pie_py.wire.modules import BadProgram, is_taken, pack
+
+MAIN = "main.py"
+
+
+def read_program(path: Path) -> bytes:
+    """A program as the server takes it: see `pie_py.wire.modules`.
+
+    Args:
+        path: of its main module; or a folder, whose main module is `main.py`. A component is
+            returned as it is.
+
+    Returns:
+        The file's own bytes if it imports no module that lies beside it.
+
+    Raises:
+        BadProgram: a module lies outside of the folder, is no text, or there are too many; or the
+            folder has no `main.py`.
+        OSError: a file cannot be read.
+    """
+    return pack(read_modules(path))
+
+
+def read_modules(path: Path) -> dict[str, bytes]:
+    """Sources of a program by path within its folder, the main one first; as `read_program`."""
+    main = path
+    if path.is_dir():
+        main = path / MAIN
+        if not main.is_file():
+            raise BadProgram(f"{path} has no {MAIN}: it is where a folder's program begins")
+        _check_inside(main, path)
+    root = main.parent
+    found = {main.name: main.read_bytes()}
+    unread = [main.name]
+    while unread:
+        importer = unread.pop()
+        for name in _imported(found[importer], importer):
+            for file in _files(root, name):
+                module = file.relative_to(root).as_posix()
+                if module not in found:
+                    _check_inside(file, root)
+                    found[module] = file.read_bytes()
+                    unread.append(module)
+    return found
+
+
+def _names(source: bytes, path: str) -> Iterator[str]:
+    """Full names of all that a module may import: `a.b` and `a.b.c` of `from a.b import c`, whose
+    `c` may be a module or not. None of what is no Python.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # the server says what is wrong with it, and where
+    package = path.split("/")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            base = base + (node.module.split(".") if node.module else [])
+            if base:
+                yield ".".join(base)
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def _imported(source: bytes, path: str) -> Iterator[str]:
+    """As `_names`, without what the Python runtime has."""
+    return (name for name in _names(source, path) if not is_taken(name.partition(".")[0]))
+
+
+def _files(root: Path, name: str) -> Iterator[Path]:
+    """Files that an import of this name runs: each package's `__init__.py`, and the module."""
+    place = root
+    for part in name.split("."):
+        place = place / part
+        module = place.with_name(f"{part}.py")
+        if (place / "__init__.py").is_file():
+            yield place / "__init__.py"
+        elif module.is_file():
+            yield module
+            return
+        elif not place.is_dir():
+            return
+
+
+def _check_inside(file: Path, root: Path) -> None:
+    if not file.resolve().is_relative_to(root.resolve()):
+        raise BadProgram(f"{file} is a link to {file.resolve()}, which is outside of {root}")

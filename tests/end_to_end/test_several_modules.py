@@ -1,0 +1,105 @@
+"""A program of several modules, from its folder to its answer, as a single source is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.servers import Server
+
+from pie_py.client.errors import RpcError
+from pie_py.client.sync import Client
+from pie_py.wire.modules import BadProgram
+
+MODULES = {
+    "main.py": "import json\n"
+    "import helper\n"
+    "from parts.words import joined\n\n"
+    "async def main(args):\n"
+    "    return joined(helper.doubled(args)) if args else helper.fail()\n",
+    "helper.py": "def doubled(words):\n"
+    "    return [2 * word for word in words]\n\n"
+    "def fail():\n"
+    "    raise ValueError('no words')\n",
+    "parts/words.py": "from . import marks\n\n"
+    "def joined(words):\n"
+    "    return marks.BETWEEN.join(words)\n",
+    "parts/marks.py": "BETWEEN = '-'\n",
+    "data.json": "[]",
+    "unused.py": "def",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "doubler"
+    for path, source in MODULES.items():
+        (made / path).parent.mkdir(parents=True, exist_ok=True)
+        (made / path).write_text(source)
+    return made
+
+
+def run(client: Client, program: str, *args: str) -> str:
+    return client.launch(program, args).result()
+
+
+def test_a_folder_is_uploaded_and_launched(server: Server, folder: Path) -> None:
+    with server.client() as client:
+        digest = client.upload(folder)
+        assert client.upload(folder / "main.py", name="other") == digest
+        for name in (digest, "doubler", "other"):
+            assert run(client, name, "a", "b") == "aa-bb"
+        for _ in range(2):  # compiled, then as it was kept
+            failed = client.launch("doubler", [])
+            with pytest.raises(Exception, match="no words") as error:
+                failed.result()
+            assert 'File "doubler/main.py", line 6, in main' in str(error.value)
+            assert 'File "doubler/helper.py", line 5, in fail' in str(error.value)
+            assert "raise ValueError('no words')" in str(error.value)
+        (folder / "parts" / "marks.py").write_text("BETWEEN = '+'\n")
+        changed = client.upload(folder)
+        assert changed != digest
+        assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == (
+            "aa+bb",
+            "aa-bb",
+        )
+
+
+def test_a_folder_that_is_no_program(server: Server, folder: Path, tmp_path: Path) -> None:
+    with server.client() as client:
+        (folder / "helper.py").write_text("x = 1\ndef f(:\n")
+        with pytest.raises(RpcError, match=r"doubler/helper\.py, line 2: .*\n    def f\(:"):
+            client.upload(folder)
+        (folder / "helper.py").unlink()
+        (tmp_path / "elsewhere.py").write_text("")
+        (folder / "helper.py").symlink_to(tmp_path / "elsewhere.py")
+        with pytest.raises(BadProgram, match=r"helper\.py is a link to .*elsewhere\.py"):
+            client.upload(folder)
+        with pytest.raises(BadProgram, match=r"has no main\.py"):
+            client.upload(folder / "parts")
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_a_folder(server: Server, folder: Path) -> None:
+    def cli(*args: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pie_py", *map(str, args)]
+        return subprocess.run(
+            [*command, "--endpoint", server.endpoint], capture_output=True, text=True, timeout=120
+        )
+
+    for target in (folder, folder / "main.py"):
+        shown = cli("run", target, "a", "b")
+        assert (shown.returncode, shown.stdout, shown.stderr) == (0, "aa-bb\n", "")
+    digest = cli("upload", folder).stdout.strip()
+    assert cli("launch", "doubler", "c").stdout == "cc\n"
+    listed = json.loads(cli("programs", "--json").stdout)
+    assert digest in {program["hash"] for program in listed}
+    (folder / "helper.py").write_text("def f(:\n")
+    refused = cli("run", folder)
+    assert refused.returncode != 0
+    assert "doubler/helper.py, line 1: " in refused.stderr
+    (folder / "main.py").unlink()
+    assert "nor main.py: no inferlet is in it" in cli("run", folder).stderr
