@@ -39,8 +39,8 @@ class _Server:
     """The engine, the worker and the clients of one server, around its parts."""
 
     def __init__(self, config: ServerConfig) -> None:
-        # All parts measure by trio's clock. Its method is taken here once: `trio.current_time` would
-        # look for the running loop at every call of the hot path.
+        # All parts measure by trio's clock. Its method is taken here, once: `trio.current_time`
+        # would look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
         linker = Linker(make_engine(config))
         limits = GuestLimits(
@@ -80,7 +80,8 @@ class _Server:
             # What is loaded by now stays: the collector need not look at it at every turn.
             gc.collect()
             gc.freeze()
-            # What guests' calls allocate is freed by its counts; cycles are few, so look for them seldom.
+            # Reference counts free what guests' calls allocate. Cycles are few, so the collector
+            # looks for them seldom.
             gc.set_threshold(10_000, 20, 20)
             task_status.started(endpoint)
             try:

@@ -46,7 +46,7 @@ class Door(Protocol):
 
 
 class Wiring:
-    """The parts of one server. Each gets by constructor what it needs; nothing runs before `run`."""
+    """The parts of one server, each made with what it needs. Nothing runs before `run`."""
 
     def __init__(
         self,
@@ -152,8 +152,8 @@ class Wiring:
             task_status.started()
 
     def _after_turn(self, result: bool) -> None:
-        # Between two steps the worker comes first: it is idle. What new instances say goes out before the
-        # worker takes the cores for their prompts.
+        # Between two steps the worker comes first, because it is idle. What new instances say goes
+        # out before the worker takes the cores for their prompts.
         launches = False
         if not result and self.door is not None:
             self.door.flush()

@@ -156,6 +156,9 @@ class Session:
         if not self.is_open:
             if now - self._lost_at > self._patience:
                 self.die(self._unreachable())
+            elif self._known and now - self._said > self.heartbeat:
+                # The server may have dropped the welcome: the client was too far behind in reading.
+                self.connected()
         elif now - self._heard > self.facts["dead"]:
             self.disconnected()
             self.connected()

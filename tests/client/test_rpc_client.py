@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+import trio.testing
 from support.rpc_bench import Bench, Proxy
 
 from pie_control.instances.instance import State
@@ -47,6 +48,12 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come about"
         time.sleep(0.01)
+
+
+def settle(bench: Bench, client: sync.Client) -> None:
+    """Returns when the server has handled all that the client has said, and nothing is left to do."""
+    client.server_info()
+    bench.call(trio.testing.wait_all_tasks_blocked)
 
 
 async def eventually_async(condition: Callable[[], bool]) -> None:
@@ -293,8 +300,9 @@ def test_a_reader_that_does_not_read_holds_the_instance_up(bench: Bench) -> None
             return not bench.instance(instance.id).outbox.has_room
 
         eventually(is_full)
+        settle(bench, client)
         held = sent()
-        time.sleep(0.3)
+        settle(bench, client)
         assert sent() == held
         assert held * (16 << 10) <= most
         for _ in range(held):  # reading lets it go on
@@ -308,6 +316,10 @@ def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -
         sleeper = client.launch("sleep")
         sent = 0
 
+        def has_open_request() -> bool:
+            [session] = bench.rpc.sessions.all
+            return any(request.answer is None for request in session.pending.values())
+
         def send() -> None:
             nonlocal sent
             with contextlib.suppress(RpcError):
@@ -318,7 +330,8 @@ def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -
         thread = threading.Thread(target=send)
         thread.start()
         eventually(lambda: sent == 3)
-        time.sleep(0.2)
+        eventually(lambda: bench.call(has_open_request))
+        settle(bench, client)
         assert sent == 3
         client.kill(sleeper.id)  # what waits for room learns that there will be none
         thread.join()

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.rpc_world import World
 
 from pie_control.rpc import backlog, outlet
+from pie_control.rpc.sessions import Gone
 from pie_py.client.errors import ConnectionLost
 
 INSTANCES = ("a", "b", "c")
@@ -31,7 +32,6 @@ class Conversation(RuleBasedStateMachine):
         self.launched = {"a"}
         self.world.launch("a")
         self.world.settle()
-        self.forgotten = False  # the server may have forgotten the session
 
     @rule(method=st.sampled_from(["now", "later"]))
     def ask(self, method: str) -> None:
@@ -102,9 +102,12 @@ class Conversation(RuleBasedStateMachine):
     @rule()
     def away_for_long(self) -> None:
         self.world.cut()
-        self.forgotten = True
         for _ in range(3):
             self.world.tick(70)
+
+    @property
+    def forgotten(self) -> bool:
+        return any(isinstance(event, Gone) for event in self.world.server.events)
 
     @invariant()
     def no_request_is_done_twice(self) -> None:
@@ -120,8 +123,9 @@ class Conversation(RuleBasedStateMachine):
     def _all_arrives(self) -> None:
         world = self.world
         world.settle()
-        world.tick(3)
-        world.settle()
+        for _ in range(2):
+            world.tick(3)
+            world.settle()
         for value, call in world.calls:
             assert call.done.is_set()
             if isinstance(call.answer, ConnectionLost):
@@ -136,4 +140,4 @@ class Conversation(RuleBasedStateMachine):
 
 
 Conversation.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
-TestConversation = Conversation.TestCase
+TestConversation = pytest.mark.slow(Conversation.TestCase)

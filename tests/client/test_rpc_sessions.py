@@ -8,6 +8,7 @@ import pytest
 from support.rpc_world import TIMING, Server, World
 
 from pie_control.errors import ApiError
+from pie_control.instances.instance import ClientPresence
 from pie_control.rpc import backlog, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import Do, GiveUp, Gone
@@ -257,7 +258,7 @@ def test_a_stream_ends_with_its_last_acknowledgement(server: Server) -> None:
     assert "a" in one.streams
     server.receive(b"1", Ack("a", 2))
     assert "a" not in one.streams
-    assert talker.attached == 0
+    assert not talker.client.attached
 
 
 # Presence
@@ -286,12 +287,12 @@ def test_a_silent_client_is_gone_and_any_message_brings_it_back(
         clock.now += TIMING.dead + 1
         server.act(list(server.sessions.tick()))
         assert one.presence is Presence.SILENT
-        assert (talker.attached, talker.detached_at) == (0, clock.now)
+        assert talker.client == ClientPresence(False, clock.now)
         talker.say()
         assert not any(isinstance(m, Items) for m in server.sent(b"1"))
         server.receive(b"1", message)
         assert one.presence is Presence.PRESENT
-        assert (talker.attached, talker.detached_at) == (1, None)
+        assert talker.client == ClientPresence(True, None)
         assert any(isinstance(m, Items) for m in server.sent(b"1"))
 
 
@@ -310,8 +311,7 @@ def test_a_session_is_kept_for_a_while(server: Server, clock: Clock) -> None:
     clock.now += TIMING.kept + 1
     server.act(list(server.sessions.tick()))
     assert server.events[-1] == Gone(one)
-    assert talker.outlet is not None
-    assert talker.outlet.reader is None
+    assert talker.client == ClientPresence(False, clock.now)
     assert not greet(server, b"3")
 
 

@@ -115,7 +115,7 @@ def host_functions() -> tuple[HostFunction, ...]:
 
 
 class Interface:
-    """The functions of one interface of the contract, called as `interface.function(instance, ...)`."""
+    """The functions of one interface of the contract: `interface.function(instance, ...)`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.instances.instance import Ended, State
+from pie_control.instances.instance import ClientPresence, Ended, State
 from pie_control.instances.mailbox import Mailbox
-from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.sessions import Do, Event, Sessions, Timing
 from pie_py.client.calls import Call
 from pie_py.client.session import Session as ClientSession
@@ -31,11 +30,9 @@ class Talker:
     def __init__(self, instance_id: str, mailbox_items: int = 1 << 20) -> None:
         self.id = instance_id
         self.outbox: Mailbox[Any] = Mailbox(mailbox_items, 1 << 40)
-        self.outlet: Outlet | None = None
         self.parent: Talker | None = None
         self.ended: Ended | None = None
-        self.attached = 0
-        self.detached_at: float | None = None
+        self.client = ClientPresence()
         self.said = 0
 
     def say(self) -> None:

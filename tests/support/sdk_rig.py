@@ -1,7 +1,7 @@
 """The control layer in this process, with a worker whose next token is a hash of what it sees.
 
-The real engine, executor, lifecycle, scheduler and API run the programs; only the model is replaced by
-one whose answer for any sequence of tokens is known (`next_token`), whatever the pages it lies in.
+The real wiring, engine and API run the programs. Only the model is replaced, by one whose answer
+for any sequence of tokens is known (`next_token`), whatever the pages it lies in.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ class Rig:
         components = Components(self.engine, self._config.cache_folder, self.warm.offer)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
         self._link = _Link(self.worker)
-        # `trio.current_time` looks for the running loop at each call: every run has a loop of its own.
+        # Every run has a loop of its own, and `trio.current_time` looks for the loop at each call.
         self._parts = Wiring(
             self._config,
             Guests(linker, limits, components, self.warm),

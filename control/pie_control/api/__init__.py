@@ -1,8 +1,8 @@
 """The contract's functions, as the guest calls them: one module a group of traits.
 
 Every function takes the calling instance first, checks its arguments before anything changes, and
-raises `ApiError` for what goes back to the guest as `code: message`. Functions that need nothing but
-the instance are a module's `FUNCTIONS`; the others are methods of a class made with the parts they use.
+raises `ApiError` for what goes back to the guest as `code: message`. Functions that need only the
+instance are a module's `FUNCTIONS`; the others are methods of a class made with the parts they use.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Launcher:
         return instance
 
     def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
-        """What the Python runtime is to run: file name, text, code if it was kept, and arguments."""
+        """What the Python runtime runs: file name, text, code if it was kept, and arguments."""
         code = self.codes.find(instance, instance.program)
         return *self._programs.source(instance.program), code, instance.args
 
@@ -210,7 +210,10 @@ class _Child:
     async def run(
         self, name: str, started: Callable[[], None], done: Callable[[Ended | ApiError], None]
     ) -> None:
-        """Calls `started` once it is launched or cannot be, and `done` with its end or the error."""
+        """Launches the child and waits for its end.
+
+        Calls `started` once it runs or cannot be launched, and `done` with its end or the error.
+        """
         with self._scope:
             try:
                 self._instance = await self._launch()
@@ -246,6 +249,6 @@ def check_arguments(args: list[str]) -> None:
     if argument_bytes(args) > MAX_ARGUMENT_BYTES:
         raise ApiError(
             "limit-exceeded",
-            f"the arguments have more than {MAX_ARGUMENT_BYTES} characters, {ARGUMENT_OVERHEAD} more"
-            " counted for each; send large data as messages",
+            f"the arguments have more than {MAX_ARGUMENT_BYTES} characters,"
+            f" {ARGUMENT_OVERHEAD} more counted for each; send large data as messages",
         )

@@ -1,4 +1,4 @@
-"""A bounded mailbox between an instance and its client, so that neither can grow the server's memory."""
+"""A bounded mailbox between an instance and its client: neither can grow the server's memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
 class Mailbox(Generic[Item]):
     """Items in order, bounded by their number and their bytes.
 
-    Items that were lent, to futures that nobody has taken yet, count until they are released.
+    Items that were lent to futures count until the future is taken, which releases them.
 
-    One-shot callbacks (`when_item`, `when_room`) serve the instance's futures; `next` and `room` are
-    the same for trio tasks. A callback is called at once if its condition holds already.
+    One-shot callbacks (`when_item`, `when_room`) serve the instance's futures; `next` and `room`
+    are the same for trio tasks. A callback is called at once if its condition holds already.
     """
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
@@ -86,7 +86,7 @@ class Mailbox(Generic[Item]):
         self._fire(self._room_callbacks, lambda: self.has_room)
 
     def put_back(self, loan: Loan[Item]) -> None:
-        """Puts a lent item into its old place: whoever it was lent to has no use for it."""
+        """Puts a lent item back into its old place: the future that had it was cancelled."""
         self._lent -= 1
         self._lent_bytes -= loan[2]
         place = 0
@@ -102,7 +102,7 @@ class Mailbox(Generic[Item]):
         return self._bytes
 
     def drop_all_but_last(self) -> None:
-        """Forgets what nobody will read, except for the newest item."""
+        """Drops all items but the newest: no client will read them."""
         while len(self._items) > 1:
             self.pop()
 

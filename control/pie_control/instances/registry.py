@@ -46,9 +46,9 @@ class _Record:
 class Registry:
     """Every instance from its start until its record is dropped.
 
-    Parts that keep something of instances add a hook: `on_start` when an instance is there, `on_end`
-    when it has ended (its guest and its futures are closed by then), `on_forget` when its record goes.
-    Hooks are called in the order in which they were added, and raise nothing.
+    Parts that keep something of instances add a hook: `on_start` when an instance is there,
+    `on_end` when it has ended (its guest and its futures are closed by then), `on_forget` when its
+    record is dropped. Hooks are called in the order in which they were added, and raise nothing.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Registry:
             limits: of each.
             clock: trio's, in seconds.
             date_ns: nanoseconds since the Unix epoch.
-            note_wait: told user, kind and seconds of every wait of an instance for something outside.
+            note_wait: told user, kind and seconds of each wait of an instance outside the server.
         """
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []

@@ -1,4 +1,4 @@
-"""Answers of host functions that take long: computed in a thread while the guest stays suspended."""
+"""Answers of slow host functions: a thread computes them while the guest stays suspended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the executor knows of one guest: whether it waits, for what, and who keeps it from running."""
+"""What the executor knows of one guest: what it waits for, and what keeps it from running."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TurnState:
         self.answers_with = answers_with
 
     def drop_promise(self) -> int:
-        """Nobody has to wait for the instance any longer; returns the slices it has used."""
+        """Others need not wait for the instance any longer; returns the slices it has used."""
         promise, self.promise = self.promise, None
         return 0 if promise is None else promise.drop()
 

@@ -1,4 +1,4 @@
-"""Runs the guests: decides which fiber has its turn, and what follows from how its turn ended."""
+"""Runs the guests: decides which one has its turn, and what follows from how the turn ended."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Late:
 class Executor:
     """Runs every guest on the calling thread.
 
-    Guests that a result has woken go first, in the order they were woken. A guest that used its whole
-    slice goes to the background, of which one slice runs a turn, so that a spinning program costs the
-    others at most one slice a turn.
+    Guests that a result has woken go first, in FIFO order. A guest that used its whole slice goes
+    to the background, of which one slice runs a turn, so that a spinning program costs the others
+    at most one slice a turn.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Executor:
         turn_seconds: float,
         result_turn_seconds: float,
     ) -> None:
-        """Has no guests yet.
+        """Has no guest yet.
 
         Args:
-            on_end: called when an instance ends, with its last state and why.
+            on_end: ends an instance whose guest has returned, trapped, or broken a limit.
             after_turn: called after every turn, with whether a result of the worker began it.
             turn_seconds: after which a turn is cut short.
             result_turn_seconds: the same, of a turn that a result began.
@@ -60,7 +60,7 @@ class Executor:
         self._answers: dict[Instance, Any] = {}
         self._work = trio.Event()
         self._in_turn = False
-        self.caught_up = True  # everybody who was ready when the last turn began has had a turn
+        self.caught_up = True  # every guest that was ready when the last turn began has run
 
     def add(self, instance: Instance) -> None:
         """Takes a started guest in; it runs in the next turn."""
@@ -68,7 +68,10 @@ class Executor:
         self._push(instance)
 
     def answer(self, instance: Instance, value: Any) -> None:
-        """Resumes a guest that a host function other than `wait` suspended. An ApiError is its error."""
+        """Resumes a guest that a host function other than `wait` suspended.
+
+        An ApiError becomes the error of that function.
+        """
         self._answers[instance] = value
         self._push(instance)
 
@@ -86,7 +89,7 @@ class Executor:
         instance.turn.clear()
 
     def turn(self, deliver: Callable[[], None] | None = None) -> None:
-        """Runs guests that are ready, for a bounded time, then lets the scheduler see their commands.
+        """Runs guests that are ready, for a bounded time, then has their commands scheduled.
 
         Args:
             deliver: called first; the guests that it wakes have their turn in this one.
@@ -117,8 +120,8 @@ class Executor:
     def _run_ready(self, nanoseconds: int) -> None:
         end = time.perf_counter_ns() + nanoseconds
         ready = self._ready
-        # Those that become ready meanwhile come next time, so that one that does so at once (`wait` for
-        # nothing, in a loop) does not keep the scheduler from the others' commands.
+        # Guests that become ready meanwhile run in the next turn. Otherwise one that does so at once
+        # (`wait` for nothing, in a loop) would keep the scheduler from the others' commands.
         left = len(ready)
         while left:
             self._step(ready.popleft())
@@ -170,7 +173,7 @@ class Executor:
                 f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up",
             )
         elif status is Status.RUNNING:
-            turn.scheduled = True  # by its place in the background: nobody gives it another
+            turn.scheduled = True  # its place is in the background: `_push` gives it no other
             self._background.append(instance)
 
     def _announce(self, instance: Instance, handle: int) -> None:
@@ -203,7 +206,7 @@ def _made(answer: _Late) -> Any:
     """What a late answer is.
 
     Raises:
-        ApiError: if it cannot be made, whatever the reason: one instance fails, and nobody else.
+        ApiError: if it cannot be made, whatever the reason: only this instance fails.
     """
     try:
         return answer.make()

@@ -74,7 +74,7 @@ class ModelService:
         """
         self.description = description
         self.traits = frozenset(description.traits)
-        self.info: str | None = None  # what `model-info` answers, once somebody has asked
+        self.info: str | None = None  # what `model-info` answers, once an instance has asked
         self.pages = PagePool(description.kv_pages, description.page_size)
         self.embeds = EmbedPool(description.embeds)
         self.samplers = SamplerPool(

@@ -32,7 +32,7 @@ class Guests:
         return self._components.find(program) is not None
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
-        """A guest whose first turn is to come, and whether it is a warm one that waits for its source.
+        """A guest that has had no turn, and whether it is a warm one, which waits for its source.
 
         Args:
             program: a prepared one.

@@ -16,6 +16,7 @@ import structlog
 
 from pie_control.instances.instance import Instance
 from pie_control.rpc.backlog import Backlog
+from pie_control.rpc.outgoing import Delivery, Outgoing
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Change, Pending, Session
 from pie_py import __version__
@@ -37,7 +38,6 @@ from pie_py.wire.rpc import (
     Request,
     Response,
     Resume,
-    ToClient,
     Welcome,
     Who,
     encode,
@@ -46,7 +46,6 @@ from pie_py.wire.rpc import (
 log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
-JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +86,6 @@ class Gone:
 Event: TypeAlias = Do | GiveUp | Gone
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Frames to be sent to a connection, each as a message."""
-
-    peer: bytes
-    frames: list[bytes]
-    # A session's frames are never dropped: a connection that does not take them is given up, and the
-    # client resumes by another. Probes and refusals may be dropped.
-    must_arrive: bool = True
-
-
 class Sessions:
     """The sessions by user and id, and by the connection that carries them."""
 
@@ -116,18 +104,18 @@ class Sessions:
             clock: seconds that grow.
             on_work: called when there may be something to send.
         """
-        self.backlog = Backlog()
+        self._out = Outgoing(on_work)
         self._facts = facts
         self._timing = timing
         self._clock = clock
-        self._on_work = on_work
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
-        self._ready: dict[Outlet, None] = {}  # may have something to send, in order
-        self._held: dict[Outlet, None] = {}  # wait until their connections have read more
-        self._outgoing: dict[Session, None] = {}  # have frames to be sent
-        self._deliveries: list[Delivery] = []
+
+    @property
+    def backlog(self) -> Backlog:
+        """What connections were sent and need not have read."""
+        return self._out.backlog
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -153,12 +141,12 @@ class Sessions:
         session = self._peers.get(peer)
         if isinstance(message, Probed):
             # Also by a connection that was cut off, and reads on: it counts for its user's others.
-            self._probe(peer, self.backlog.read(peer, message.number))
-            self._release_held()
+            self._out.probe(peer, self.backlog.read(peer, message.number))
+            self._out.release_held()
             if session is None:
                 return ()
         if session is None:
-            self._deliver_one(peer, Who())
+            self._out.deliver_one(peer, Who())
             return ()
         session.heard = self._clock()
         self._change(session, Change.MESSAGE)
@@ -174,9 +162,9 @@ class Sessions:
                     outlet.resume(received, consumed)
                     self._close_if_finished(session, outlet)
                 else:
-                    self._post(session, _closed(instance))
+                    self._out.post(session, _closed(instance))
             case Ping():
-                self._post(session, Pong())
+                self._out.post(session, Pong())
             case Bye():
                 return [self._end(session, Change.LEFT)]
         return ()
@@ -185,19 +173,19 @@ class Sessions:
         """Answers a frame that is no message; if it was to be a request, that fails."""
         session = self._peers.get(peer)
         if error.request is None:
-            self._deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
+            self._out.deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
         elif session is None:
-            self._deliver_one(peer, Who())
+            self._out.deliver_one(peer, Who())
         else:
             text = f"the request cannot be read: {error}"
-            self._post(session, Failure(error.request, "invalid-argument", text))
+            self._out.post(session, Failure(error.request, "invalid-argument", text))
 
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
         key = (user, hello.session)
         session = self._sessions.get(key)
         refusal = self._refusal(hello, is_new=session is None)
         if refusal is not None:
-            self._deliver_one(peer, refusal)
+            self._out.deliver_one(peer, refusal)
             return
         resumed = session is not None
         if session is None:
@@ -213,10 +201,10 @@ class Sessions:
         session.peer = peer
         session.heard = self._clock()
         self._peers[peer] = session
-        self._post(session, Welcome(resumed, user, {**self._facts, "session": session.mark}))
+        self._out.post(session, Welcome(resumed, user, {**self._facts, "session": session.mark}))
         # A client may name its connections itself. The probe that is out may have gone to an older
         # connection of this name, so it is sent again.
-        self._probe(peer, self.backlog.asked(peer))
+        self._out.probe(peer, self.backlog.asked(peer))
         for outlet in session.streams.values():
             outlet.pause()  # until the client tells what it has received
         self._change(session, Change.HELLO)
@@ -243,20 +231,20 @@ class Sessions:
         known = session.pending.get(request.number)
         if known is not None:  # sent again after a broken connection: done at most once
             if known.answer is not None:
-                self._transmit(session, known.answer)
+                self._out.transmit(session, known.answer)
                 self._begin_again(session, known.opened)
             return events
         if request.number <= session.highest:
             # Its answer was confirmed, and then nothing waits for this one; or the client is wrong.
             text = f"request {request.number} comes after {session.highest};"
             text += " numbers begin with 1 and grow"
-            self._post(session, Failure(request.number, "invalid-argument", text))
+            self._out.post(session, Failure(request.number, "invalid-argument", text))
             return events
         session.highest = request.number
         session.pending[request.number] = Pending()
         if session.takes_no_answers:
             log.warning("session ended: it does not take its answers", user=session.user)
-            self._post(session, Bye("too many requests at once, or answers not taken"))
+            self._out.post(session, Bye("too many requests at once, or answers not taken"))
             events.append(self._end(session, Change.LEFT))
         else:
             events.append(Do(session, request))
@@ -272,7 +260,7 @@ class Sessions:
         """Answers a request, if its client still wants that."""
         frame = encode(answer)
         if session.answered(answer, frame):
-            self._transmit(session, frame)
+            self._out.transmit(session, frame)
 
     # Streams
 
@@ -280,7 +268,7 @@ class Sessions:
         """The stream of what an instance says."""
         outlet = self._outlets.get(instance)
         if outlet is None:
-            outlet = self._outlets[instance] = Outlet(instance, self._is_ready)
+            outlet = self._outlets[instance] = Outlet(instance, self._out.add_ready)
         return outlet
 
     def forget_instance(self, instance: Instance) -> None:
@@ -300,7 +288,7 @@ class Sessions:
         previous = outlet.reader
         if previous is not None and previous is not session:
             previous.streams.pop(instance, None)
-            self._post(previous, _closed(instance))
+            self._out.post(previous, _closed(instance))
         session.streams[instance] = outlet
         outlet.attach(session, window, received)
         if not session.is_present:
@@ -316,17 +304,6 @@ class Sessions:
         if outlet.finished:
             self.stop_reading(session, outlet.instance.id)
 
-    def _is_ready(self, outlet: Outlet) -> None:
-        if outlet.reader is not None:
-            self._ready[outlet] = None
-            self._on_work()
-
-    def _release_held(self) -> None:
-        """Connections have read more, or are gone: streams that waited for that look again."""
-        held, self._held = self._held, {}
-        for outlet in held:
-            self._is_ready(outlet)
-
     # Presence
 
     def tick(self) -> Sequence[Event]:
@@ -340,13 +317,13 @@ class Sessions:
             if away is not None and now - away > self._timing.kept:
                 events.append(self._end(session, Change.EXPIRED))
         self._look_at_connections()
-        self._release_held()
+        self._out.release_held()
         return events
 
     def end_all(self, reason: str) -> Sequence[Gone]:
         """Ends all sessions, because the server stops."""
         for session in self.all:
-            self._post(session, Bye(reason))
+            self._out.post(session, Bye(reason))
         return [self._end(session, Change.LEFT) for session in self.all]
 
     def undelivered(self, delivery: Delivery, *, gone: bool) -> None:
@@ -362,7 +339,7 @@ class Sessions:
         session.change(change, self._clock())
         if session.is_present and not was_present:
             for outlet in session.streams.values():
-                self._is_ready(outlet)
+                self._out.add_ready(outlet)
 
     def _cut_off(self, session: Session) -> None:
         """A session loses its connection; its client may come back with another."""
@@ -370,12 +347,11 @@ class Sessions:
         del self._peers[session.peer]
         session.peer = None
         session.outgoing.clear()
-        self._outgoing.pop(session, None)
         session.change(Change.LOST, self._clock())
 
     def _end(self, session: Session, change: Change) -> Gone:
         """A session ends for good, after what it has been told."""
-        self._collect(session)
+        self._out.collect(session)
         if session.peer is not None:
             del self._peers[session.peer]
             session.peer = None
@@ -395,72 +371,27 @@ class Sessions:
             number = self.backlog.asked(peer)
             session = self._peers.get(peer)
             if number is not None:
-                self._deliver_one(peer, Probe(number))
+                self._out.deliver_one(peer, Probe(number))
             elif session is None or not session.is_present:
-                self._deliver_one(peer, Pong())
+                self._out.deliver_one(peer, Pong())
 
     # Frames out
 
     @property
     def has_work(self) -> bool:
         """Whether there may be something to send."""
-        return bool(self._ready or self._outgoing or self._deliveries)
+        return self._out.has_work
 
     def gather(self) -> None:
-        """Makes deliveries of one message of every stream that has one, and of all that waits.
-
-        A stream that has more waits for the next turn, so that a long one holds up no other.
-        """
-        ready, self._ready = self._ready, {}
-        for outlet in ready:
-            session = outlet.reader
-            if session is None or session.peer is None or not session.is_present:
-                continue
-            if self.backlog.is_full(session.peer, session.user):
-                self._held[outlet] = None
-            elif (items := outlet.take()) is not None:
-                self._transmit(session, encode(items))
-                self._ready[outlet] = None
-        for session in list(self._outgoing):
-            self._collect(session)
+        """Makes deliveries of one message of every stream that has one, and of all that waits."""
+        self._out.gather()
 
     def take_deliveries(self) -> list[Delivery]:
         """What is to be sent now, in order."""
-        taken, self._deliveries = self._deliveries, []
-        return taken
-
-    def _post(self, session: Session, message: ToClient) -> None:
-        self._transmit(session, encode(message))
-
-    def _transmit(self, session: Session, frame: bytes) -> None:
-        """Sends to a session, with all else of this turn: waking ZeroMQ costs more than a frame."""
-        if session.peer is None:
-            return
-        session.outgoing.append(frame)
-        self._outgoing[session] = None
-        if len(session.outgoing) >= JOINED_FRAMES:
-            self._collect(session)
-        self._on_work()
-
-    def _collect(self, session: Session) -> None:
-        """Turns a session's frames into a delivery, and asks how far it has read if that is due."""
-        self._outgoing.pop(session, None)
-        frames, session.outgoing = session.outgoing, []
-        peer = session.peer
-        if peer is None or not frames:
-            return
-        if self.backlog.is_hopeless(peer):
-            self._cut_off(session)
-            return
-        self._deliveries.append(Delivery(peer, frames))
-        self._probe(peer, self.backlog.sent(peer, session.user, sum(map(len, frames))))
-
-    def _probe(self, peer: bytes, number: int | None) -> None:
-        if number is not None:
-            self._deliver_one(peer, Probe(number))
-
-    def _deliver_one(self, peer: bytes, message: ToClient) -> None:
-        self._deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
+        for session in self._out.take_hopeless():
+            if session.peer is not None:
+                self._cut_off(session)
+        return self._out.take()
 
 
 def _closed(instance: str) -> Closed:

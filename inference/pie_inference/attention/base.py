@@ -22,9 +22,9 @@ class AttentionOptions:
     the keys whose position is greater than the input's less `window`.
     """
 
-    scale: float | None = None  # of scores; 1 / sqrt(head_dim) unless told
+    scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     softcap: float | None = None  # scores `s` become `softcap * tanh(s / softcap)`
-    window: int | None = None  # positions; all unless told
+    window: int | None = None  # sliding window in positions; None: all of them
 
 
 class PreparedAttention(ABC):

@@ -1,7 +1,7 @@
 """What holding, moving and recomputing pages costs on this machine, measured when a model is loaded.
 
 InferCept (Abhyankar et al. 2024, section 4) weighs these against each other: keeping the pages of a
-program that waits outside, swapping them, or discarding and computing them anew.
+program that waits outside, swapping them, or discarding and computing them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DECODES = (1, 8, 32, 128)  # sequences
 def measure(
     model: ServedModel, settle: Callable[[int, int], None] = lambda inputs, sequences: None
 ) -> dict[str, Any]:
-    """Measures a model whose pools nobody uses yet; what is in them afterwards is worth nothing.
+    """Measures a model before it serves; it overwrites what is in the pools.
 
     Args:
         model: to be measured.

@@ -66,7 +66,7 @@ class Threads:
 
 
 def measured(model: ServedModel) -> Threads:
-    """The fewest threads that are worth it, of a model on the CPU whose pools nobody uses yet."""
+    """The fewest threads that are worth it, of a model on the CPU that does not serve yet."""
     most = torch.get_num_threads()
     limit = min(model.description.max_batch_tokens, model.embeds.size, model.cache.pages)
     counts = [1 << i for i in range(most.bit_length()) if 1 << i < most - 1]

@@ -1,4 +1,4 @@
-"""Steps that are run for their own sake, before anybody owns anything: to warm up, and to measure."""
+"""Forwards that are run before a model serves, to warm up and to measure. Their results are dropped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
     """Runs sequences of these lengths and asks for the `k` tokens that may follow each.
 
     They write to scratch slots, or, one input each, to a page each, as decoding does; and to embeds that
-    no one owns yet. All together they are at most `max_batch_tokens` inputs, and as many as there are
+    have no owner yet. All together they are at most `max_batch_tokens` inputs, and as many as there are
     embeds.
     """
     count = sum(lengths)
@@ -52,11 +52,11 @@ def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
 def run_step(model: ServedModel, count: int, context: int) -> None:
     """Runs a step of `count` sequences that decode: one input each, after `context` others.
 
-    Each has its share of the pool's pages, and attends to what is in them: nobody reads what comes out. A
+    Each has its share of the pool's pages, and attends to what is in them; the result is dropped. A
     further call with one more of context, or as much, finds their keys where decoding keeps them.
 
     Args:
-        model: whose pools nobody uses yet.
+        model: that does not serve yet.
         count: sequences, at most as many as there are embeds.
         context: tokens, at least 1, fewer than the slots of a share.
     """

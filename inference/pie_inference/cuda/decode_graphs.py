@@ -1,8 +1,8 @@
 """Decoding steps as CUDA graphs: recorded once for each batch bucket, replayed with other data.
 
-What a step reads that changes lies in buffers that stay where they are: embeds to read and to write,
-positions, slots, the page table. A step of fewer sequences than its graph has rows is filled up with rows
-that attend to a spare page and write to a spare embed.
+A graph repeats its kernels on the same addresses. So what changes from step to step lies in buffers that
+never move: embeds to read and to write, positions, slots, the page table. A step of fewer sequences than
+its graph has rows is filled up with rows that attend to a spare page and write to a spare embed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class DecodeGraphs:
         self._attention = attention
         self._embeds = embeds
         cache = attention.cache
-        # As long as a step's table can be: pages may be in several sequences, so this is checked.
+        # Room for every page once and a spare one for each row. Sequences may share pages, so that a
+        # table may be longer: `run` refuses such a step, and it is run without a graph.
         room = max(cache.spare + 1, 1) + max(sizes)
         device = attention.device
         self._entries = torch.zeros(room, dtype=torch.int32, device=device)
@@ -115,6 +116,8 @@ class DecodeGraphs:
         entries = np.concatenate([table.entries, np.full(extra, cache.spare, np.int32)])
         starts = np.concatenate([table.starts, table.starts[-1] + np.arange(1, extra + 1)])
         last = np.concatenate([table.last, np.ones(extra)])
+        # Plans go through pinned buffers of the wrappers, which the next plan overwrites: the copies of
+        # this step's last plan must be done.
         step.fence.wait()
         filled = np.hstack([rows, np.repeat(spare, extra, axis=1)])
         step.rows.copy_(pinned(filled, self._attention.device), non_blocking=True)
@@ -150,7 +153,9 @@ class DecodeGraphs:
                 a.cache.head_dim,
                 a.cache.page_size,
             ]
-            if step.planned:  # the short form trusts the buffers to be filled
+            # The short form trusts the buffers to be filled, as they are by now. It is for wrappers
+            # that have been planned once before, in the long form.
+            if step.planned:
                 a.library.fast_decode_plan(
                     wrapper,
                     *arguments,

@@ -120,7 +120,7 @@ class FusedSampling:
         numbers = torch.empty((k.NUMBERS, count, blocks), dtype=torch.float32, device=device)
         ids = torch.empty((k.IDS, count, blocks), dtype=torch.int32, device=device)
         out = torch.empty((2, count), dtype=torch.int32, device=device)
-        bits = table  # that nobody reads
+        bits = table  # any memory does: without masks the kernel does not read it
         if masks.size:
             bits = upload(np.ascontiguousarray(masks).view(np.int32), device)
         words = masks.shape[1]

@@ -1,4 +1,4 @@
-"""Results that a device still computes when their handler is done."""
+"""Results that a device still computes when their handler returns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ U = TypeVar("U")
 class DeviceFuture(Generic[T]):
     """A value that is made on the host of tensors, once they are there.
 
-    On a GPU they are copied to pinned memory beside what the device does next; nobody waits for it
-    before the value is asked for. On the CPU they are there at once.
+    On a GPU they are copied to pinned memory on a stream of their own, while the device goes on with
+    what comes next; only `get` waits. On the CPU they are there at once.
     """
 
     def __init__(
         self, tensors: Sequence[torch.Tensor], make: Callable[[list[NDArray[Any]]], T]
     ) -> None:
-        """Starts the copies of tensors that nobody writes to again."""
+        """Starts the copies. Nothing may write to the tensors afterwards."""
         self._make = make
         self._event: torch.cuda.Event | None = None
         self._tensors = list(tensors)
@@ -51,7 +51,7 @@ class DeviceFuture(Generic[T]):
 
 
 def completed(value: T) -> DeviceFuture[T]:
-    """A value that is there."""
+    """A value that is there already."""
     return DeviceFuture((), lambda arrays: value)
 
 

@@ -37,13 +37,14 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         return None
     attention = model.attention.prepare(sequences, ordered=not batch.observed.any())
     observed = _observe(model, batch, sequences, attention)
-    computed = outputs
-    if observed is not None and not outputs.size:  # else the last layer would not attend
+    computed = outputs  # rows that the last layer computes to the end
+    if observed is not None and not outputs.size:  # without rows it would not attend at all
         computed = np.zeros(1, np.int32)
-    every_row = computed.size == batch.inputs.size  # then they are in the order of the layers
+    every_row = computed.size == batch.inputs.size  # then results are in the order of the layers
     inputs, targets = batch.inputs, batch.outputs
     owners = np.repeat(batch.adapters, np.diff(batch.input_starts)) if batch.adapters.size else None
     if (order := attention.order) is not None:
+        # From here on everything is numbered by places: where the layers have the inputs.
         inputs, positions = inputs[order], positions[order]
         owners = None if owners is None else owners[order]
         if every_row:
@@ -88,6 +89,7 @@ def _output_rows(batch: Forward) -> NDArray[np.int32]:
 
 
 def _check(model: ServedModel, batch: Forward) -> None:
+    """Raises `BadBatch` unless all offsets and indices lie within what they point into."""
     count = batch.has_masked.size
     require_offsets("forward: input_starts", batch.input_starts, count, batch.inputs.size)
     require_offsets("forward: page_starts", batch.page_starts, count, batch.pages.size)

@@ -108,7 +108,7 @@ class Experts(FeedForward):
     def _together(
         self, stacked: Stacked, x: torch.Tensor, owners: torch.Tensor, sources: torch.Tensor
     ) -> torch.Tensor:
-        """What experts say of the rows that go to them: two products, and no one asks how many those are."""
+        """Output of the experts for their rows, by two products; the host does not wait for row counts."""
         ends = torch.searchsorted(owners, self._ids, right=True, out_int32=True)
         part = x.index_select(0, sources)
         both = F.grouped_mm(part, stacked.gate_up.transpose(1, 2), offs=ends)

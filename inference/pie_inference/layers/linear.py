@@ -80,7 +80,7 @@ class _InPlace(_Plain):
 
 
 class _Packed(Linear):
-    """oneDNN with weights packed once: `F.linear` packs them anew in every call."""
+    """oneDNN with weights packed once: `F.linear` would pack them in every call."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)

@@ -54,7 +54,7 @@ class AdapterRows:
             owners: the adapter of each row `[t]`, a key of `adapters` or a negative number for none.
             adapters: by number.
             device: of the rows.
-            outputs: rows that the last layer goes on with; all unless told.
+            outputs: rows that the last layer goes on with; all by default.
         """
         self._owners = owners
         self._outputs = outputs

@@ -136,7 +136,7 @@ def host_pages(
         config: the model's configuration.
         shape: of the loaded model.
         dtype: of the KV pool.
-        kv_pages: of the KV pool; unless told, the host pool is not larger.
+        kv_pages: of the KV pool; by default the host pool is not larger.
         memory: of the host; the pool is added to what it has granted.
 
     Raises:

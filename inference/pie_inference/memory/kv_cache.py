@@ -41,7 +41,7 @@ class KvCache:
         device: torch.device,
         stored: torch.dtype | None = None,
     ) -> None:
-        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, the model's unless told."""
+        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, by default the model's."""
         self.pages = pages
         self.page_size = page_size
         self.slots = pages * page_size

@@ -66,11 +66,11 @@ class Model(ABC):
         """Runs the layers over inputs and stores their keys and values.
 
         Args:
-            hidden: inputs `[t, hidden]`; what is in them afterwards is worth nothing.
+            hidden: inputs `[t, hidden]`; overwritten by the layers.
             positions: `[t]`, int64.
             attention: what each input attends to, and where its key and value go.
             outputs: rows `[o]`, int64, whose result is wanted; all of them if None.
-            adapters: of the inputs; none unless told.
+            adapters: of the inputs; none by default.
 
         Returns:
             Hidden states `[o, hidden]` after the final norm.

@@ -10,7 +10,7 @@ from pie_inference.models.spec import Config, DecoderSpec, decoder_spec
 
 
 def qwen3(config: Config) -> DecoderSpec:
-    """Norms of queries and keys in the place of Qwen 2's biases; heads of 128 unless told."""
+    """Norms of queries and keys in the place of Qwen 2's biases; heads of 128 by default."""
     fields = Fields(config)
     spec = decoder_spec(
         config,

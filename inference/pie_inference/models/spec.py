@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.checkpoints.fields import Fields
@@ -101,14 +101,14 @@ def decoder_spec(
     Args:
         config: config.json.
         architecture: name of the family.
-        head_dim: default; hidden size a head unless told.
+        head_dim: default; by default the hidden size is divided among the heads.
         rope_base: default of `rope_theta`.
         tied: default of `tie_word_embeddings`.
         activation: name of the activation, as config.json has it.
-        windows: a layer each; none unless told.
+        windows: sliding windows, one for each layer; by default there are none.
         scale: of attention scores.
         softcap: of attention scores.
-        feed_forward: a layer each; dense ones of `intermediate_size` unless told.
+        feed_forward: one for each layer; by default dense ones of `intermediate_size`.
 
     Raises:
         LoadError: if a value lacks, is of the wrong kind, or does not fit the others.
@@ -119,20 +119,11 @@ def decoder_spec(
             f"config.json: activation {activation!r} is not supported"
             f" (supported: {', '.join(ACTIVATION_NAMES)})"
         )
-    layers = fields.count("num_hidden_layers")
-    hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    kv_heads = fields.count("num_key_value_heads", heads)
-    head_dim = fields.count("head_dim", head_dim or hidden // heads)
-    if heads % kv_heads:
-        raise LoadError(
-            f"config.json: {heads} attention heads do not divide among {kv_heads} kv heads"
-        )
-    if head_dim % 2:
-        raise LoadError(f"config.json: rotary embedding needs an even head_dim, not {head_dim}")
+    layers, sizes = fields.count("num_hidden_layers"), _head_sizes(fields, head_dim)
     rope = rope_spec(
         # Transformers 5 writes `rope_parameters`; earlier ones `rope_theta` and `rope_scaling`.
         fields.table("rope_parameters") or fields.table("rope_scaling"),
-        head_dim=head_dim,
+        head_dim=sizes.head_dim,
         base=fields.number("rope_theta", rope_base),
         trained=fields.count("max_position_embeddings", 2048),
     )
@@ -143,10 +134,10 @@ def decoder_spec(
         shape=ModelShape(
             architecture=architecture,
             attention=tuple(AttentionOptions(scale, softcap, window) for window in windows),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
+            hidden=sizes.hidden,
+            heads=sizes.heads,
+            kv_heads=sizes.kv_heads,
+            head_dim=sizes.head_dim,
             vocab_size=fields.count("vocab_size"),
             max_position=rope.positions,
         ),
@@ -159,6 +150,27 @@ def decoder_spec(
     )
 
 
+class _HeadSizes(NamedTuple):
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+def _head_sizes(fields: Fields, default: int | None) -> _HeadSizes:
+    """Sizes of the attention, which must fit each other."""
+    hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    kv_heads = fields.count("num_key_value_heads", heads)
+    head_dim = fields.count("head_dim", default or hidden // heads)
+    if heads % kv_heads:
+        raise LoadError(
+            f"config.json: {heads} attention heads do not divide among {kv_heads} kv heads"
+        )
+    if head_dim % 2:
+        raise LoadError(f"config.json: rotary embedding needs an even head_dim, not {head_dim}")
+    return _HeadSizes(hidden, heads, kv_heads, head_dim)
+
+
 def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:
@@ -167,7 +179,7 @@ def layer_windows(
     Args:
         config: config.json.
         window: of the layers that have one.
-        default: which have one, if there is no `layer_types`; all unless told.
+        default: which have one, if there is no `layer_types`; all by default.
 
     Raises:
         LoadError: for a type that is not known, or too few or many of them.

@@ -198,7 +198,7 @@ def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
 
 
 def _clear_after(model: ServedModel, batch: Batch) -> None:
-    """What a failed batch was to write must not show what somebody else left there."""
+    """Clears what a failed batch was to write: an earlier owner's data must not show there."""
     try:
         clear(model, HANDLERS[type(batch)].writes(model, batch))
     except Exception:  # of a batch that named what does not exist, or the device is lost

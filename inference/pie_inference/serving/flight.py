@@ -10,7 +10,7 @@ from pie_py.wire.plan import BatchResult, PlanResult
 
 
 def has_values(result: BatchResult) -> bool:
-    """Whether somebody waits for more than the batch's end."""
+    """Whether a program may wait for values in this result, not only for its batch to end."""
     return not (
         result.samples is None and result.distributions is None and result.attention is None
     )

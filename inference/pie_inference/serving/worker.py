@@ -55,13 +55,13 @@ class WorkerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     models: tuple[ModelConfig, ...] = Field(min_length=1)
-    threads: PositiveInt | None = None  # of torch; chosen for each forward unless told
+    threads: PositiveInt | None = None  # of torch; None: chosen for each forward
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
     observer: ObserverConfig | None = None
 
     @property
     def fixed_threads(self) -> bool:
-        """Whether somebody has said how many threads PyTorch has; ranks share the cores as they are."""
+        """Whether the number of PyTorch's threads is configured; ranks share the cores as they are."""
         told = self.threads is not None or "OMP_NUM_THREADS" in os.environ
         return told or self.tensor_parallel_size > 1
 
@@ -254,7 +254,7 @@ def send(socket: zmq.Socket[bytes], message: Message) -> None:
 
 
 def _exit_with_parent() -> None:
-    """Ends this process soon after its parent has ended, for then nobody will ever stop it.
+    """Ends this process soon after its parent has ended, since nothing else would stop it.
 
     The kernel's own signal for this is of no use: it comes when the parent's *thread* that started
     this process ends.

@@ -1,4 +1,4 @@
-"""Decodes image files that come from anybody."""
+"""Decodes image files, which come from users and may be malformed or hostile."""
 
 from __future__ import annotations
 

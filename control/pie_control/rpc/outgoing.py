@@ -1,0 +1,123 @@
+"""The frames on their way to clients, before a socket has them: joined by turn, within the backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pie_control.rpc.backlog import Backlog
+from pie_control.rpc.outlet import Outlet
+from pie_control.rpc.session import Session
+from pie_py.wire.rpc import Probe, ToClient, encode
+
+JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Frames to be sent to a connection, each as a message."""
+
+    peer: bytes
+    frames: list[bytes]
+    # A session's frames are never dropped: a connection that does not take them is given up, and
+    # the client resumes by another. Probes and refusals may be dropped.
+    must_arrive: bool = True
+
+
+class Outgoing:
+    """Collects what sessions are sent, and turns it into deliveries.
+
+    Back-pressure: a stream is not asked for items while its session's connection is too far behind
+    in reading. A connection that is hopelessly behind, by answers, is to be cut off.
+    """
+
+    def __init__(self, on_work: Callable[[], None]) -> None:
+        """Takes what to call when there may be something to send."""
+        self.backlog = Backlog()
+        self._on_work = on_work
+        self._ready: dict[Outlet, None] = {}  # may have something to send, in order
+        self._held: dict[Outlet, None] = {}  # wait until their connections have read more
+        self._sessions: dict[Session, None] = {}  # have frames that wait
+        self._deliveries: list[Delivery] = []
+        self._hopeless: list[Session] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be something to send."""
+        return bool(self._ready or self._sessions or self._deliveries)
+
+    def add_ready(self, outlet: Outlet) -> None:
+        """A stream may have something to send."""
+        if outlet.reader is not None:
+            self._ready[outlet] = None
+            self._on_work()
+
+    def release_held(self) -> None:
+        """Connections have read more, or are gone: streams that waited for that look again."""
+        held, self._held = self._held, {}
+        for outlet in held:
+            self.add_ready(outlet)
+
+    def post(self, session: Session, message: ToClient) -> None:
+        """As `transmit`, of a message."""
+        self.transmit(session, encode(message))
+
+    def transmit(self, session: Session, frame: bytes) -> None:
+        """Sends to a session, with all else of this turn: waking ZeroMQ costs more than a frame."""
+        if session.peer is None:
+            return
+        session.outgoing.append(frame)
+        self._sessions[session] = None
+        if len(session.outgoing) >= JOINED_FRAMES:
+            self.collect(session)
+        self._on_work()
+
+    def deliver_one(self, peer: bytes, message: ToClient) -> None:
+        """Sends to a connection what may be dropped."""
+        self._deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
+
+    def probe(self, peer: bytes, number: int | None) -> None:
+        """Asks a connection how far it has read, if there is a number to ask with."""
+        if number is not None:
+            self.deliver_one(peer, Probe(number))
+
+    def gather(self) -> None:
+        """Makes deliveries of one message of every stream that has one, and of all that waits.
+
+        A stream that has more waits for the next turn, so that a long one holds up no other.
+        """
+        ready, self._ready = self._ready, {}
+        for outlet in ready:
+            session = outlet.reader
+            if session is None or session.peer is None or not session.is_present:
+                continue
+            if self.backlog.is_full(session.peer, session.user):
+                self._held[outlet] = None
+            elif (items := outlet.take()) is not None:
+                self.transmit(session, encode(items))
+                self._ready[outlet] = None
+        for session in list(self._sessions):
+            self.collect(session)
+
+    def collect(self, session: Session) -> None:
+        """Turns a session's frames into a delivery, and asks how far it has read if that is due."""
+        self._sessions.pop(session, None)
+        frames, session.outgoing = session.outgoing, []
+        peer = session.peer
+        if peer is None or not frames:
+            return
+        if self.backlog.is_hopeless(peer):
+            self._hopeless.append(session)
+            return
+        self._deliveries.append(Delivery(peer, frames))
+        self.probe(peer, self.backlog.sent(peer, session.user, sum(map(len, frames))))
+
+    def take(self) -> list[Delivery]:
+        """What is to be sent now, in order."""
+        taken, self._deliveries = self._deliveries, []
+        return taken
+
+    def take_hopeless(self) -> list[Session]:
+        """Sessions whose connections are so far behind that their frames were dropped."""
+        taken, self._hopeless = self._hopeless, []
+        return taken
