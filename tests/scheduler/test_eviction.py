@@ -26,7 +26,7 @@ from pie_control.instances.instance import Instance, State
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_control.wasm import SUSPENDED, Status
-from pie_py.config.server import InterceptionConfig
+from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8
 COSTS = {

@@ -12,7 +12,7 @@ from pie_control.errors import ApiError
 if TYPE_CHECKING:
     from pie_control.instances.futures import Future
     from pie_control.prefix.provenance import Provenance
-    from pie_py.config.server import Limits
+    from pie_py.config.limits import Limits
 
 
 class Owner(Protocol):
@@ -51,7 +51,7 @@ class CommandQueue:
     """Commands of one instance for one model, which take effect in order. The scheduler moves them.
 
     A command that fails makes the later ones of its queue fail too, up to the next `synchronize`:
-    that is the point at which the guest learns of it and starts anew.
+    that is the point at which the guest learns of it and starts again.
     """
 
     __slots__ = (

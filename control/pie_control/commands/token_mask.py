@@ -11,7 +11,7 @@ class TokenMask:
     """Words of 32 tokens each: bit `t % 32` of word `t // 32` allows token `t`.
 
     A thread may compute the words while the model runs; samples that need them are held back until
-    then. Whoever finds them missing says so with `want`, and only then is anybody notified.
+    then. `want` says that they are missed, and only then is there a notification.
     """
 
     __slots__ = ("_notify", "_wanted", "error", "words")

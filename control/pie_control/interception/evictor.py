@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pie_control.interception.served_model import ServedModel
     from pie_control.interception.situation import Situation
     from pie_control.resources.space import Space
-    from pie_py.config.server import InterceptionConfig
+    from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
 SPARE_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages

@@ -23,7 +23,7 @@ from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.resources.swap_pool import HostPages, HostPool
 from pie_control.scheduler.scheduler import Scheduler
-from pie_py.config.server import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
+from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pie_control.prefix.intents import Intent, Intents, Key
 from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
-from pie_py.config.server import PrefixCacheConfig
+from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class PrefixCache:
         self._ages[pages] = (self._clock << DEPTH_BITS) - depths
 
     def _evict(self, count: int) -> None:
-        """Gives the pool at least this many pages back, of those that nobody has mapped."""
+        """Gives the pool at least this many pages back, of those that no instance has mapped."""
         idle = self._pool.idle_pages()
         enough = min(max(count, len(idle) // SHARE), len(idle))
         ages = self._ages[idle]

@@ -1,7 +1,7 @@
 """What instances were told is not there, and are about to compute.
 
 A program that asks in vain computes the text itself, and offers it in the same breath. But its slice can end
-in between, and whoever asks then would compute the same once more. So the text that an interrupted
+in between, and a program that asks then would compute the same once more. So the text that an interrupted
 program has asked for counts as on its way: until it offers something, waits for anything, ends, or has
 spun for too long.
 """
@@ -38,7 +38,7 @@ class Intent:
             self._intents.held.setdefault(self._key, self)
 
     def drop(self) -> int:
-        """Nobody has to wait for it any longer; returns how many slices have ended meanwhile."""
+        """Wakes those who wait for it; returns how many slices have ended meanwhile."""
         held = self._intents.held
         if self._key is not None and held.get(self._key) is self:
             del held[self._key]
@@ -55,7 +55,7 @@ class Intents:
         self.wake = wake
 
     def find(self, key: Key, priority: int) -> Pending | None:
-        """What a queue of this priority waits for, if somebody is about to compute the text."""
+        """What a queue of this priority waits for, if an instance is about to compute the text."""
         intent = self.held.get(key)
         if intent is None or intent.pending.priority < priority:
             return None

@@ -63,7 +63,7 @@ def walk(root: Node, tokens: bytes, width: int) -> Path:
         if node.pending is not None:
             pending = node.pending
             coming += 1
-        elif coming:  # filled by somebody else, below what is still to come
+        elif coming:  # filled by another text, below what is still to come
             coming += 1
         else:
             nodes.append(node)

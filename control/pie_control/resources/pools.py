@@ -11,7 +11,7 @@ from pie_py.wire.plan import Int32, Uint32
 
 
 class FreeList:
-    """Physical ids that nobody holds, last in, first out."""
+    """Free physical ids, last in, first out."""
 
     def __init__(self, size: int) -> None:
         self._ids = np.arange(size - 1, -1, -1, dtype=np.int32)
@@ -40,7 +40,7 @@ class PagePool:
     queued command had run. `stamps` grow whenever a page's slots may have changed in another way than
     by more of them being filled.
 
-    The prefix cache holds pages, too; those that nobody else holds are *idle*: they count as free, and
+    The prefix cache holds pages, too; those without another holder are *idle*: they count as free, and
     `evict` gets them back when there are no others.
     """
 
@@ -56,13 +56,13 @@ class PagePool:
         self.stamps: NDArray[np.int64] = np.zeros(size, np.int64)
         self.cached: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._cached = 0  # how many
-        self.idle = 0  # cached pages that nobody else holds
+        self.idle = 0  # cached pages that only the prefix cache holds
         # Uncaches at least so many idle ones.
         self.evict: Callable[[int], None] = lambda count: None
 
     @property
     def free(self) -> int:
-        """Pages that nobody holds, but perhaps the prefix cache."""
+        """Free pages, and those that only the prefix cache holds."""
         return self._free.free + self.idle
 
     def allocate(self, count: int) -> Int32:
@@ -115,7 +115,7 @@ class PagePool:
         return len(np.unique(idle)) if len(idle) > 1 else len(idle)
 
     def shared(self, pages: Int32) -> NDArray[np.bool_]:
-        """Which of the pages others hold too; the prefix cache is nobody."""
+        """Which of the pages others hold too, not counting the prefix cache."""
         return self._references[pages] > 1 + self.cached[pages]
 
     def set_masks(self, pages: Int32, masks: Uint32) -> None:
@@ -137,7 +137,7 @@ class EmbedPool:
 
     @property
     def free(self) -> int:
-        """Embeds that nobody holds."""
+        """Free embeds."""
         return self._free.free
 
     def allocate(self, count: int) -> Int32:

@@ -165,7 +165,7 @@ class Space:
         _check_limit(held, self._pages_leaving, "page", count, self._max_pages)
 
     def import_pages(self, pages: Int32) -> int:
-        """Maps pages that somebody else holds too, and returns the first address.
+        """Maps pages that others hold, too, and returns the first address.
 
         Raises:
             ApiError: `limit-exceeded`.

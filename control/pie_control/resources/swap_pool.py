@@ -32,7 +32,7 @@ class HostPool:
 
     @property
     def free(self) -> int:
-        """Host pages that nobody holds."""
+        """Free host pages."""
         return self._free.free
 
     def allocate(self, count: int) -> Int32:

@@ -2,7 +2,7 @@
 
 A plan takes as long as its forward batch, and everybody who decodes waits for it. So where steps are to
 be run, prompts get a share of tokens beside them, and what is longer is cut: its first part goes now, the
-rest stays first in its queue. Nobody sees that but the worker: the rest attends to the slots that the
+rest stays first in its queue. Only the worker sees that: the rest attends to the slots that the
 part has filled, as it would have to the inputs.
 
 Cut are forwards that keep what they compute, without a mask, not observed, whose inputs' positions do
@@ -102,7 +102,7 @@ def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, Fo
         if is_long:
             behind.add(command.queue)
         ranked.append((is_long, command))
-    # Steps may fill a batch, again and again: whoever has waited longest goes before them.
+    # Steps may fill a batch, again and again: the forward that has waited longest goes before them.
     oldest = forwards[0]
     ranked.sort(
         key=lambda pair: (pair[1].queue.rank[0], pair[0] and pair[1] is not oldest, pair[1].number)
