@@ -94,7 +94,9 @@ class TextDecoder:
 
 
 class StopStrings:
-    """Finds the first of some strings in a stream of text, and lets through what comes before it."""
+    """Finds the first of some strings in a stream of text, and lets through what comes before
+    it.
+    """
 
     __slots__ = ("_held", "_stops")
 

@@ -10,8 +10,8 @@
         async for chunk in response.stream():
             ...
 
-The server's operator says which hosts may be reached (`pie-py serve --allow-http HOST`). Requests run
-at once with everything else: `asyncio.gather` many.
+The server's operator says which hosts may be reached (`pie-py serve --allow-http HOST`). Requests
+run at once with everything else: `asyncio.gather` many.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Response:
         """The body in pieces of at most `most` bytes, as they arrive.
 
         Raises:
-            PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off; `invalid-handle`
-                if it has been read in pieces already, or closed.
+            PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off;
+                `invalid-handle` if it has been read in pieces already, or closed.
         """
         if self._data is not None:
             for start in range(0, len(self._data), most):

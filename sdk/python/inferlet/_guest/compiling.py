@@ -1,7 +1,7 @@
 """`compile`, `exec` and `eval` that never look for the source file.
 
-For the message of a SyntaxError, CPython opens the file that the code is said to come from, in C, even
-if it is called `<string>`. A file name that can't be encoded makes it give up before that.
+For the message of a SyntaxError, CPython opens the file that the code is said to come from, in C,
+even if it is called `<string>`. A file name that can't be encoded makes it give up before that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A generation with a host that does nothing, before there is a program.
 
 CPython rewrites the code that it runs for what it meets, and each page of memory that an instance
-writes to for the first time, if only to count a reference, is copied for it then. A rehearsal while the
-component is built has the first done for all instances; one in an instance that waits for its program
-has its own pages copied, in time that nobody waits for.
+writes to for the first time, if only to count a reference, is copied for it then. A rehearsal while
+the component is built has the first done for all instances; one in an instance that waits for its
+program has its own pages copied, in time that nobody waits for.
 """
 
 from __future__ import annotations
