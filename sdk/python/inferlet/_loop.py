@@ -152,7 +152,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         if timers:
             handles.append(self._set_alarm(timers[0][0]))
         elif not handles:
-            # The host would wait for ever, and the client with it.
+            # The host would wait forever, and the client with it.
             raise RuntimeError("deadlock: every task waits for something that nothing can bring")
         self._wake(raw.wait(handles))
 

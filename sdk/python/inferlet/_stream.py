@@ -73,7 +73,7 @@ class TextDecoder:
         return new
 
     def _shorten(self) -> None:
-        """Keeps the last few tokens, from the beginning of a character on.
+        """Keeps the last few tokens, from the start of a character on.
 
         Some tokenizers make nothing of a row of bytes that begins within a character.
         """

@@ -220,7 +220,7 @@ class Context:
                 model; it then runs several at once.
             run_ahead: whether the server is given each step before the token of the one before has
                 arrived, so that the model does not wait for the inferlet. The output is the same;
-                at a stop one step was in vain, of which nothing stays. Where each token is needed
+                at a stop one step is wasted and rolled back. Where each token is needed
                 first (a grammar, a program that reads by steps) this makes no difference.
 
         Returns:

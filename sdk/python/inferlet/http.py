@@ -33,7 +33,7 @@ _NOTHING: Any = object()
 
 
 class HttpError(RuntimeError):
-    """A status of 400 or more, for those who asked `raise_for_status`."""
+    """A status of 400 or more, raised by `raise_for_status`."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(f"{response.method} {response.url}: status {response.status}")

@@ -103,12 +103,12 @@ async def commit(
 
 
 async def update(key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
-    """Derives a key's value from its old one, atomically if others do so at the same time.
+    """Derives a key's value from its old one, atomically.
 
     Args:
         key: whose value.
         change: gets the value, None if there is none, and returns the new one, None to remove it.
-            It is called again if somebody else was faster.
+            It is called again after a concurrent change.
 
     Returns:
         The new value.

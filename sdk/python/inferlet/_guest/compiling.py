@@ -101,7 +101,7 @@ def generate_tokens(
 
 
 def _arguments(source: Any, first: Any, second: Any, mode: str) -> tuple[Any, Any, Any]:
-    """Code and the two name spaces, the caller's unless told."""
+    """Code and the two name spaces, by default the caller's."""
     frame = sys._getframe(2)
     if not isinstance(source, CodeType):
         flags = frame.f_code.co_flags & _FUTURE_FLAGS

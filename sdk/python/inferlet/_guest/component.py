@@ -49,6 +49,6 @@ def seal() -> None:
     """Ends the build: from here on there is no operating system."""
     _streams[:] = sandbox.seal()
     rehearsal.rehearse(REHEARSED)
-    # What the build made lives for ever: no collection needs to look at it.
+    # What the build made lives until the end: no collection needs to look at it.
     gc.collect()
     gc.freeze()

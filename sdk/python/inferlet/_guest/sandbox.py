@@ -84,7 +84,7 @@ class Finder:
                 if spec is not None:
                     return spec
         if sys._getframe(2).f_code.co_name == "find_spec":
-            return None  # importlib.util.find_spec: somebody asks whether it is there
+            return None  # importlib.util.find_spec: a test for its presence
         raise ModuleNotFoundError(f"No module named {name!r}: {NO_MODULE}", name=name)
 
     @staticmethod
