@@ -21,7 +21,7 @@ from pie_py.bench.decoding import decode_together
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import BenchServer, bench_server
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 GOAL, GOAL_AT = 20_000.0, 256  # tokens a second, inferlets
 FLAT_GOAL = 1.25  # dearest token over the cheapest, among the counts from FLAT_FROM on

@@ -26,7 +26,7 @@ from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 IDEAL, VLLM = "ideal", "vllm"
 PEERS = (IDEAL, VLLM)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Batch,

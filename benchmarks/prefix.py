@@ -25,7 +25,8 @@ from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig, PrefixCacheConfig
+from pie_py.config.model import ModelConfig
+from pie_py.config.scheduling import PrefixCacheConfig
 
 Prompts = list[list[int]]
 Side = Callable[[Prompts, int], float]  # prompts, new tokens -> seconds until all are done

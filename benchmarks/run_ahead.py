@@ -18,7 +18,7 @@ from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.decoding import STEP_BY_STEP, decode_in
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 GOAL = 1.17  # throughput on over off, where steps are short (xLLM)
 

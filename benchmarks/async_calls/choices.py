@@ -13,7 +13,7 @@ from benchmarks.async_calls.measure import HOST_PAGES, KV_PAGES
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 WAITS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500)

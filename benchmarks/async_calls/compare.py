@@ -21,7 +21,7 @@ from benchmarks.plots import plot_file, plot_path
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 PARTS = ("model", "script", "traps")
 DRAWN = ("parallel", "multi-step", "interrupts")

@@ -18,7 +18,7 @@ from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
 from pie_py.client.functions import Mode
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 SIDES: tuple[Mode, ...] = ("sync", "sync_parallel", "async_naive", "async")
 KV_PAGES, HOST_PAGES = 512, 512  # enough for one request at a time

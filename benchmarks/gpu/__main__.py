@@ -20,7 +20,7 @@ from pie_inference.cuda.compile import Wanted, compile_kernels
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
 from pie_inference.models.registry import architecture_of
-from pie_py.config.server import FlashInferConfig
+from pie_py.config.model import FlashInferConfig
 
 SWITCHES = ("append", "norm", "rope", "activation")
 DTYPES = (torch.bfloat16, torch.float8_e4m3fn)  # of keys and values

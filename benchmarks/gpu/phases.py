@@ -20,7 +20,7 @@ from pie_inference.cuda.decode_graphs import POSITIONS, GraphCapture
 from pie_inference.served_model import ServedModel
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Batch, Plan, PlanResult, SwapIn, SwapOut
 
 NAME = "measured"

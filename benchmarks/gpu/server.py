@@ -13,7 +13,7 @@ from benchmarks.gpu.shapes import write_shape
 from benchmarks.gpu.table import Figures
 from pie_py.bench.decoding import decode_in
 from pie_py.bench.server import bench_server
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 COUNTS = (1, 32, 128, 256)  # inferlets at once
 TOKENS = 96  # that each inferlet decodes

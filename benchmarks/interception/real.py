@@ -17,7 +17,7 @@ from pie_py.bench.benchmark import Progress
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 RETRY_SECONDS = 0.02  # before a request that lost its pages starts again
 

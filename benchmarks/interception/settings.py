@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.plots import plot_file
 from pie_py.bench import options
 from pie_py.bench.report import percentile
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 GUEST = Path(__file__).parent / "guest.py"
 PARTS = ("real", "simulated")

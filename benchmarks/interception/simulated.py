@@ -18,7 +18,7 @@ from pie_py.bench.benchmark import Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 WARM_UP = 1 / 3  # of the time of arrivals, in which completed requests are not counted yet
 

@@ -27,7 +27,7 @@ from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, Instance
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

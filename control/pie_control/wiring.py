@@ -26,8 +26,9 @@ from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Parts as RpcParts
 from pie_control.store.service import StoreService
 from pie_control.wasm import HostFunction
+from pie_control.worker.dispatcher import Dispatcher
 from pie_control.worker.link import Worker
-from pie_control.worker.pacing import Dispatcher
+from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello
 
@@ -73,7 +74,9 @@ class Wiring:
             config.max_instances, config.limits, clock, clocks.date_ns, self.durations.add
         )
         self.timers = Timers(clock)
-        self.executor = Executor(self.registry.end, self._after_turn)
+        self.executor = Executor(
+            self.registry.end, self._after_turn, TURN_SECONDS, RESULT_TURN_SECONDS
+        )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
         self.adapters = AdapterLoader(self.models, worker.order)
@@ -151,18 +154,11 @@ class Wiring:
     def _after_turn(self, result: bool) -> None:
         # Between two steps the worker comes first, because it is idle. What new instances say goes
         # out before the worker takes the cores for their prompts.
+        launches = False
         if not result and self.door is not None:
             self.door.flush()
-            if self.door.has_requests() and self.dispatcher.may_gather():
-                self.executor.give_another()
-                return
-        for service in self.models.services.values():
-            if service.evictor is not None:
-                service.evictor.after_turn()
-        self.dispatcher.pump()
-        for service in self.models.services.values():
-            if service.evictor is not None and service.evictor.waits:
-                service.evictor.settle()  # commands have been sent, so pages may have become free
+            launches = self.door.has_requests()
+        self.dispatcher.after_turn(launches)
 
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""

@@ -13,7 +13,7 @@ from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client, Instance
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 PAPER = "Paper: under 30 µs for a call that the control layer answers."
 IDLE_SECONDS = "600"

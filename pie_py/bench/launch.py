@@ -20,7 +20,7 @@ from pie_py.bench.programs import bench_programs, fresh_copy, random_prompt
 from pie_py.bench.report import Report, percentile
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 PAPER = "Paper, 32 cores, Rust: cold 35–81 ms, warm 10–50 ms for 1 to 896 launches."
 

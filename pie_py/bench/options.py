@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pie_py.config.server import EMBEDDED_MODEL, ModelConfig
+from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
 
 LANGUAGES = ("rust", "python")
 _KEY = "click"  # of a field's metadata

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pie_py.client.server_process import ServerProcess
-from pie_py.config.server import ModelConfig, ServerConfig
+from pie_py.config.model import ModelConfig
+from pie_py.config.server import ServerConfig
 
 
 class BenchServer(NamedTuple):

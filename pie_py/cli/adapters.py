@@ -12,7 +12,9 @@ from pie_py.client import sync
 
 COLUMNS = {"model": "MODEL", "name": "NAME"}
 
-_model = click.option("--model", help="The model it is for; the server's default one unless told.")
+_model = click.option(
+    "--model", help="The model that it is for; the server's first one by default."
+)
 
 
 @click.group("adapters")

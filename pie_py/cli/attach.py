@@ -13,7 +13,7 @@ from pie_py.cli.connect import errors_shown, server_options
 @click.argument("instance")
 @server_options
 def command(instance: str, endpoint: str | None, key: str | None) -> None:
-    """Print what INSTANCE sends and what nobody has read yet, then its result.
+    """Print what INSTANCE sends and what has not been read yet, then its result.
 
     Ctrl-C detaches and lets it run.
     """

@@ -18,7 +18,7 @@ from pie_py.cli.target import BadTarget, find_target
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The component's file; NAME.wasm here unless told.",
+    help="The component's file; NAME.wasm here by default.",
 )
 @click.option(
     "--package",

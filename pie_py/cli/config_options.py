@@ -33,7 +33,7 @@ _OPTIONS = (
         metavar="N",
         help="GPUs that share each model.  [default: 1]",
     ),
-    click.option("--kv-pages", type=int, help="Pages of the KV pool; by free memory by default."),
+    click.option("--kv-pages", type=int, help="Pages of the KV pool; as many as fit by default."),
     click.option("--page-size", type=click.Choice(["8", "16", "24", "32"]), help="Tokens a page."),
     click.option(
         "--mcp",
@@ -55,7 +55,7 @@ _OPTIONS = (
         multiple=True,
         metavar="HOST[:PORT]",
         help="A host that inferlets may send HTTP requests to: a name, *.NAME, an address, or *;"
-        " ports 80 and 443, or PORT, or :* for any. None by default. Repeatable.",
+        " ports 80 and 443, or PORT, or :* for any. No host by default. Repeatable.",
     ),
     click.option(
         "--adapter",

@@ -35,7 +35,7 @@ def command() -> None:
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The user's key file; USER.key.json here unless told.",
+    help="The user's key file; USER.key.json here by default.",
 )
 @_folder
 def add(user: str, output: Path | None, data_folder: Path | None) -> None:
@@ -45,7 +45,7 @@ def add(user: str, output: Path | None, data_folder: Path | None) -> None:
         if output.exists():
             raise KeyProblem(f"{output} exists already; choose another with --output")
         _make_key(_store(data_folder), user, output)
-    say(f"give {output} to {user}, over a safe channel, and to nobody else:")
+    say(f"give {output} to {user}, over a safe channel, and to no one else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
     click.echo(str(output))
 

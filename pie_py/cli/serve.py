@@ -30,7 +30,7 @@ def command(endpoint: str | None, log_level: str, **options: Any) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     An endpoint that other machines reach is encrypted and lets in only users with a key
-    (`pie-py keys add USER`). On tcp://127.0.0.1 and ipc:// whoever connects is user "local".
+    (`pie-py keys add USER`). On tcp://127.0.0.1 and ipc:// every client is user "local".
     """
     config = server_config(endpoint=endpoint, **options)
     from pie_py.client.server_process import ServerFailed, ServerProcess

@@ -105,7 +105,7 @@ def _model_fields(given: dict[str, Any]) -> dict[str, Any]:
 
 def _with_models_changed(config: ServerConfig, fields: dict[str, Any]) -> ServerConfig:
     """The configuration, with these fields set in each of its models."""
-    from pie_py.config.server import ModelConfig
+    from pie_py.config.model import ModelConfig
 
     changed = [
         ModelConfig(**{**model.model_dump(exclude_unset=True), **fields}) for model in config.models

@@ -13,7 +13,7 @@ from pie_py.client import sync
 
 @click.command("upload")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", help="What to call it; the file's name without its ending unless told.")
+@click.option("--name", help="What to call it; the file's name without its ending by default.")
 @with_client
 def command(client: sync.Client, file: Path, name: str | None) -> None:
     """Upload FILE, a component, a Python source or a folder with main.py; print its content hash.

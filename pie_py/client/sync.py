@@ -141,7 +141,7 @@ class Client:
         self._portal = self._client = None
 
     def server_info(self) -> dict[str, Any]:
-        """Versions, policy, limits and load of the server."""
+        """Versions, limits and load of the server."""
         return self._call(asynchronous.Client.server_info)
 
     def models(self) -> list[dict[str, Any]]:

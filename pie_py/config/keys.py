@@ -146,7 +146,7 @@ def _write_private(path: Path, fields: dict[str, str]) -> None:
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    """Writes a file in one step: whoever reads it meanwhile finds all of it or none."""
+    """Writes a file in one step: a reader finds all of it or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # mkstemp makes the file readable by its owner alone from the start.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from pie_py.config.section import Section
 
 
-class ObserverConfig(BaseModel):
+class ObserverConfig(Section):
     """A function that watches both processes for a benchmark; without one, nothing does."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     observer: str = Field(pattern=r"^[\w.]+:\w+$")  # `package.module:function`
     folder: Path  # where it writes what it has found

@@ -80,7 +80,7 @@ class Forward:
     # [n] slot of each sequence's adapter, or -1; empty if none has one
     adapters: Int32 = field(default_factory=_nothing)
     # [n] last inputs whose attention is wanted, and in what detail (an index into DETAILS); empty if
-    # nobody wants any
+    # none is wanted
     observed: Int32 = field(default_factory=_nothing)
     detail: Int32 = field(default_factory=_nothing)
 

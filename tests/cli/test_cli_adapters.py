@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pie_py.cli import main
 from pie_py.cli.server_config import server_config
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 NONE: dict[str, Any] = dict.fromkeys(("endpoint", "file", "threads", "max_instances"), None)
 

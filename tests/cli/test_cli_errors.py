@@ -14,8 +14,8 @@ import pie_py.config.endpoint
 from pie_py.cli import main
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.client import RpcError, ServerUnreachable, sync
+from pie_py.config.http import HttpConfig
 from pie_py.config.keys import KeyStore
-from pie_py.config.server import HttpConfig
 
 
 def invoke(*args: str | Path, **environment: str) -> Result:

@@ -28,7 +28,7 @@ from pie_control.errors import ApiError
 from pie_control.grammar import Grammar, GrammarService, Matcher
 from pie_control.grammar.turns import Owner
 from pie_control.models.tokenizer import TextCodec
-from pie_py.config.server import GrammarConfig
+from pie_py.config.services import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
 STOPS = [1, 3]

@@ -13,7 +13,7 @@ from pie_control.http.addresses import hidden_addresses, special_range
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import check_request
 from pie_py.config.host_rule import HostRule, canonical_host
-from pie_py.config.server import HttpConfig
+from pie_py.config.http import HttpConfig
 
 PUBLIC = ("8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1")
 SPECIAL = {

@@ -19,7 +19,8 @@ from test_mcp_servers import Tools, run
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
 from pie_control.rpc.params import RegisterMcp, read
-from pie_py.config.server import HttpConfig, McpConfig
+from pie_py.config.http import HttpConfig
+from pie_py.config.mcp import McpConfig
 
 SECRET = "dont-tell-anybody"
 COMMAND = {"command": sys.executable, "args": [SERVER]}

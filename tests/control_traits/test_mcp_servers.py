@@ -19,7 +19,7 @@ from support.web_servers import Caller
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
 from pie_control.mcp.stdio import LineTooLong, lines
-from pie_py.config.server import McpConfig
+from pie_py.config.mcp import McpConfig
 from pie_py.config.variables import MissingVariable
 
 PLAIN = str(Path(__file__).parents[1] / "support/plain_mcp_server.py")

@@ -26,7 +26,7 @@ from pie_control.store.database import (
     Result,
     StoreUnusable,
 )
-from pie_py.config.server import StoreConfig
+from pie_py.config.services import StoreConfig
 
 KEYS = ["a", "ab", "abc", "b", "é", "\0", "a\0", "\U0010ffff", "日本"]
 keys = st.sampled_from(KEYS)
@@ -206,7 +206,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from pie_control.store.database import Commit, Database
-from pie_py.config.server import StoreConfig
+from pie_py.config.services import StoreConfig
 database = Database(Path(sys.argv[1]), StoreConfig())
 n = 0
 while True:

@@ -14,7 +14,7 @@ from pie_inference.errors import LoadError
 from pie_inference.handlers import clear
 from pie_inference.loading.assembly import load_models
 from pie_inference.memory import host_pool
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Clear
 
 PAGE_BYTES = 4 * 16 * 2 * 2 * 64 * 2  # layers, slots, keys and values, heads, numbers

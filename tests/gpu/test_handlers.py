@@ -12,7 +12,7 @@ from support.checkpoints import make_adapter, make_llama
 from support.model_rig import ints, offsets, tokens_of
 
 from pie_inference.serving.engine import Engine
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     Batch,
     BatchResult,

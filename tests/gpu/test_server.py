@@ -14,7 +14,7 @@ from pie_py.bench.programs import bench_programs, random_prompt
 from pie_py.bench.server import bench_server
 from pie_py.build.errors import BuildError
 from pie_py.client import Client
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 
 @pytest.fixture(scope="module")

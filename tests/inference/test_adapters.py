@@ -22,7 +22,7 @@ from transformers import LlavaForConditionalGeneration
 from pie_inference.adapters.lora_config import lora_config
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.serving.engine import Engine
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import LoadAdapter
 
 TOKENS = [int(t) for t in np.random.default_rng(5).integers(4, 300, 60)]

@@ -14,7 +14,7 @@ from examples.pie_tiny.corpus.world import subjects
 from pie_inference.checkpoints import embedded
 from pie_inference.checkpoints.loader import checkpoint_folder
 from pie_inference.errors import LoadError
-from pie_py.config.server import EMBEDDED_MODEL
+from pie_py.config.model import EMBEDDED_MODEL
 
 NAMES = embedded.names()
 MAX_BYTES = 12_000_000  # of all of them: the package stays small

@@ -22,7 +22,7 @@ from pie_inference.loading.devices import choose_device
 from pie_inference.loading.sizing import free_memory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.serving.engine import Engine
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.sizing import gpu_memory, pool_sizes
 from pie_inference.models.base import ModelShape
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 GB = 10**9
 SHAPE = ModelShape("test", (AttentionOptions(),) * 32, 4096, 32, 8, 128, 128_256, 131_072)

@@ -19,7 +19,7 @@ from support.checkpoints import make_llama
 from support.model_rig import expected_logits, ints
 
 from pie_inference.serving.engine import Engine
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     BatchResult,

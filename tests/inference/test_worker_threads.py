@@ -17,7 +17,7 @@ from pie_inference.calibration.threads import Threads, measured
 from pie_inference.calibration.trial import run_step
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.worker import WorkerConfig
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import EmbedText, Forward, Plan
 
 

@@ -24,7 +24,7 @@ from test_against_sequential import PAGE, Programs, outcome
 
 from pie_control.api import sample, text
 from pie_inference.serving.engine import Engine
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Plan,

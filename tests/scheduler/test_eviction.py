@@ -26,7 +26,7 @@ from pie_control.instances.instance import Instance, State
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_control.wasm import SUSPENDED, Status
-from pie_py.config.server import InterceptionConfig
+from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8
 COSTS = {
@@ -439,7 +439,7 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
     slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step, however long that takes
     costs = {**COSTS, "swap_in": slow}
     machine = Machine({"low_water": 0}, kv_pages=8, host_pages=8, kv_costs=costs)
-    lender = machine.start(holder(24))
+    machine.start(holder(24))
     machine.settle()
     other = machine.start(holder(56))
     machine.settle()
@@ -459,7 +459,7 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
     machine.send()
     machine.outside[0].resolve()
     restored = [0]
-    while lender in machine.service.evictor._absences:  # type: ignore[union-attr]
+    while machine.counts["absent"]:
         machine.turn()
         while machine.results:
             machine.deliver()
@@ -480,8 +480,7 @@ def test_pages_move_ahead_of_need_within_the_budget() -> None:
     old.futures.get(machine.outside[0].handle).outside.since -= 100  # type: ignore[union-attr]
     machine.start(holder(28))
     moved = machine.counts["pages_evicted"]
-    costs = machine.service.evictor._costs  # type: ignore[union-attr]
-    assert costs is not None
+    costs = Costs.measured(COSTS)
     budget = costs.swap_budget(costs.step_time(1), 0.004) // PAGE
     assert 0 < budget < 12
     for _ in range(20):

@@ -25,7 +25,7 @@ from pie_control.prefix.provenance import Provenance
 from pie_control.prefix.tree import Node
 from pie_control.resources.pools import PagePool
 from pie_control.scheduler import backlog, forming
-from pie_py.config.server import PrefixCacheConfig
+from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import CopyKv
 
 PAGE = 4

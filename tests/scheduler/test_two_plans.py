@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.worker.pacing import Dispatcher
+from pie_control.worker.dispatcher import Dispatcher
 from pie_py.wire.plan import BatchResult, Forward, Plan, PlanResult, Sample
 
 Program = Iterator[int]  # yields futures, each to be ready before it goes on

@@ -11,7 +11,8 @@ import trio
 from support.checkpoints import make_llama
 
 from pie_control.worker.link import WorkerLink
-from pie_py.config.server import ModelConfig, ServerConfig
+from pie_py.config.model import ModelConfig
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Plan, PlanResult
 
 PLANS = 2000

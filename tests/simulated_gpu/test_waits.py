@@ -18,7 +18,7 @@ from test_gpu_images import embed_image
 from test_handlers import _decoding, forward, landed, sample, samplers
 
 from pie_inference.serving.engine import Engine
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     Batch,
     Clear,

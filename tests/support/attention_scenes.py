@@ -14,7 +14,7 @@ import torch
 from pie_inference.attention.flashinfer import FlashInferAttention
 from pie_inference.cuda.decode_graphs import Capture, DecodeGraphs
 from pie_inference.cuda.kernels import flashinfer_kernels
-from pie_py.config.server import FlashInferConfig
+from pie_py.config.model import FlashInferConfig
 from support import flashinfer_reference
 from support.model_rig import Rig, Step, runs_of, tokens_of
 

@@ -12,7 +12,8 @@ import pytest
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_py.config.server import MessagingConfig, ServerConfig, StoreConfig
+from pie_py.config.server import ServerConfig
+from pie_py.config.services import MessagingConfig, StoreConfig
 from support.rig import Rig
 
 

@@ -23,7 +23,8 @@ from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.requests import Parts
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
-from pie_py.config.server import Limits, ServerConfig
+from pie_py.config.limits import Limits
+from pie_py.config.server import ServerConfig
 
 Behaviour = Callable[[Instance], Awaitable[str]]
 

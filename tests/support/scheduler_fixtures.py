@@ -16,12 +16,8 @@ from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.forming import PlanForming
 from pie_control.worker.link import Worker
-from pie_py.config.server import (
-    InterceptionConfig,
-    PrefixCacheConfig,
-    SchedulerConfig,
-    ServerConfig,
-)
+from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, PlanResult
 from support.rig import Rig, adapter, offload, runtime
 from support.symbolic_worker import SymbolicWorker

@@ -28,7 +28,9 @@ from pie_control.programs.warm import Spares
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_control.wiring import Wiring
-from pie_py.config.server import InterceptionConfig, Limits, ServerConfig
+from pie_py.config.limits import Limits
+from pie_py.config.scheduling import InterceptionConfig
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import (
     BatchResult,
     CopyKv,

@@ -15,7 +15,8 @@ from pie_control.errors import ApiError
 from pie_control.http import HttpClient
 from pie_control.http.network import resolve
 from pie_control.instances.futures import FutureTable
-from pie_py.config.server import HttpConfig, Limits
+from pie_py.config.http import HttpConfig
+from pie_py.config.limits import Limits
 
 
 @dataclass(eq=False)

@@ -20,11 +20,12 @@ from pie_py.wire.plan import Int32, Uint32
 
 
 def alloc_kvpage(instance: Instance, queue: int, count: int) -> Any:
-    """Allocates empty pages; if none are free, others make way, and the call may have to wait for that."""
+    """Allocates empty pages; if none are free, the call may wait until others make way."""
     target = queue_of(instance, queue, "allocate")
-    service = target.model
-    reclaim = partial(service.reclaim_pages, instance)
-    return service.take_pages(instance, count, lambda: target.space.allocate_pages(count, reclaim))
+    model, space = target.model, target.space
+    space.check_new_pages(count)
+    take = partial(space.allocate_pages, count, partial(model.end_younger, instance))
+    return model.take_pages(instance, count, take)
 
 
 def dealloc_kvpage(instance: Instance, queue: int, pages: list[int]) -> None:

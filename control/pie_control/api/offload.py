@@ -58,16 +58,17 @@ class OffloadCalls:
 
 
 def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
-    """Moves pages to the host pool."""
+    """Moves pages to host memory."""
     page_moves.swap_out(queue_of(instance, queue, "offload"), pages)
 
 
 def swap_in(instance: Instance, queue: int, pages: list[int]) -> Any:
-    """Brings pages back; if none are free, others make way, and the call may have to wait for that."""
+    """Brings pages back; if none are free, the call may wait until others make way."""
     target = queue_of(instance, queue, "offload")
-    service = target.model
-    take = partial(page_moves.swap_in, target, pages, partial(service.reclaim_pages, instance))
-    return service.take_pages(instance, 0, take)
+    model = target.model
+    count = page_moves.pages_away(target, pages)
+    take = partial(page_moves.swap_in, target, pages, partial(model.end_younger, instance))
+    return model.take_pages(instance, count, take) if count else None
 
 
 def discard(instance: Instance, queue: int, pages: list[int]) -> None:

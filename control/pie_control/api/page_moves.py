@@ -51,6 +51,21 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     space.release_later(pages, target.defer)
 
 
+def pages_away(target: OpenQueue, spans: list[int]) -> int:
+    """Pages that `swap_in` takes from the pool.
+
+    Raises:
+        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`: `swap_in` could not succeed.
+    """
+    space = target.space
+    entries = space.pages.find_apart(spans, space.page_pool.size + space.host.pool.size)
+    count = int(np.count_nonzero(entries < 0))
+    if count:
+        target.queue.check_room(-(-count // MAX_SWAP_PAGES))
+        space.check_new_pages(count)
+    return count
+
+
 def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]) -> None:
     """Queues the move of pages back into the pool; those that were empty or given up come back empty.
 
@@ -62,15 +77,12 @@ def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool])
         reclaim: as `Space.allocate_pages` has it.
 
     Raises:
-        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`; nothing has changed then.
+        ApiError: `out-of-resources`; nothing has changed then.
     """
     space = target.space
     pool, host = space.page_pool, space.host.pool
     entries = space.pages.find_apart(spans, pool.size + host.size)
     at = np.flatnonzero(entries < 0)
-    if not len(at):
-        return
-    target.queue.check_room(-(-len(at) // MAX_SWAP_PAGES))
     pages = space.take_pages(len(at), reclaim)
     away = entries[at]
     full = is_on_host(away)

@@ -65,6 +65,8 @@ class Command(ABC):
     # What its sending says of its queue: that it runs ahead of the tokens that its program has seen
     # (if the worker still has something of it), that it does not, or nothing.
     runs_ahead: ClassVar[bool | None] = None
+    # Most kinds have an effect that others may depend on: they run though their future is cancelled.
+    is_withdrawn_if_cancelled: ClassVar[bool] = False
     refused_as: ClassVar[Code] = "internal"  # if the worker refuses one command of a batch
 
     queue: CommandQueue = field(init=False, repr=False)
@@ -115,10 +117,7 @@ class Command(ABC):
         return None
 
     def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:  # noqa: B027
-        """Takes what takes it out of its queue, if its result is no longer wanted.
-
-        Most kinds have an effect that others may depend on, and run all the same.
-        """
+        """Takes what takes it out of its queue, of kinds that are withdrawn."""
 
     @classmethod  # noqa: B027
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:

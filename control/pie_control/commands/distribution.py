@@ -25,6 +25,7 @@ class NextDistCommand(Command):
     """Asks for the next-token distribution of an embed. Only its future depends on it."""
 
     kind: ClassVar[str] = NextDist.kind
+    is_withdrawn_if_cancelled: ClassVar[bool] = True
     embed: int
     k: int
     future: Future

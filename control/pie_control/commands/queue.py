@@ -12,7 +12,7 @@ from pie_control.errors import ApiError
 if TYPE_CHECKING:
     from pie_control.instances.futures import Future
     from pie_control.prefix.provenance import Provenance
-    from pie_py.config.server import Limits
+    from pie_py.config.limits import Limits
 
 
 class Owner(Protocol):

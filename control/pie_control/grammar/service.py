@@ -16,7 +16,7 @@ from pie_control.grammar.matcher import Matcher, first_lines
 from pie_control.grammar.turns import Owner
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
-from pie_py.config.server import GrammarConfig
+from pie_py.config.services import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.grammar")

@@ -16,7 +16,7 @@ from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_conte
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, check_request
 from pie_control.instances.futures import Future, FutureKind
-from pie_py.config.server import HttpConfig
+from pie_py.config.http import HttpConfig
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pie_control.errors import ApiError
 from pie_control.http.addresses import Address, hidden_addresses, special_range
 from pie_py.config.host_rule import HostRule
-from pie_py.config.server import HttpConfig
+from pie_py.config.http import HttpConfig
 
 
 class HttpPolicy:

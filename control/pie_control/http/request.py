@@ -11,7 +11,7 @@ from pie_control.errors import ApiError
 from pie_control.http.policy import HttpPolicy
 from pie_py import __version__
 from pie_py.config.host_rule import canonical_host
-from pie_py.config.server import HttpConfig
+from pie_py.config.http import HttpConfig
 
 Headers = tuple[tuple[str, str], ...]
 

@@ -14,7 +14,7 @@ from pie_control.instances.handles import Handles
 from pie_control.instances.log import Log
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.turn_state import TurnState
-from pie_py.config.server import Limits
+from pie_py.config.limits import Limits
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program

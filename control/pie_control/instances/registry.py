@@ -16,7 +16,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.instance import Ended, Instance, State, argument_bytes
-from pie_py.config.server import Limits
+from pie_py.config.limits import Limits
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program

@@ -16,11 +16,6 @@ from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, State
 from pie_control.wasm import GuestTrap, Status
 
-TURN_NS = 2_000_000  # after this long a turn makes way for the scheduler and for input
-# After a result, all guests that it has woken should run before the next plan: a plan with a part
-# of them makes the worker take two steps in place of one.
-RESULT_TURN_NS = 10_000_000
-
 log = structlog.get_logger("pie.executor")
 
 _NOTHING = object()
@@ -45,15 +40,21 @@ class Executor:
         self,
         on_end: Callable[[Instance, State, str], None],
         after_turn: Callable[[bool], None],
+        turn_seconds: float,
+        result_turn_seconds: float,
     ) -> None:
         """Has no guest yet.
 
         Args:
             on_end: ends an instance whose guest has returned, trapped, or broken a limit.
             after_turn: called after every turn, with whether a result of the worker began it.
+            turn_seconds: after which a turn is cut short.
+            result_turn_seconds: the same, of a turn that a result began.
         """
         self._on_end = on_end
         self._after_turn = after_turn
+        self._turn_ns = int(turn_seconds * 1e9)
+        self._result_turn_ns = int(result_turn_seconds * 1e9)
         self._ready: deque[Instance] = deque()
         self._background: deque[Instance] = deque()
         self._answers: dict[Instance, Any] = {}
@@ -97,7 +98,7 @@ class Executor:
         try:
             if deliver is not None:
                 deliver()
-            self._run_ready(TURN_NS if deliver is None else RESULT_TURN_NS)
+            self._run_ready(self._turn_ns if deliver is None else self._result_turn_ns)
             self._after_turn(deliver is not None)
         finally:
             self._in_turn = False

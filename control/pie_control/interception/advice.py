@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.errors import ApiError
-from pie_control.interception.policy import POLICIES, SOONEST_SECONDS, Policy
-from pie_control.interception.waste import Choice, Load, Paused
+from pie_control.interception.policy import POLICIES, SOONEST_SECONDS
+from pie_control.interception.waste import Choice, Paused
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
-    from pie_control.interception.history import Durations
     from pie_control.interception.served_model import ServedModel
+    from pie_control.interception.situation import Situation
 
 MAX_TOOL = 256  # characters of a tool's name
 
@@ -67,16 +67,12 @@ class Adviser:
     def __init__(
         self,
         service: ServedModel,
-        default: Policy,
-        costs: Costs | None,
-        durations: Durations,
+        situation: Situation,
         budget: Budget,
     ) -> None:
-        """Takes the operator's policy, and what policies want to know."""
+        """Takes what policies are told, and the pages that may be swapped out in a step."""
         self._service = service
-        self._default = default
-        self._costs = costs
-        self._durations = durations
+        self._situation = situation
         self._budget = budget
 
     def advise(self, instance: Instance, pages: int, tokens: int, wait: Wait) -> Advice:
@@ -85,18 +81,18 @@ class Adviser:
         Raises:
             ApiError: `unsupported` if the worker has not measured its costs, `invalid-argument`.
         """
-        costs = self._costs
+        costs = self._situation.costs
         if costs is None:
             name = self._service.description.name
             raise ApiError(
                 "unsupported", f"the worker of model {name!r} has not measured its costs"
             )
-        policy = self._default if not wait.policy else POLICIES.get(wait.policy)
+        policy = self._situation.policy if not wait.policy else POLICIES.get(wait.policy)
         if policy is None:
             known = ", ".join(POLICIES)
             raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
         remaining = self._remaining(instance, wait)
-        load = self._load(instance)
+        load = self._situation.load(self._budget.left, besides=instance)
         if pages:
             paused = Paused(instance.number, tokens, remaining, wait.can_discard)
             (choice,) = policy([paused], load, costs)
@@ -122,15 +118,7 @@ class Adviser:
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return (wait.expected_ns - wait.elapsed_ns) / 1e9
         kind = tool_kind(wait.tool)
-        return self._durations.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
-
-    def _load(self, instance: Instance) -> Load:
-        service = self._service
-        size = service.pages.page_size
-        running = [i for i in service.spaces if i.queued_commands and i is not instance]
-        tokens = sum(service.spaces[i].pages.resident for i in running) * size
-        budget, room = self._budget.left * size, service.host_pages.free * size
-        return Load(len(running), tokens, budget, room)
+        return self._situation.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
 
 
 def _restore_seconds(choice: Choice, tokens: int, costs: Costs) -> float:

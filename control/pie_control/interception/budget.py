@@ -40,7 +40,7 @@ class Budget:
 
     def spend(self, pages: int) -> None:
         """Counts pages that are moved."""
-        self._left -= pages
+        self._left = max(0, self._left - pages)
 
     def step_seconds(self) -> float:
         """How long a step takes at present, about."""

@@ -21,7 +21,7 @@ from pie_control.mcp.secrets import redacted
 from pie_control.mcp.stdio import TOO_LARGE, stdio_transport
 from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
-from pie_py.config.server import McpServerConfig
+from pie_py.config.mcp import McpServerConfig
 
 log = structlog.get_logger("pie.mcp")
 # What the SDK has to say of servers that go wrong comes back as errors, too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pie_py.config.server import McpServerConfig
+from pie_py.config.mcp import McpServerConfig
 from pie_py.config.variables import filled_in
 
 HIDDEN = "***"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import trio
 
 from pie_control.errors import ApiError
-from pie_py.config.server import McpServerConfig
+from pie_py.config.mcp import McpServerConfig
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncNetworkBackend

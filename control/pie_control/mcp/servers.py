@@ -18,7 +18,8 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.mcp.registry import McpRegistry
 from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
-from pie_py.config.server import HttpConfig, McpConfig
+from pie_py.config.http import HttpConfig
+from pie_py.config.mcp import McpConfig
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance

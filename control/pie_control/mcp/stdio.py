@@ -25,7 +25,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from pie_py.config.server import McpServerConfig
+from pie_py.config.mcp import McpServerConfig
 
 log = structlog.get_logger("pie.mcp")
 

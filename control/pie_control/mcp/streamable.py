@@ -12,7 +12,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from pie_control.http.network import HeadStream
-from pie_py.config.server import McpServerConfig
+from pie_py.config.mcp import McpServerConfig
 
 IO_SECONDS = 30.0
 QUIET_SECONDS = 300.0  # a stream of events may say nothing for so long

@@ -13,7 +13,7 @@ from pie_control.messaging.channel import Budget, Channel
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_py.config.server import MessagingConfig
+    from pie_py.config.services import MessagingConfig
 
 MAX_TOPIC_BYTES = 256
 

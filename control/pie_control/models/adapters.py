@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
-from pie_py.config.server import ADAPTER_NAME
+from pie_py.config.model import ADAPTER_NAME
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance

@@ -14,6 +14,7 @@ from pie_control.interception.costs import Costs
 from pie_control.interception.evictor import Evictor
 from pie_control.interception.history import Durations
 from pie_control.interception.policy import load_policy
+from pie_control.interception.situation import Situation
 from pie_control.models.adapters import Adapters
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
@@ -22,7 +23,7 @@ from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.resources.swap_pool import HostPages, HostPool
 from pie_control.scheduler.scheduler import Scheduler
-from pie_py.config.server import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
+from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
@@ -89,13 +90,14 @@ class ModelService:
         self.spaces: dict[Instance, Space] = {}
         costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
         policy = load_policy(interception.policy)
-        budget = Budget(self, costs, interception.swap_share)
-        self.adviser = Adviser(self, policy, costs, durations, budget)
+        situation = Situation(self, policy, costs, durations, clock)
+        outward = Budget(self, costs, interception.swap_share)
+        self.adviser = Adviser(self, situation, outward)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
             inward = Budget(self, costs, interception.swap_share, inward=True)
             self.evictor = Evictor(
-                self, turns, ends, interception, policy, costs, durations, budget, inward, clock
+                self, turns, ends, interception, situation, (outward, inward), clock
             )
 
     def check_trait(self, trait: str) -> None:
@@ -135,18 +137,14 @@ class ModelService:
         return sum(bool(instance.queued_commands) for instance in self.spaces)
 
     def take_pages(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
-        """Carries out a call that takes pages, now or, with `SUSPENDED`, when it can be."""
-        return take() if self.evictor is None else self.evictor.call(instance, count, take)
+        """Carries out a call that takes pages, now or, with `SUSPENDED`, when there are enough.
 
-    def reclaim_pages(self, instance: Instance, count: int) -> bool:
-        """Frees pages until `count` are free, and tells whether they are.
-
-        First those of instances that wait outside, which get them back; then younger instances that
-        hold pages are ended, if that is enough. Within `take_pages` the call may be put off instead.
+        Args:
+            instance: that calls.
+            count: pages that the call takes, checked against the instance's limits.
+            take: the call. It may end younger instances (`end_younger`) if pages are short.
         """
-        if self.evictor is not None and self.evictor.make_room(instance, count):
-            return True
-        return self.end_younger(instance, count)
+        return take() if self.evictor is None else self.evictor.call(instance, count, take)
 
     def end_younger(self, instance: Instance, count: int) -> bool:
         """Ends younger instances that hold pages, the youngest first, until `count` are free.

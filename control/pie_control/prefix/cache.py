@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pie_control.prefix.intents import Intent, Intents, Key
 from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
-from pie_py.config.server import PrefixCacheConfig
+from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:

@@ -62,15 +62,24 @@ class Space:
         """Embeds that come back when the instance ends."""
         return self.embeds.live + self._embeds_leaving
 
+    def check_new_pages(self, count: int) -> None:
+        """Refuses a number of new pages that the instance can never have. Comes before any wait.
+
+        Raises:
+            ApiError: `invalid-argument`, `limit-exceeded`, `out-of-resources`.
+        """
+        self.check_page_limit(count)
+        _check_size(self.page_pool, "page", count)
+
     def allocate_pages(self, count: int, reclaim: Callable[[int], bool]) -> int:
-        """Allocates empty pages and returns the first address.
+        """Allocates empty pages, which `check_new_pages` allows, and returns the first address.
 
         Args:
             count: how many.
             reclaim: frees what others hold until this many are free, and tells whether they are.
 
         Raises:
-            ApiError: `invalid-argument`, `limit-exceeded`, `out-of-resources`.
+            ApiError: `out-of-resources`.
         """
         pages = self.take_pages(count, reclaim)
         try:
@@ -81,8 +90,7 @@ class Space:
 
     def take_pages(self, count: int, reclaim: Callable[[int], bool]) -> Int32:
         """Takes empty pages that have no addresses yet. As `allocate_pages`."""
-        self.check_page_limit(count)
-        _ensure(self.page_pool, "page", count, reclaim)
+        _ensure_free(self.page_pool, "page", count, reclaim)
         return self.page_pool.allocate(count)
 
     def allocate_embeds(self, count: int, reclaim: Callable[[int], bool]) -> int:
@@ -90,7 +98,8 @@ class Space:
         pool = self.embed_pool
         held = self.embeds.resident
         _check_limit(held, self._embeds_leaving, "embed", count, self._max_embeds)
-        _ensure(pool, "embed", count, reclaim)
+        _check_size(pool, "embed", count)
+        _ensure_free(pool, "embed", count, reclaim)
         embeds = pool.allocate(count)
         try:
             return self.embeds.map(embeds)
@@ -192,18 +201,21 @@ def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | No
         )
 
 
-def _ensure(
-    pool: PagePool | EmbedPool,
-    what: str,
-    count: int,
-    reclaim: Callable[[int], bool],
-) -> None:
+def _check_size(pool: PagePool | EmbedPool, what: str, count: int) -> None:
     if count == 0:
         raise ApiError("invalid-argument", f"0 {what}s asked for; ask for at least one")
     if count > pool.size:
         raise ApiError(
             "out-of-resources", f"{count} {what}s asked for, and the model has {pool.size} in all"
         )
+
+
+def _ensure_free(
+    pool: PagePool | EmbedPool,
+    what: str,
+    count: int,
+    reclaim: Callable[[int], bool],
+) -> None:
     if count > pool.free and not reclaim(count):
         raise ApiError(
             "out-of-resources",

@@ -22,6 +22,7 @@ class Backlog:
         self._scrub = scrub
         self._deferring: dict[Account, None] = {}  # accounts that wait until commands are sent
         self._number = 0
+        self.is_closed = False  # the worker is lost
 
     def open_queue(self, owner: Owner) -> CommandQueue:
         """Opens one more queue of an owner."""
@@ -33,21 +34,27 @@ class Backlog:
             account.barrier = self._next_number()
         return CommandQueue(account, self._next_number())
 
-    def number(self, queue: CommandQueue, command: Command) -> None:
-        """Gives a command its number, and finds out which other queues go before it."""
+    def add(self, queue: CommandQueue, command: Command) -> bool:
+        """Numbers a command, finds out which other queues go before it, and appends it to its queue.
+
+        Returns:
+            False if it was not appended, because it can't run any more.
+        """
         command.queue = queue
         command.number = self._number = self._number + 1
         account = queue.account
         if account.queues > 1:
             self._order.record(account, command)
-
-    def append(self, queue: CommandQueue, command: Command) -> None:
-        """Appends a numbered command to its queue."""
         if not queue.pending:
+            if self.is_closed or queue.drops:
+                return False
             self.heads[type(command)][queue] = None
-            queue.account.active[queue] = None
+            account.active[queue] = None
         queue.owner.queued_commands += 1
         queue.pending.append(command)
+        if command.is_withdrawn_if_cancelled:
+            command.offer_withdrawal(self.withdraw)
+        return True
 
     def place(self, queue: CommandQueue, mark: Mark) -> None:
         """Sets a mark behind all commands of the queue so far, or tells it if all are over."""

@@ -58,18 +58,13 @@ class Scheduler:
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
         """Appends a command to its queue. Every command comes this way, so provenance misses none."""
-        backlog = self._backlog
-        backlog.number(queue, command)
-        if not queue.pending and (self._lost is not None or queue.drops):
+        if not self._backlog.add(queue, command):
             self._reject(command)
-        else:
-            backlog.append(queue, command)
-            command.offer_withdrawal(backlog.withdraw)
         provenance = queue.account.provenance
         if provenance is not None:
             mark = command.trace(provenance)
             if mark is not None:
-                backlog.place(queue, mark)
+                self._backlog.place(queue, mark)
 
     def synchronize(self, queue: CommandQueue, future: Future) -> None:
         """Makes the future ready once all commands of the queue so far have taken effect."""
@@ -186,6 +181,7 @@ class Scheduler:
         self._lost = error = ApiError("worker-lost", reason)
         self._in_flight.fail_all(error)
         backlog = self._backlog
+        backlog.is_closed = True
         for account in backlog.accounts.values():
             for queue in list(account.active):
                 for command in backlog.drain(queue):

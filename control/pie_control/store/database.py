@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pie_control.errors import ApiError
-from pie_py.config.server import StoreConfig
+from pie_py.config.services import StoreConfig
 
 APPLICATION_ID = 0x7069655F  # "pie_": this file is ours
 FORMAT = 1

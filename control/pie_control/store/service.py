@@ -12,7 +12,7 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.store.database import OVERHEAD, Commit, Database, Operation, Result, weight
-from pie_py.config.server import StoreConfig
+from pie_py.config.services import StoreConfig
 
 if TYPE_CHECKING:
     from pie_control.instances.futures import Future

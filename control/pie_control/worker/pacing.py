@@ -1,109 +1,91 @@
-"""Carries plans from the schedulers to the worker and its answers back: the pump of the hot path."""
+"""Decides when a plan is sent to the worker. Pure: state and time in, a decision out.
+
+The dispatcher asks after every turn of the guests. All constants and rules of sending stand here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from enum import Enum, auto
 
-from pie_control.instances.turns import Executor
-from pie_control.models.served import ServedModels
-from pie_control.worker.link import Worker
-from pie_py.wire.plan import PlanResult
-
-# At the worker: the one that it runs, and the one that it finds when it has run that.
-PLANS_IN_FLIGHT = 2
-# How long an idle worker waits while launches are still coming in: their prompts in one batch take less
-# time than one after the other, and the launches are not slowed by the first of them.
-GATHER_SECONDS = 0.03
+PLANS_IN_FLIGHT = 2  # at the worker: the one that it runs, and the one that it finds after that
+# A turn is cut short after this long, so that the scheduler and clients have theirs.
+TURN_SECONDS = 0.002
+# After a result, all guests that it has woken should run before the next plan is formed. A plan of a
+# part of them makes the worker take two steps where one would have done.
+RESULT_TURN_SECONDS = 0.010
+# How long an idle worker waits while launches still arrive. Their prompts in one batch take less time
+# than one after the other, and the first of them does not slow the launches of the others.
+GATHER_SECONDS = 0.030
 # The longest that an idle worker waits for guests whose turn is still to come.
-TURNS_SECONDS = 0.1
+TURNS_SECONDS = 0.100
 
 
-class Dispatcher:
-    """Sends a plan whenever the worker is idle and a scheduler has one, and a second one behind it as
-    soon as that leaves nobody behind (`Scheduler.may_follow`): then the worker goes on without a pause
-    while guests look at their results.
+class Decision(Enum):
+    """What the dispatcher does now."""
 
-    Guests that are ready to run when the worker is idle go along if their turns take less time than a
-    plan: two plans of parts of them would take nearly two plans' time. So those that decode stay together.
+    NOTHING = auto()  # the worker is not ready, or has all the plans that it may have
+    GATHER = auto()  # wait: launches are arriving, whose commands go along
+    AWAIT_TURNS = auto()  # wait: guests are ready to run, whose commands go along
+    SEND = auto()  # the worker is idle: send the next plan
+    FOLLOW = auto()  # send a plan behind the one at the worker, if that leaves no queue behind
 
-    An answer resolves futures, gives the woken guests their turn, and the turn ends here again, with
-    the commands of the next step: all in one call chain, without a pass through the event loop.
-    """
 
-    def __init__(
-        self,
-        models: ServedModels,
-        executor: Executor,
-        link: Worker,
-        clock: Callable[[], float],
-    ) -> None:
-        self._models = models
-        self._executor = executor
-        self._clock = clock
-        self._link = link
-        self._next_first = 0  # models take turns
+class Pacing:
+    """Knows since when the worker has been kept waiting, and how long a plan takes it."""
+
+    def __init__(self) -> None:
         self._gathering_since: float | None = None
-        self._turns_since: float | None = None  # the idle worker waits for guests' turns
-        self._running_ns = 0  # of the plan whose results are coming, so far
+        self._turns_since: float | None = None
         self._plan_seconds = 0.0  # what the last plan took the worker
 
-    def may_gather(self) -> bool:
-        """Whether the next plan may wait for more commands, because the worker has not waited long."""
-        if not self._link.idle:
-            return False
-        now = self._clock()
+    def decide(
+        self,
+        now: float,
+        *,
+        idle: bool,
+        plans: int,
+        caught_up: bool,
+        launches: bool = False,
+    ) -> Decision:
+        """What to do at the end of a turn.
+
+        Args:
+            now: trio's time, in seconds.
+            idle: whether a worker is ready and has no plan.
+            plans: plans at the worker.
+            caught_up: whether every guest that was ready has had its turn.
+            launches: whether requests of clients are waiting that may bring commands.
+        """
+        if not idle:
+            if not 0 < plans < PLANS_IN_FLIGHT:
+                return Decision.NOTHING
+            # The worker is busy, so there is time for guests whose turn is still to come.
+            return Decision.FOLLOW if caught_up else Decision.AWAIT_TURNS
+        if launches and self._may_gather(now):
+            return Decision.GATHER
+        if self._waits_for_turns(now, caught_up):
+            return Decision.AWAIT_TURNS
+        self._gathering_since = None
+        return Decision.SEND
+
+    def sent(self) -> None:
+        """A plan was sent: the worker is kept waiting no longer."""
+        self._gathering_since = self._turns_since = None
+
+    def plan_took(self, seconds: float) -> None:
+        """Learns what the worker needed for a plan."""
+        self._plan_seconds = seconds
+
+    def _may_gather(self, now: float) -> bool:
         if self._gathering_since is None:
             self._gathering_since = now
         return now - self._gathering_since < GATHER_SECONDS
 
-    def pump(self) -> None:
-        """Sends the plans that the worker may have now."""
-        link = self._link
-        if link.idle:
-            now = self._clock()
-            if self._waits_for_turns(now):
-                return  # the next one comes soon
-            self._gathering_since = None
-            if not self._send(behind=False):
-                return
-        # Guests whose turn is still to come may go along: the worker is busy, so there is time for them.
-        while (
-            0 < link.in_flight < PLANS_IN_FLIGHT
-            and self._executor.caught_up
-            and self._send(behind=True)
-        ):
-            pass
-
-    def _waits_for_turns(self, now: float) -> bool:
-        """Whether guests are ready to run, and have not kept the worker idle for as long as a plan takes."""
-        if self._executor.caught_up:
+    def _waits_for_turns(self, now: float, caught_up: bool) -> bool:
+        """Two plans of parts take nearly two plans' time, so a wait of one plan's time pays."""
+        if caught_up:
             self._turns_since = None
             return False
         if self._turns_since is None:
             self._turns_since = now
         return now - self._turns_since < min(self._plan_seconds, TURNS_SECONDS)
-
-    def _send(self, *, behind: bool) -> bool:
-        """Sends the next plan; the models take turns. Tells whether there was one."""
-        services = list(self._models.services.values())
-        for i in range(len(services)):
-            scheduler = services[(self._next_first + i) % len(services)].scheduler
-            if behind and not scheduler.may_follow():
-                continue
-            plan = scheduler.next_plan()
-            if plan is not None:
-                self._next_first = (self._next_first + i + 1) % len(services)
-                self._link.send(plan)
-                self._turns_since = None
-                return True
-        return False
-
-    def on_result(self, result: PlanResult) -> None:
-        """Takes the worker's answer in and runs the guests that waited for it."""
-        self._running_ns += sum(batch.nanoseconds for batch in result.results)
-        if result.last:
-            self._plan_seconds, self._running_ns = self._running_ns / 1e9, 0
-        service = self._models.services.get(result.model)
-        deliver = None if service is None else partial(service.scheduler.complete, result)
-        self._executor.turn(deliver)

@@ -35,7 +35,7 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.device.fence import Fence
 from pie_inference.device.upload import pinned, upload, upload_index
 from pie_inference.memory.kv_cache import KvCache
-from pie_py.config.server import FlashInferConfig
+from pie_py.config.model import FlashInferConfig
 
 CORE_GROUPS = (1, 2, 3, 4, 8)  # query heads a key head that decoding without tensor cores can do
 TENSOR_CORES_FROM = 4  # query heads a key head from which tensor cores decode faster

@@ -17,7 +17,7 @@ import torch
 from pie_inference.attention.flashinfer import decodes_on_tensor_cores
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
-from pie_py.config.server import FlashInferConfig
+from pie_py.config.model import FlashInferConfig
 
 log = structlog.get_logger("pie.worker")
 

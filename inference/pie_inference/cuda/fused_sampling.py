@@ -16,7 +16,7 @@ from pie_inference.models.base import Model
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.pool import SamplerPool
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Int32
 
 log = structlog.get_logger("pie.worker")

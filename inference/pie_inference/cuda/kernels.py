@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pie_inference.layers.kernels import Kernels
-from pie_py.config.server import FlashInferConfig
+from pie_py.config.model import FlashInferConfig
 
 
 def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:

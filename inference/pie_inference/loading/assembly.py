@@ -20,7 +20,7 @@ from pie_inference.loading.sizing import (
 )
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
 

@@ -10,7 +10,7 @@ import torch
 
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
 

@@ -29,7 +29,7 @@ from pie_inference.models.registry import Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import DecoderSpec
 from pie_inference.parallel.ranks import Ranks
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 # Keys of config.json that hold for the whole model, even if its language model is only a part.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")

@@ -11,7 +11,7 @@ import torch
 from pie_inference.errors import LoadError
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.base import ModelShape
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 
 CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
 HOST_SHARE = 0.1  # of the free host memory, for swapped pages

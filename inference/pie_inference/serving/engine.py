@@ -22,7 +22,7 @@ from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.served_model import ServedModel
 from pie_inference.serving.flight import Flight, has_values
-from pie_py.config.server import ModelConfig
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     AdapterDone,
     Batch,

@@ -21,8 +21,8 @@ from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
+from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
-from pie_py.config.server import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.observer import observing
 from pie_py.wire.plan import (

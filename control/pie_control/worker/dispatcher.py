@@ -1,0 +1,98 @@
+"""Sends plans to the worker and takes its answers in, as the pacing decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pie_control.instances.turns import Executor
+from pie_control.models.served import ServedModels
+from pie_control.worker.link import Worker
+from pie_control.worker.pacing import Decision, Pacing
+from pie_py.wire.plan import PlanResult
+
+
+class Dispatcher:
+    """The hot path of the control process, one call chain without a pass through the event loop.
+
+    An answer of the worker resolves futures; the guests that it wakes have their turn; the turn ends
+    here, where the commands of the next step are sent.
+    """
+
+    def __init__(
+        self,
+        models: ServedModels,
+        executor: Executor,
+        link: Worker,
+        clock: Callable[[], float],
+    ) -> None:
+        self._models = models
+        self._executor = executor
+        self._link = link
+        self._clock = clock
+        self._pacing = Pacing()
+        self._next_first = 0  # models take turns
+        self._running_ns = 0  # of the plan whose results are coming, so far
+
+    def after_turn(self, launches: bool) -> None:
+        """Called at the end of every turn of the guests.
+
+        Args:
+            launches: whether clients' requests wait whose programs may bring commands.
+        """
+        if launches and self._decide(launches) is Decision.GATHER:
+            self._executor.give_another()
+            return
+        for service in self._models.services.values():
+            if service.evictor is not None:
+                service.evictor.after_turn()
+        self.pump()
+        for service in self._models.services.values():
+            if service.evictor is not None and service.evictor.waits:
+                service.evictor.settle()  # commands have been sent, so pages may have become free
+
+    def pump(self) -> None:
+        """Sends the plans that the worker may have now."""
+        sent = True
+        while sent:
+            decision = self._decide()
+            if decision is Decision.SEND:
+                sent = self._send(behind=False)
+            elif decision is Decision.FOLLOW:
+                sent = self._send(behind=True)
+            else:
+                return
+
+    def on_result(self, result: PlanResult) -> None:
+        """Takes the worker's answer in, and runs the guests that waited for it."""
+        self._running_ns += sum(batch.nanoseconds for batch in result.results)
+        if result.last:
+            self._pacing.plan_took(self._running_ns / 1e9)
+            self._running_ns = 0
+        service = self._models.services.get(result.model)
+        deliver = None if service is None else partial(service.scheduler.complete, result)
+        self._executor.turn(deliver)
+
+    def _decide(self, launches: bool = False) -> Decision:
+        return self._pacing.decide(
+            self._clock(),
+            idle=self._link.idle,
+            plans=self._link.in_flight,
+            caught_up=self._executor.caught_up,
+            launches=launches,
+        )
+
+    def _send(self, *, behind: bool) -> bool:
+        """Sends the next plan; the models take turns. Tells whether there was one."""
+        services = list(self._models.services.values())
+        for i in range(len(services)):
+            scheduler = services[(self._next_first + i) % len(services)].scheduler
+            if behind and not scheduler.may_follow():
+                continue
+            plan = scheduler.next_plan()
+            if plan is not None:
+                self._next_first = (self._next_first + i + 1) % len(services)
+                self._link.send(plan)
+                self._pacing.sent()
+                return True
+        return False

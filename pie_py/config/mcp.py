@@ -1,0 +1,73 @@
+"""Settings of MCP servers, whose tools inferlets call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from pie_py.config.section import Section
+
+MCP_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+
+
+class McpServerConfig(Section):
+    """One MCP server: a `command` that talks over its standard streams, or a `url`.
+
+    `${NAME}` in values of `env` and `headers` stands for the server's environment variable, so that
+    no secret need be in a file.
+    """
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)  # besides HOME, PATH and the like
+    folder: Path | None = None  # where the command runs; the server's working folder by default
+    url: str | None = None  # of streamable HTTP
+    headers: dict[str, str] = Field(default_factory=dict)
+    users: tuple[str, ...] | None = None  # who may use it; everybody by default
+    start_seconds: PositiveFloat = 30.0
+    call_seconds: PositiveFloat = 60.0
+    message_bytes: PositiveInt = 4 << 20  # one message from the server
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> McpServerConfig:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a `command` or a `url`")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url: {self.url!r} does not start with http:// or https://")
+        misplaced = ("headers",) if self.url is None else ("args", "env", "folder")
+        for name in misplaced:
+            if getattr(self, name):
+                other = "url" if self.url is None else "command"
+                raise ValueError(f"`{name}` goes with a `{other}`, which is not there")
+        return self
+
+
+class McpConfig(Section):
+    """Tools of MCP servers that inferlets may call."""
+
+    servers: dict[str, McpServerConfig] = Field(
+        default_factory=dict
+    )  # by the name that programs use
+    # Servers that clients register for their own user. What [http] says of hosts and addresses holds
+    # for their URLs.
+    client_servers: NonNegativeInt = 8  # of one user
+    client_commands: bool = False  # whether they may be commands, which run on this machine
+    concurrent: PositiveInt = 16  # calls of one instance under way
+    user_concurrent: PositiveInt = 64  # of all instances of one user
+
+    @field_validator("servers")
+    @classmethod
+    def _names_are_names(cls, servers: dict[str, McpServerConfig]) -> dict[str, McpServerConfig]:
+        for name in servers:
+            if not re.fullmatch(MCP_NAME, name):
+                raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
+        return servers

@@ -1,0 +1,64 @@
+"""Settings of one model to serve."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+
+from pie_py.config.section import Section
+
+ADAPTER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+EMBEDDED_MODEL = "pie-tiny"
+
+
+class FlashInferConfig(Section):
+    """Which kernels of FlashInfer a GPU runs; PyTorch's in the place of those that are switched off."""
+
+    prefill: Literal["auto", "fa2", "fa3"] = "auto"  # generation of the attention kernels
+    decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"
+    append: bool = True  # storing keys and values
+    norm: bool = True
+    rope: bool = True
+    activation: bool = True
+    workspace: PositiveInt = 256 << 20  # bytes, for parts of attention that are put together
+
+
+class ModelConfig(Section):
+    """One model to serve."""
+
+    source: str = EMBEDDED_MODEL  # a folder, a hub id, or the embedded model's name
+    name: str | None = None  # how inferlets call it; the folder's or id's last part by default
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    page_size: int = Field(default=16, ge=8, le=32, multiple_of=8)  # tokens a KV page
+    kv_memory: PositiveInt | None = None  # bytes of KV pool; a share of free memory by default
+    kv_pages: PositiveInt | None = None  # pages of KV pool; overrides kv_memory
+    embeds: PositiveInt | None = None  # embeds in the pool
+    adapters: dict[str, Path] = Field(
+        default_factory=dict
+    )  # PEFT folders of LoRAs, by the names that inferlets use
+    host_memory: NonNegativeInt | None = None  # bytes for swapped pages; a share by default
+    host_pages: NonNegativeInt | None = None  # pages for swapped ones; overrides host_memory
+    max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch
+    max_batch_commands: PositiveInt = 512  # most commands in one batch
+    device: str = "auto"  # "cpu", "cuda", "cuda:1"; a GPU if there is one by default
+    # "dummy" needs no weights: they are random, of config.json's shapes, to measure with.
+    load_format: Literal["auto", "dummy"] = "auto"
+    kv_dtype: Literal["auto", "fp8"] = "auto"  # of keys and values; the model's by default
+    attention: Literal["auto", "flashinfer", "torch"] = "auto"  # FlashInfer where it can serve
+    flashinfer: FlashInferConfig = FlashInferConfig()
+    fused_sampling: bool = True  # a GPU chooses tokens with kernels of Triton's; else of PyTorch's
+    cuda_graphs: bool = True  # decoding steps are recorded at start and replayed
+    graph_batch: PositiveInt = 256  # most sequences of a recorded step
+    # Share of a GPU's memory that a server uses: weights, pools, and what computing takes.
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+
+    @field_validator("adapters")
+    @classmethod
+    def _adapters_have_names(cls, adapters: dict[str, Path]) -> dict[str, Path]:
+        for name in adapters:
+            if not re.fullmatch(ADAPTER_NAME, name):
+                raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
+        return adapters

@@ -1,0 +1,40 @@
+"""Settings of messaging, the store, and the compilation of grammars."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from pie_py.config.section import Section
+
+
+class MessagingConfig(Section):
+    """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
+
+    subscriptions: PositiveInt = 256  # of one instance
+    subscribers: PositiveInt = 2000  # of one topic, in all instances of a user
+    box_messages: PositiveInt = 4096  # not yet read by one subscriber
+    queues: PositiveInt = 4096  # work queues of one user that hold messages
+    queue_messages: PositiveInt = 65536  # in one work queue
+    queue_bytes: PositiveInt = 16 << 20  # in one work queue
+    user_bytes: PositiveInt = 64 << 20  # in all work queues of one user
+    idle_bytes: NonNegativeInt = 64 << 20  # in those of all users who have no instance
+
+
+class StoreConfig(Section):
+    """What one user may keep in the store."""
+
+    keys: PositiveInt = 100_000
+    bytes: PositiveInt = 256 << 20  # keys and values together
+    value_bytes: int = Field(default=1 << 20, ge=1, le=2 << 20)  # one value; Wasmtime lifts 2.6 MB
+    waiting_bytes: PositiveInt = 16 << 20  # an instance's writes under way and values not yet taken
+
+
+class GrammarConfig(Section):
+    """Compilation of grammars, for all instances together."""
+
+    text_characters: PositiveInt = 256 << 10  # one grammar
+    compile_seconds: PositiveFloat = 10.0
+    threads: PositiveInt = 2  # that compile; a user has one of them at a time
+    user_compilations: PositiveInt = 64  # of all instances of one user, under way
+    kept: PositiveInt = 128  # compiled grammars kept for later uses
+    kept_characters: PositiveInt = 4 << 20  # their texts together

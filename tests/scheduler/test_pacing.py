@@ -1,0 +1,90 @@
+"""When a plan is sent: a table of situations, and the times that the worker may be kept waiting."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from pie_control.worker.pacing import (
+    GATHER_SECONDS,
+    PLANS_IN_FLIGHT,
+    TURNS_SECONDS,
+    Decision,
+    Pacing,
+)
+
+# idle, plans at the worker, all guests caught up, launches arriving -> decision, at time 0 with plans
+# that take 20 ms.
+TABLE = [
+    (False, 0, True, False, Decision.NOTHING),  # no worker
+    (False, 0, False, True, Decision.NOTHING),
+    (True, 0, True, False, Decision.SEND),
+    (True, 0, True, True, Decision.GATHER),
+    (True, 0, False, False, Decision.AWAIT_TURNS),
+    (True, 0, False, True, Decision.GATHER),
+    (False, 1, True, False, Decision.FOLLOW),
+    (False, 1, True, True, Decision.FOLLOW),  # the worker is busy: launches have time
+    (False, 1, False, False, Decision.AWAIT_TURNS),
+    (False, PLANS_IN_FLIGHT, True, False, Decision.NOTHING),
+    (False, PLANS_IN_FLIGHT, False, True, Decision.NOTHING),
+]
+
+
+def pacing(plan_seconds: float = 0.02) -> Pacing:
+    made = Pacing()
+    made.plan_took(plan_seconds)
+    return made
+
+
+@pytest.mark.parametrize(("idle", "plans", "caught_up", "launches", "decision"), TABLE)
+def test_table(idle: bool, plans: int, caught_up: bool, launches: bool, decision: Decision) -> None:
+    made = pacing().decide(0.0, idle=idle, plans=plans, caught_up=caught_up, launches=launches)
+    assert made is decision
+
+
+def test_an_idle_worker_waits_for_launches_only_so_long() -> None:
+    made = pacing()
+    for now in (5.0, 5.0 + GATHER_SECONDS * 0.9):
+        assert (
+            made.decide(now, idle=True, plans=0, caught_up=True, launches=True) is Decision.GATHER
+        )
+    late = 5.0 + GATHER_SECONDS * 1.1
+    assert made.decide(late, idle=True, plans=0, caught_up=True, launches=True) is Decision.SEND
+    # The next burst is waited for as long again.
+    made.sent()
+    assert made.decide(late, idle=True, plans=0, caught_up=True, launches=True) is Decision.GATHER
+
+
+@pytest.mark.parametrize("plan_seconds", [0.004, 0.05, 3.0])
+def test_an_idle_worker_waits_for_turns_no_longer_than_a_plan_takes(plan_seconds: float) -> None:
+    made = pacing(plan_seconds)
+    most = min(plan_seconds, TURNS_SECONDS)
+    for now in (1.0, 1.0 + most * 0.9):
+        assert made.decide(now, idle=True, plans=0, caught_up=False) is Decision.AWAIT_TURNS
+    assert made.decide(1.0 + most * 1.1, idle=True, plans=0, caught_up=False) is Decision.SEND
+
+
+def test_when_guests_have_caught_up_the_next_wait_counts_from_its_own_start() -> None:
+    made = pacing(0.05)
+    assert made.decide(1.0, idle=True, plans=0, caught_up=False) is Decision.AWAIT_TURNS
+    assert made.decide(1.04, idle=True, plans=0, caught_up=True) is Decision.SEND
+    assert made.decide(1.06, idle=True, plans=0, caught_up=False) is Decision.AWAIT_TURNS
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0001, 0.01), st.booleans(), st.booleans()), max_size=200),
+    st.floats(0, 1),
+)
+def test_an_idle_worker_is_never_kept_waiting_for_ever(
+    turns: list[tuple[float, bool, bool]], plan_seconds: float
+) -> None:
+    made, now, since = pacing(plan_seconds), 0.0, 0.0
+    for seconds, caught_up, launches in turns:
+        now += seconds
+        decision = made.decide(now, idle=True, plans=0, caught_up=caught_up, launches=launches)
+        assert decision in (Decision.SEND, Decision.GATHER, Decision.AWAIT_TURNS)
+        if decision is Decision.SEND:
+            made.sent()
+            since = now
+        assert now - since <= GATHER_SECONDS + TURNS_SECONDS + 0.021
