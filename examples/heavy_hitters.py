@@ -49,7 +49,9 @@ class FewPages:
         if len(self.pages) <= self.most:
             raw.forward(queue, *lists)
         else:
-            future = raw.forward_with_attention(queue, *lists, observed=count, detail="total")
+            future = raw.forward_with_attention(
+                queue, *lists, observed=count, detail="total", adapter=""
+            )
             await ready(future)
             self.give_up_one(used, raw.take_attention(future)[1])
         future = raw.get_next_dist(queue, output[0], 1)
