@@ -245,7 +245,7 @@ class World:
         cache.positions[s.input_slots] = at
         seen = [self._seen(s, i) for i in range(len(counts))]
         prepared = self.attention.prepare(s, ordered=numbers.random() < 0.8)
-        self.joints += len(prepared._joint)
+        self.joints += len(prepared._prefixes)
         order = np.arange(at.size) if prepared.order is None else prepared.order
         for layer, options in enumerate(self.options):
             stored = torch.randn((at.size, 2 * KV_HEADS * DIM), generator=self.torch)
