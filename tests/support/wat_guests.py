@@ -25,7 +25,7 @@ from pie_control.wasm import (
     Tuple,
     Type,
 )
-from pie_control.wasm.types import U8, Bytes, Scalar, String, Type
+from pie_control.wasm.types import U8, Bytes, Scalar, String
 
 CORE: dict[Type, str] = {F32: "f32", F64: "f64", U64: "i64"}
 SIZE = {BOOL: 1, U8: 1, S32: 4, U32: 4, F32: 4, U64: 8, F64: 8}
