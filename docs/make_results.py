@@ -1,9 +1,10 @@
-"""Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in `docs/results/`.
+"""Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in
+`docs/results/`.
 
     python -m benchmarks NAME --json > docs/results/NAME.json
     python docs/make_results.py
 
-The part of the page between the two marks is written anew; a test compares it with what this writes.
+The part of the page between the two marks is generated; a test compares it with what this writes.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _load(name: str) -> Record:
 
 
 def _draw_compare(document: Record, path: Path) -> None:
-    """Time per token of each side over the ideal loop's, as bars: a plot a model."""
+    """Time per token of each side over the ideal loop's, as bars: one plot per model."""
     rows = document["rows"]
     models = list(dict.fromkeys(row[0] for row in rows))
     figure, axes = pyplot().subplots(1, len(models), figsize=(5 * len(models), 3), squeeze=False)

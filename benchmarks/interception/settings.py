@@ -1,4 +1,6 @@
-"""What both parts of `intercept` share: the options, the names of the sides, and latencies in a table."""
+"""What both parts of `intercept` share: the options, the names of the sides, and latencies in a
+table.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Greedy decoding of many sequences at once, any of which may be interrupted with given tokens.
 
-Every row takes exactly one token a step, be it given or sampled, so all rows are always at the same
-position: nothing is padded and no mask is needed.
+Every row takes exactly one token per step, be it given or sampled, so all rows are always at the
+same position: nothing is padded and no mask is needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Episode(Protocol):
         """Whether it has ended."""
 
     def sampled(self, token: int) -> Sequence[int]:
-        """Takes a token that the model wrote; returns those to be put in before the next, mostly none."""
+        """Takes a token that the model wrote; returns those to be put in before the next, mostly
+        none.
+        """
 
     def cut(self) -> None:
         """Ends it because there is no room for more."""

@@ -4,7 +4,7 @@ Three faults of libzmq 4.3 are worked round here.
 
 *Edges.* A socket's descriptor becomes readable when the socket's events *change* (an edge), and any
 send or receive may consume that signal while input is still there. So a task that waits for the
-descriptor alone may wait for ever. `Socket` looks for input after each send and wakes the waiting
+descriptor alone may wait forever. `Socket` looks for input after each send and wakes the waiting
 task.
 
 *Parts.* Messages between processes have one frame (after the routing id, on a ROUTER): a receiver

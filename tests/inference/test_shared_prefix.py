@@ -39,8 +39,8 @@ PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8
 @pytest.fixture(autouse=True)
 def _sharing_always_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(shared_prefix, "FEWEST_SPARED", 0)
-        patch.setattr(shared_prefix, "SPARED_A_QUERY", 0)
+        patch.setattr(shared_prefix, "FEWEST_SAVED", 0)
+        patch.setattr(shared_prefix, "SAVED_PER_QUERY", 0)
         yield
 
 
@@ -75,15 +75,15 @@ tables = st.lists(st.tuples(st.lists(entries, max_size=5), st.integers(1, 3)), m
 def test_those_that_begin_alike_are_found(
     drawn: list[tuple[list[tuple[int, int]], int]], fixed: int, each: int, cells: int
 ) -> None:
-    """What is shared is the same in all, pays, and is as much as any one beginning would spare."""
+    """What is shared is the same in all, pays, and is as much as any one prefix would save."""
     own, inputs = [list(table) for table, _ in drawn], [count for _, count in drawn]
     s = sequences_of(own, inputs)
     able = np.arange(len(own)) % 5 != 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_prefix, "FEWEST_SPARED", fixed)
-        patch.setattr(shared_prefix, "SPARED_A_QUERY", each)
+        patch.setattr(shared_prefix, "FEWEST_SAVED", fixed)
+        patch.setattr(shared_prefix, "SAVED_PER_QUERY", each)
         found = find_shared_prefixes(s, able)
-        spared = []
+        saved = []
         for beginning in found:
             members = beginning.members.tolist()
             assert len(members) > 1
@@ -93,13 +93,13 @@ def test_those_that_begin_alike_are_found(
             assert all(own[i][: beginning.entries] == shared for i in members)
             assert beginning.keys == sum(used for _, used in shared)
             queries = sum(inputs[i] for i in members)
-            spared.append((len(members) - 1) * beginning.keys - fixed - each * queries)
-        assert all(gain > 0 for gain in spared)
+            saved.append((len(members) - 1) * beginning.keys - fixed - each * queries)
+        assert all(gain > 0 for gain in saved)
         everybody = [i for beginning in found for i in beginning.members.tolist()]
         assert len(everybody) == len(set(everybody))
         if not each:
             some = [own[i] for i in np.flatnonzero(able).tolist() if own[i]]
-            assert sum(spared) >= max(
+            assert sum(saved) >= max(
                 (_spared(some, depth) - fixed for depth in range(1, 6)), default=0
             )
         # Less may be found in fewer cells, but nothing that is wrong.
@@ -112,7 +112,7 @@ def test_those_that_begin_alike_are_found(
 
 
 def _spared(some: list[list[tuple[int, int]]], depth: int) -> int:
-    """Keys spared by the sequences whose first entries are the same, so many, where they are most."""
+    """Keys saved by the sequences whose first entries are the same, so many, where they are most."""
     heads = Counter(tuple(table[:depth]) for table in some if len(table) >= depth)
     return max(((n - 1) * sum(used for _, used in head) for head, n in heads.items()), default=0)
 

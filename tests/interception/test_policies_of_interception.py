@@ -145,7 +145,7 @@ def test_what_finds_no_room_as_a_whole_is_not_swapped_in_part() -> None:
 
 
 def test_costs_from_what_was_measured() -> None:
-    assert COSTS.saturation == 256  # 12 800 tokens a second, of 14 600 at best
+    assert COSTS.saturation == 256  # 12 800 tokens per second, of 14 600 at best
     assert COSTS.chunk(56) == 200
     assert COSTS.chunk(9999) == 1
     assert COSTS.step_time(0) == 0

@@ -24,7 +24,7 @@ from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.programs.warm import Spares
+from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_control.wiring import Wiring
@@ -342,7 +342,9 @@ class Rig:
         self.engine = make_engine(self._config)
         linker = Linker(self.engine)
         limits = GuestLimits(self._config.limits.memory, self._config.limits.table_elements)
-        self.warm = Spares(linker, limits, spares, lambda: self._parts.registry.live_count > 0)
+        self.warm = WarmInstances(
+            linker, limits, spares, lambda: self._parts.registry.live_count > 0
+        )
         components = Components(self.engine, self._config.cache_folder, self.warm.offer)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
         self._link = _Link(self.worker)

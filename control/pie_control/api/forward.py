@@ -20,7 +20,8 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_py.wire.plan import Int32, Uint32
 
-# Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to say so.
+# Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to
+# say so.
 _NONE_FILLED = bytes(np.int32(0).nbytes)
 MAX_MASK_NUMBERS = 1 << 18  # of one forward's run-length rows: 1 MiB
 
@@ -243,8 +244,8 @@ def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:
     if not all(map(written.item, inputs)):
         raise ApiError(
             "invalid-argument",
-            f"input number {int(np.argmin(written[inputs]))} is an embed that nothing was written to;"
-            " embed a token into it first",
+            f"input number {int(np.argmin(written[inputs]))} is an embed that nothing was written"
+            " to; embed a token into it first",
         )
 
 
@@ -272,8 +273,8 @@ def _check_mutable(pool: PagePool, page: int) -> None:
         )
 
 
-# Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots of
-# each afterwards, [n] KV slots, one an input.
+# Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots
+# of each afterwards, [n] KV slots, one an input.
 Room: TypeAlias = tuple[list[int], list[int], list[int]]
 
 

@@ -43,7 +43,8 @@ def forward_with_attention(
         if rows * columns > MAX_NUMBERS:
             raise ApiError(
                 "limit-exceeded",
-                f"{rows} rows of {columns} numbers; {MAX_NUMBERS} numbers at most: ask for less detail",
+                f"{rows} rows of {columns} numbers; {MAX_NUMBERS} numbers at most: ask for less"
+                " detail",
             )
         future = instance.futures.create(FutureKind.ATTENTION)
         return Observation(future, observed, DETAILS.index(detail), rows)

@@ -28,12 +28,12 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     entries = space.pages.find_apart(spans, pool.size + host.pool.size)
     at = np.flatnonzero(entries >= 0)
     pages = entries[at]
-    # Nobody changes what the prefix cache has: a copy is as good, whoever else reads it.
+    # Pages of the prefix cache are immutable: a copy is as good, whatever else reads them.
     if (pool.shared(pages) & ~pool.cached[pages]).any():
         raise ApiError(
             "busy",
             "an export, another instance or another address of yours holds one of the pages, too;"
-            " only pages that nobody else needs can leave the pool",
+            " only pages without other references can leave the pool",
         )
     filled = pool.used[pages] > 0
     sources = pages[filled]
@@ -55,7 +55,8 @@ def pages_away(target: OpenQueue, spans: list[int]) -> int:
     """Pages that `swap_in` takes from the pool.
 
     Raises:
-        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`: `swap_in` could not succeed.
+        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`: `swap_in` could not
+            succeed.
     """
     space = target.space
     entries = space.pages.find_apart(spans, space.page_pool.size + space.host.pool.size)
@@ -67,7 +68,8 @@ def pages_away(target: OpenQueue, spans: list[int]) -> int:
 
 
 def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]) -> None:
-    """Queues the move of pages back into the pool; those that were empty or given up come back empty.
+    """Queues the move of pages back into the pool; those that were empty or given up come back
+    empty.
 
     Pages that are in the pool stay there.
 

@@ -149,7 +149,7 @@ class ModelService:
     def end_younger(self, instance: Instance, count: int) -> bool:
         """Ends younger instances that hold pages, the youngest first, until `count` are free.
 
-        Nobody is ended if that could not be enough.
+        Ends no instance if that could not be enough.
         """
         return self._reclaim(instance, count, self.pages, lambda space: space.pages_held)
 
@@ -173,8 +173,8 @@ class ModelService:
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.
 
-        Commands of it that are at the worker run before any that is queued from now on, so what they
-        touch may be given to others at once.
+        Commands of it that are at the worker run before any that is queued from now on, so what
+        they touch may be given to others at once.
         """
         self.scheduler.drop_owner(instance)
         if self.evictor is not None:

@@ -18,8 +18,8 @@ MAX_SWAP_PAGES = 256
 class HostPool:
     """The host pages of one model, each held by one space.
 
-    `used`, `masks` and `immutable` are those of the page whose content a host page keeps. Commands name
-    host pages after those of the KV pool, so that the scheduler orders them alike.
+    `used`, `masks` and `immutable` are those of the page whose content a host page keeps. Commands
+    name host pages after those of the KV pool, so that the scheduler orders them alike.
     """
 
     def __init__(self, size: int, first_name: int) -> None:

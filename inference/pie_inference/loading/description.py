@@ -1,4 +1,4 @@
-"""What the control process is told of a model."""
+"""The description of a model for the control process."""
 
 from __future__ import annotations
 

@@ -113,9 +113,9 @@ def pool_sizes(
         pages = min(MAX_AUTO_PAGES, (budget - overhead) // page)
     if pages < 1:
         raise LoadError(
-            f"no memory for the KV pool: a page takes {page:,} bytes, {max(budget - overhead, 0):,} are"
-            f" left to it of {free:,} free; set kv_memory or kv_pages, raise gpu_memory_utilization on"
-            " a GPU, or free memory"
+            f"no memory for the KV pool: a page takes {page:,} bytes,"
+            f" {max(budget - overhead, 0):,} are left to it of {free:,} free; set kv_memory or"
+            " kv_pages, raise gpu_memory_utilization on a GPU, or free memory"
         )
     if pages * page + overhead > free:
         others = f", and {memory.granted:,} are other models'" if memory.granted else ""
@@ -154,8 +154,8 @@ def host_pages(
         pages = max(0, min(kv_pages, min(share, free) // page))
     if pages * page > free:
         raise LoadError(
-            f"no memory for a host pool of {pages:,} pages: {pages * page:,} bytes are needed, {free:,}"
-            " are free; set host_memory or host_pages, or free memory"
+            f"no memory for a host pool of {pages:,} pages: {pages * page:,} bytes are needed,"
+            f" {free:,} are free; set host_memory or host_pages, or free memory"
         )
     memory.granted += pages * page
     return pages

@@ -24,9 +24,9 @@ Int32 = NDArray[np.int32]
 class HostPool:
     """Pages as parts of `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
 
-    A page is one block here, so that a transfer is a few large copies, however many layers there are.
-    On a GPU the copies run beside its kernels, those out and those in on a stream each: pages that come
-    in are waited for by the kernels after them alone, and the host waits for none.
+    A page is one block here, so that a transfer is a few large copies, however many layers there
+    are. On a GPU the copies run beside its kernels, those out and those in on a stream each: pages
+    that come in are waited for by the kernels after them alone, and the host waits for none.
     """
 
     def __init__(self, cache: KvCache, pages: int) -> None:

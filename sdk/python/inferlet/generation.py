@@ -27,8 +27,8 @@ class Generator:
     a stop string is left out of the text, its tokens stay in the context.
 
     The way in which the first token is read decides how all are chosen. Read by steps, a plain
-    `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server chooses,
-    and is given each step before the token of the step before has arrived (`run_ahead`).
+    `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server
+    chooses, and is given each step before the token of the step before has arrived (`run_ahead`).
 
     A context has one generation at a time. If another one begins, this one can't go on.
     """
@@ -238,8 +238,8 @@ class Generator:
         length, longest = len(sequence), sequence.model.max_position
         if length > longest:
             raise PieError(
-                f"invalid-argument: the context has {length} tokens and the model takes {longest} at"
-                " the most: shorten the prompt, or `truncate` the context"
+                f"invalid-argument: the context has {length} tokens and the model takes {longest}"
+                " at the most: shorten the prompt, or `truncate` the context"
             )
         sequence.generation += 1
         self._number = sequence.generation
