@@ -376,3 +376,15 @@ def test_pool_stats(server: Server, guest: Guest) -> None:
         "embeds_mine": 4,
         "host_pages_mine": 0,
     }
+
+
+def test_a_forward_in_place_names_no_embed_twice(server: Server, guest: Guest) -> None:
+    embeds = guest.embeds(2)
+    guest.embed([1, 2], 0, embeds)
+    first = embeds[0]
+    twice = [first, 2, first, 1]
+    before = snapshot(server, guest)
+    with refused("invalid-argument"):
+        guest.forward([], twice, [], twice)
+    assert snapshot(server, guest) == before
+    guest.forward([], twice)  # as inputs alone it may
