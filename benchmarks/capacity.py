@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import anyio
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.turns import Turns
 from pie_py.bench import options

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 import anyio
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.walk.hook.sitecustomize import ROLES
 from pie_py.bench import options

@@ -59,9 +59,11 @@ def decode(
         _decode_together(model, ordered[start : start + rows], limit)
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not followed
     """A layer of the KV cache with room for tokens to come, so that most steps copy nothing."""
 
+    keys: torch.Tensor | None
+    values: torch.Tensor | None
     _room: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
@@ -92,7 +94,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 def _decode_together(model: LlamaForCausalLM, episodes: Sequence[Episode], limit: int) -> None:
-    cache = Cache(layers=[RoomyLayer() for _ in model.model.layers])  # type: ignore[no-untyped-call]
+    cache = Cache(layers=[RoomyLayer() for _ in model.model.layers])
     given = [deque(episode.prompt) for episode in episodes]
     shared = min(map(len, given))
     ids = [[queue.popleft() for _ in range(shared)] for queue in given]

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +26,10 @@ from support.model_rig import (
     tokens_of,
 )
 
-from pie_inference.attention import shared_prefix
+from pie_inference.attention import shared_prefix, torch_backend
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.attention.sequences import Pages, Sequences, describe
-from pie_inference.attention.shared_prefix import find_shared_prefixes
+from pie_inference.attention.shared_prefix import SharedPrefix, find_shared_prefixes
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
@@ -148,7 +149,6 @@ class World:
         self.attention = TorchAttention(self.cache, HEADS, self.options)
         # A table of pages and filled slots each.
         self.streams: list[list[list[int]]] = [[], []]
-        self.joints = 0
 
     def free_pages(self) -> list[int]:
         held = {page for own in self.streams for page, _ in own}
@@ -240,22 +240,23 @@ class World:
             mask_starts=offsets([len(rule) for rule in masks]),
             mask=ints([m for rule in masks for m in rule]),
         )
-        at = ints([p for own in positions for p in own])
-        s = describe(batch, at, cache)
-        cache.positions[s.input_slots] = at
+        places = ints([p for own in positions for p in own])
+        s = describe(batch, places, cache)
+        cache.positions[s.input_slots] = places
         seen = [self._seen(s, i) for i in range(len(counts))]
         prepared = self.attention.prepare(s, ordered=numbers.random() < 0.8)
-        self.joints += len(prepared._prefixes)
-        order = np.arange(at.size) if prepared.order is None else prepared.order
+        order = np.arange(places.size) if prepared.order is None else prepared.order
         for layer, options in enumerate(self.options):
-            stored = torch.randn((at.size, 2 * KV_HEADS * DIM), generator=self.torch)
-            queries = torch.randn((at.size, HEADS, DIM), generator=self.torch)
+            stored = torch.randn((places.size, 2 * KV_HEADS * DIM), generator=self.torch)
+            queries = torch.randn((places.size, HEADS, DIM), generator=self.torch)
             prepared.store(layer, stored[order])
-            found = torch.empty((at.size, HEADS * DIM))
+            found = torch.empty((places.size, HEADS * DIM))
             found[order] = prepared.attend(layer, queries[order])
             for i, (keys, shown) in enumerate(seen):
                 own_rows = slice(*s.input_starts[i : i + 2].tolist())
-                wanted = self._brute(layer, options, queries[own_rows], at[own_rows], keys, shown)
+                wanted = self._brute(
+                    layer, options, queries[own_rows], places[own_rows], keys, shown
+                )
                 torch.testing.assert_close(found[own_rows], wanted, atol=1e-4, rtol=1e-4)
         cache.masked[s.input_slots] = False
 
@@ -298,12 +299,21 @@ def test_it_agrees_with_brute_force(seed: int, window: int | None) -> None:
         world.act()
 
 
-def test_it_is_shared_at_all() -> None:
-    """Which the test before would not notice."""
-    world = World(random.Random(0), 100)
+def test_it_is_shared_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the test before would not notice. Without windows, all that is found is used."""
+    joints = 0
+
+    def counted(*arguments: Any) -> list[SharedPrefix]:
+        nonlocal joints
+        found = find_shared_prefixes(*arguments)
+        joints += len(found)
+        return found
+
+    monkeypatch.setattr(torch_backend, "find_shared_prefixes", counted)
+    world = World(random.Random(0), None)
     for _ in range(300):
         world.act()
-    assert world.joints > 50
+    assert joints > 50
 
 
 # -- a model

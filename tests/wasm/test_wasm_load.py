@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import LIMITS, finish
-from support.wat_guests import OK, guest, host
+from support.wat_guests import LIMITS, OK, finish, guest, host
 from wasmtime import wat2wasm
 
 from pie_control.errors import ProgramRejected

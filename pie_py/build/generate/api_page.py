@@ -47,10 +47,10 @@ def render() -> str:
 
 def _cases_of_functions() -> dict[str, dict[str, bool]]:
     """The names of the cases that call a function, by function, and whether it only fails there."""
-    folder = str(REPOSITORY / "tests" / "conformance")
+    folder = str(REPOSITORY / "tests")
     if folder not in sys.path:
         sys.path.append(folder)
-    load: Any = importlib.import_module("case_files").load
+    load: Any = importlib.import_module("conformance.case_files").load
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     numbers: dict[str, int] = defaultdict(int)
     for case in load():
