@@ -182,9 +182,7 @@ class _Run:
         self.out.preserved += seconds * sum(job.held for job in self._paused)
 
     def _choose_batch(self) -> tuple[list[_Job], list[tuple[_Job, int]], int]:
-        """Which requests decode, which compute how much context, and how many tokens are swapped
-        in.
-        """
+        """Plans a step: which requests decode, compute context, and are swapped in."""
         machine, costs = self._machine, self._machine.costs
         free = machine.memory - sum(job.held for job in (*self._ready, *self._paused))
         decoding = [j for j in self._ready if j.held == j.context and not j.away]
