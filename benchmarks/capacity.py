@@ -24,14 +24,14 @@ from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
 GOAL, GOAL_AT = 20_000.0, 256  # tokens per second, inferlets
-FLAT_GOAL = 1.25  # dearest token over the cheapest, among the counts from FLAT_FROM on
+FLAT_GOAL = 1.25  # most expensive token over the cheapest, among the counts from FLAT_FROM on
 FLAT_FROM = 8
 DEVICE = "benchmarks.instant_worker"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Turns):
-    """Tokens a second of the control layer alone: its worker is a device that answers at once."""
+    """Tokens per second of the control layer alone: its worker is a device that answers at once."""
 
     model: ModelConfig = options.model("tiny")
     at_once: tuple[int, ...] = options.at_once("8,32,128,256,512,896")
@@ -84,9 +84,8 @@ def capacity(turns: Settings, progress: Progress) -> Report:
     for language, costs in cost.items():
         many = {count: us for count, us in costs.items() if count >= FLAT_FROM}
         if len(many) > 1:
-            what = (
-                f"dearest token over the cheapest, {language}, {min(many)} to {max(many)} inferlets"
-            )
+            counts = f"{min(many)} to {max(many)} inferlets"
+            what = f"most expensive token over the cheapest, {language}, {counts}"
             goals.append(Goal(what, max(many.values()) / min(many.values()), FLAT_GOAL))
     return Report(
         "Control layer: tokens per second with a worker that answers at once (no model runs)",

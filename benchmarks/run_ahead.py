@@ -33,7 +33,7 @@ class Settings(Turns):
 
 
 class Rates(NamedTuple):
-    """Tokens a second of two generations, one after the other."""
+    """Tokens per second of two generations, one after the other."""
 
     ahead: float
     step_by_step: float

@@ -132,7 +132,7 @@ def _read(file: Path) -> list[Count]:
 
 
 def _kept(model: ModelConfig) -> dict[str, float]:
-    """Calls a token of every case, if they are this model's."""
+    """Calls per token of every case, if they are this model's."""
     if model.source != EMBEDDED_MODEL or not KEPT.is_file():
         return {}
     numbers: dict[str, float] = json.loads(KEPT.read_text())

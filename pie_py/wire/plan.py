@@ -170,7 +170,7 @@ class EmbedSampled:
 
 @dataclass(slots=True)
 class SwapOut:
-    """Copies `n` pages, with positions and masks, to pages of the host pool."""
+    """Copies `n` pages, with positions and masks, to pages of host memory."""
 
     kind: ClassVar[str] = "swap_out"
     pages: Int32  # [n]
@@ -179,7 +179,7 @@ class SwapOut:
 
 @dataclass(slots=True)
 class SwapIn:
-    """Copies `n` pages of the host pool, with positions and masks, to pages."""
+    """Copies `n` pages of host memory, with positions and masks, to pages."""
 
     kind: ClassVar[str] = "swap_in"
     hosts: Int32  # [n] host pages
@@ -325,7 +325,7 @@ class ModelDescription:
     image_rule: dict[str, int] | None = None  # `ImageRule`'s fields; None if it reads text only
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
-    host_pages: int = 0  # pages of the host pool, for swapped ones
+    host_pages: int = 0  # pages of host memory, for swapped ones
     layers: int = 0
     heads: int = 0  # of queries
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...

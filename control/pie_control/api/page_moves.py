@@ -10,12 +10,12 @@ from pie_control.commands.swap import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
 from pie_control.models.model import OpenQueue
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
-from pie_control.resources.swap_pool import MAX_SWAP_PAGES, swap_parts
+from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
 from pie_py.wire.plan import Int32
 
 
 def swap_out(target: OpenQueue, spans: list[int]) -> None:
-    """Queues the move of pages to the host pool; they go to others once that has been sent.
+    """Queues a swap of pages to host memory; the pages are free once it has been sent.
 
     Pages that are away already stay so. Empty ones take no room on the host.
 

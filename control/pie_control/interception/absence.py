@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
+from pie_control.resources.host_memory import swap_parts
 from pie_control.resources.space import Space
-from pie_control.resources.swap_pool import swap_parts
 from pie_py.wire.plan import SwapIn, SwapOut
 
 Send: TypeAlias = Callable[[SwapIn | SwapOut], None]  # ahead of all that is sent later

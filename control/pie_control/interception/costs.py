@@ -42,7 +42,7 @@ class Costs:
     quadratic: float
     saturation: int  # S: inputs from which on a batch gives hardly more tokens per second
     decodes: tuple[tuple[int, float], ...]  # sequences, seconds of a step, ascending
-    swap_out: Transfer | None  # None without a host pool
+    swap_out: Transfer | None  # None without host memory
     swap_in: Transfer | None
 
     @classmethod
@@ -87,7 +87,7 @@ class Costs:
         return math.ceil(tokens / self.page_size)
 
     def swap_time(self, tokens: float) -> float:
-        """Seconds out and back in; infinite without a host pool."""
+        """Seconds out and back in; infinite without host memory."""
         if self.swap_out is None or self.swap_in is None:
             return math.inf
         pages = self.pages(tokens)

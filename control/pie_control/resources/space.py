@@ -9,9 +9,9 @@ import numpy as np
 
 from pie_control.errors import ApiError
 from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
+from pie_control.resources.host_memory import HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import Samplers
-from pie_control.resources.swap_pool import HostPages
 from pie_py.wire.plan import Int32, Uint32
 
 

@@ -15,7 +15,7 @@ from pie_py.config.services import StoreConfig
 APPLICATION_ID = 0x7069655F  # "pie_": this file is ours
 FORMAT = 1
 BUSY_SECONDS = 10.0  # another server on the same folder may write
-OVERHEAD = 64  # bytes that a key takes in memory besides its text
+OVERHEAD = 64  # bytes that a key takes in memory in addition to its text
 READ_BYTES = 16 << 20  # results of one `run`; what is beyond comes with the next
 
 _SCHEMA = f"""
@@ -229,7 +229,7 @@ class Database:
             "SELECT keys, bytes FROM usage WHERE user = ?", (user,)
         ).fetchone()
         limits = self._config
-        # Whoever has too much, since the quota was lowered, may still make it less.
+        # A user above a quota that was lowered may still delete.
         if keys > 0 and all_keys > limits.keys:
             raise _over(user, f"{all_keys} keys", limits.keys, "keys")
         if size > 0 and all_bytes > limits.bytes:

@@ -126,7 +126,7 @@ class StoreService:
             self._pending.move_to_end(user, last=False)
 
     def _answer_one(self, request: _Request, result: Result) -> None:
-        if request.operation is None:  # given up meanwhile: nobody takes it
+        if request.operation is None:  # cancelled meanwhile: its result is not taken
             return
         request.operation = None
         self._hold(request, 0)

@@ -37,7 +37,7 @@ def measure(
 
     Returns:
         `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a
-        fixed part and a rate) or None without a host pool; `prefill`, `{tokens, seconds, fit}`:
+        fixed part and a rate) or None without host memory; `prefill`, `{tokens, seconds, fit}`:
         times of one sequence without context, and `[c, a, b]` of `c + a·n + b·n²`, which comes near
         them; `decode`, `{sequences, seconds}`: times of a step of as many sequences.
     """

@@ -21,7 +21,7 @@ PINNED_BYTES = 1 << 30
 Int32 = NDArray[np.int32]
 
 
-class HostPool:
+class HostMemory:
     """Pages as parts of `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
 
     A page is one block here, so that a transfer is a few large copies, however many layers there
@@ -121,7 +121,7 @@ class HostPool:
 
 
 class _Ways:
-    """The streams of copies between a GPU and the host pool."""
+    """The streams of copies between a GPU and host memory."""
 
     def __init__(self, device: torch.device, hosts: int) -> None:
         self._device = device
