@@ -72,14 +72,14 @@ class Space:
         _check_size(self.page_pool, "page", count)
 
     def allocate_pages(self, count: int, reclaim: Callable[[int], bool]) -> int:
-        """Allocates empty pages, which `check_new_pages` allows, and returns the first address.
+        """Allocates empty pages, and returns the first address.
 
         Args:
             count: how many.
             reclaim: frees what others hold until this many are free, and tells whether they are.
 
         Raises:
-            ApiError: `out-of-resources`.
+            ApiError: as `check_new_pages`; `out-of-resources` if they are not free now.
         """
         pages = self.take_pages(count, reclaim)
         try:
@@ -90,6 +90,7 @@ class Space:
 
     def take_pages(self, count: int, reclaim: Callable[[int], bool]) -> Int32:
         """Takes empty pages that have no addresses yet. As `allocate_pages`."""
+        self.check_new_pages(count)
         _ensure_free(self.page_pool, "page", count, reclaim)
         return self.page_pool.allocate(count)
 
