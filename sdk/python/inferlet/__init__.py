@@ -16,9 +16,7 @@ contract itself. Tasks of asyncio run concurrently, and their commands are batch
 """
 
 from inferlet import (
-    calling,
     chat,
-    cml,
     http,
     images,
     interception,
@@ -30,9 +28,9 @@ from inferlet import (
     runtime,
     session,
     store,
-    tools,
 )
 from inferlet._loop import ready
+from inferlet._stream import TextDecoder
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
 from inferlet.errors import NotInServerError, PieError
@@ -54,10 +52,9 @@ __all__ = [
     "Output",
     "PieError",
     "Sampler",
+    "TextDecoder",
     "Tokenizer",
-    "calling",
     "chat",
-    "cml",
     "http",
     "images",
     "interception",
@@ -70,5 +67,4 @@ __all__ = [
     "runtime",
     "session",
     "store",
-    "tools",
 ]

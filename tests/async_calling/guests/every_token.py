@@ -6,10 +6,10 @@ Returns, for each token, the events of calls and interrupts in order, and what t
 import asyncio
 import json
 
+from asynclm.calling.generation import Generation, Options
+from asynclm.cml.script import Script, ScriptedCall
+from asynclm.tools.tool import Tool
 from inferlet import Model
-from inferlet.calling import Generation, Options
-from inferlet.cml import Script, ScriptedCall
-from inferlet.tools import Tool
 
 
 async def attempt(token: int) -> list[object]:

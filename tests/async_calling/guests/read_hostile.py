@@ -1,7 +1,8 @@
 """Reads texts that could exhaust a parser's stack: all of them are errors, or values."""
 
-from inferlet.cml import CallError, Syntax, parse_call
-from inferlet.tools import EvaluationError, evaluate
+from asynclm.choices import Syntax
+from asynclm.cml.calls import CallError, parse_call
+from asynclm.tools.evaluator import EvaluationError, evaluate
 
 
 def attempt(read, text: str) -> bool:

@@ -9,32 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from inferlet.cml.calls import Syntax
-from inferlet.cml.dialect import Dialect, Marker
+from asynclm.choices import Strictness, Syntax
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.values import Value
 from inferlet.grammar import Grammar
 
 LONGEST_IDENTIFIER = 32  # characters
 
 
-class Strictness(StrEnum):
-    """What generated blocks are held to."""
-
-    MARKERS = "markers"  # the blocks' form only
-    CALLS = "calls"  # any call with literal arguments
-    TOOLS = "tools"  # calls of the functions that there are
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a grammar needs to know of a function: its name, and its parameters' JSON schemas by name."""
+class Signature(Value):
+    """What a grammar knows of a function: its name, and its parameters' JSON schemas by name."""
 
     name: str
     parameters: Mapping[str, Mapping[str, Any]]
-    required: Sequence[str] = field(default_factory=tuple)
+    required: Sequence[str] = ()
 
 
 def block_grammar(

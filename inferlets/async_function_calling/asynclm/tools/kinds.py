@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from asynclm.tools.client import ClientLink
+from asynclm.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
 from inferlet import http, mcp, runtime
 from inferlet.errors import PieError
-from inferlet.tools.client import ClientLink
-from inferlet.tools.evaluator import evaluate
-from inferlet.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
 
 MOST_BYTES = 1 << 18  # of an answer that are looked at
 _BODIES = ("POST", "PUT", "PATCH")
-_PLACE = re.compile(r"\{([^{}]+)\}")
+_PLACE = r"\{([^{}]+)\}"
 
 
 class BadTools(ValueError):
@@ -221,6 +220,8 @@ def python_tool(code: str) -> Run:
         source = code
         if code.startswith("{") and code.endswith("}") and code[1:-1] in arguments:
             source = str(arguments[code[1:-1]])
+        from asynclm.tools.evaluator import evaluate  # few tools need it, and it takes 3 ms
+
         return evaluate(source, arguments)
 
     return run
@@ -261,8 +262,10 @@ async def _of_server(entry: Mapping[str, Any]) -> list[Tool]:
 
 def _filled(text: str, arguments: Mapping[str, Any]) -> str:
     """A text with `{name}` replaced by arguments; what looks like a place in an argument is none."""
-    return _PLACE.sub(
-        lambda place: _written(arguments[place[1]]) if place[1] in arguments else place[0], text
+    return re.sub(
+        _PLACE,
+        lambda place: _written(arguments[place[1]]) if place[1] in arguments else place[0],
+        text,
     )
 
 

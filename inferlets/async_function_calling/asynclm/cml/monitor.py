@@ -6,8 +6,8 @@ tells when an interrupt may be put in.
 
 from __future__ import annotations
 
-from inferlet.cml.dialect import Dialect, Marker
-from inferlet.cml.parser import Block, State, TextParser, TokenParser, parser_for
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.cml.parser import Block, State, TextParser, TokenParser, parser_for
 
 RESERVED = frozenset({"user", "agent"})  # identifiers of interrupts that answer no call
 

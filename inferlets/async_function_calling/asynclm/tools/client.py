@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from asynclm.tools.tool import Cut, Run, ToolError
 from inferlet import session
-from inferlet.tools.tool import Cut, Run, ToolError
 
 
 class ClientLink:
