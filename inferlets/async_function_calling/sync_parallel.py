@@ -1,6 +1,6 @@
 """Synchronous function calling with calls in parallel (AsyncLM, section 6).
 
-Run: pie-py run inferlets/async_function_calling --entry sync_parallel --request "..." --tools @tools.json
+Run: pie-py run inferlets/async_function_calling --entry sync_parallel --request "..."
 The model makes all calls that are ready in one turn; the results of all come in the next.
 """
 

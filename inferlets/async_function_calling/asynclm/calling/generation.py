@@ -1,4 +1,4 @@
-"""A generation with function calls: the model, the monitor, the executor and the interrupts together.
+"""A generation with function calls: model, monitor, executor and interrupts together.
 
 `_run_asynchronously` follows AsyncLM, section 5: calls run while the model writes on, and results
 are put in at the first point outside of a critical section. `_run_in_turns` is how it is done

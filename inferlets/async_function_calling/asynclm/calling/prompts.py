@@ -1,6 +1,7 @@
 """Prompts: what a model is told of its tools, and how results come back in synchronous turns.
 
-`compact` is the form that pie-tiny was trained on, `json` is for any other model (AsyncLM, section 4).
+`compact` is the form that pie-tiny was trained on, `json` is for any other model (AsyncLM,
+section 4).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def task_text(style: Style, text: str) -> str:
 
 
 def add_tool_turn(ctx: Context, style: Style, dialect: Dialect, results: list[int]) -> None:
-    """Ends the model's turn, appends one with results, given as tokens, and starts the model's next.
+    """Ends the model's turn, appends one with the results' tokens, and starts the model's next.
 
     Raises:
         ValueError: the model's chat template can't do that.

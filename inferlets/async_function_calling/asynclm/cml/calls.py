@@ -1,4 +1,4 @@
-"""Function calls as models write them, in Python's or in JSON's syntax. They are read, never evaluated."""
+"""Function calls as models write them, in Python's or JSON's syntax: read, never evaluated."""
 
 from __future__ import annotations
 

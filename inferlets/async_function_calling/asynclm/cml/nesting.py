@@ -1,7 +1,7 @@
 """How deep a parser would have to go, found without one.
 
-A stack that is exhausted ends the whole instance, so text by a model is looked at before Python's own
-parsers see it.
+A stack that is exhausted ends the whole instance, so text by a model is looked at before Python's
+own parsers see it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def is_too_deep(text: str) -> bool:
     """Whether the syntax tree of a Python or JSON text may be more than `DEEPEST` deep.
 
     Counts, at each place, the brackets that are open and the operators and keywords since the last
-    comma or line in each of them: no tree is deeper. `elif` counts to the end: each is within the last.
+    comma or line in each of them: no tree is deeper. `elif` counts to the end: each is within the
+    last.
     """
     count = elifs = 0  # at this place
     bases = [0]  # the count at the beginning of each open bracket

@@ -1,7 +1,8 @@
 """Reads CML as it is generated: a machine of four states, fed token by token.
 
-Between blocks text passes; `[CALL]` opens a call, which `[HEAD]` divides into identifier and call and
-`[END]` closes; `[TRAP]` wants `[END]` at once. Everything else is a violation. (AsyncLM, section 5.1)
+Between blocks text passes; `[CALL]` opens a call, which `[HEAD]` divides into identifier and call
+and `[END]` closes; `[TRAP]` wants `[END]` at once. Everything else is a violation. (AsyncLM,
+section 5.1)
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class TokenParser:
         return blocks + self.machine.marker(marker)
 
     def finish_text(self) -> list[Block]:
-        """Text that waited for the rest of a character; the next character begins with the next token."""
+        """Text that waited for the rest of a character; the next token begins a new one."""
         rest = self._decoder.finish()
         self._decoder = TextDecoder(self._dialect.codec.decode)
         self._held = False

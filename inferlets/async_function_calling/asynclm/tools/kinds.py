@@ -1,7 +1,7 @@
 """Where tools run: an HTTP service, an MCP server, a child inferlet, the client, a sandbox.
 
-A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where; without one
-the client that launched the inferlet runs it. `docs/async-function-calling.md` shows all of them.
+A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where;
+without one the client that launched the inferlet runs it. `docs/async-function-calling.md` shows all of them.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
     """What runs a tool.
 
     Args:
-        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`, `python`
-            or `simulated`.
+        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`,
+            `python` or `simulated`.
         client: for the first of them.
         name: of the tool.
 
@@ -130,8 +130,8 @@ def http_tool(
 ) -> Run:
     """A request to a service. `{name}` in the URL stands for an argument.
 
-    The other arguments are the query of a GET, and the JSON body of a POST, PUT or PATCH. An answer of
-    JSON is its value, any other a text.
+    The other arguments are the query of a GET, and the JSON body of a POST, PUT or PATCH. An answer
+    of JSON is its value, any other a text.
 
     Args:
         url: with places for arguments.
@@ -209,11 +209,11 @@ def inferlet_tool(program: str, args: Sequence[str] | None = None) -> Run:
 
 
 def python_tool(code: str) -> Run:
-    """A Python expression or short program, run by `evaluate`. `{name}` is an argument that holds code.
+    """A Python expression or short program, run by `evaluate`.
 
     Args:
-        code: the program, in which the call's arguments are variables; or the name of an argument in
-            braces, such as `{code}`, for programs that the model writes.
+        code: the program, in which the call's arguments are variables; or the name of an argument
+            in braces, such as `{code}`, for programs that the model writes.
     """
 
     async def run(arguments: dict[str, Any]) -> Any:
@@ -261,7 +261,7 @@ async def _of_server(entry: Mapping[str, Any]) -> list[Tool]:
 
 
 def _filled(text: str, arguments: Mapping[str, Any]) -> str:
-    """A text with `{name}` replaced by arguments; what looks like a place in an argument is none."""
+    """A text with `{name}` replaced by arguments, in which `{name}` means nothing."""
     return re.sub(
         _PLACE,
         lambda place: _written(arguments[place[1]]) if place[1] in arguments else place[0],
