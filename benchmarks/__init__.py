@@ -1,1 +1,3 @@
-"""Benchmarks that hold pie_py against papers and peers; run from a checkout, no part of the package."""
+"""Benchmarks that hold pie_py against papers and peers; run from a checkout, no part of the
+package.
+"""

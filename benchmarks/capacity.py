@@ -1,4 +1,4 @@
-"""`capacity`: how many tokens a second the control layer can serve.
+"""`capacity`: how many tokens per second the control layer can serve.
 
 The worker is a measuring device that answers at once (`benchmarks.instant_worker`), so all that is
 left is the control process: guests, calls, scheduler, messages. It is one thread; its CPU time per
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import anyio
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.turns import Turns
 from pie_py.bench import options
@@ -23,15 +23,15 @@ from pie_py.bench.server import BenchServer, bench_server
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
-GOAL, GOAL_AT = 20_000.0, 256  # tokens a second, inferlets
-FLAT_GOAL = 1.25  # dearest token over the cheapest, among the counts from FLAT_FROM on
+GOAL, GOAL_AT = 20_000.0, 256  # tokens per second, inferlets
+FLAT_GOAL = 1.25  # most expensive token over the cheapest, among the counts from FLAT_FROM on
 FLAT_FROM = 8
 DEVICE = "benchmarks.instant_worker"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Turns):
-    """Tokens a second of the control layer alone: its worker is a device that answers at once."""
+    """Tokens per second of the control layer alone: its worker is a device that answers at once."""
 
     model: ModelConfig = options.model("tiny")
     at_once: tuple[int, ...] = options.at_once("8,32,128,256,512,896")
@@ -84,18 +84,17 @@ def capacity(turns: Settings, progress: Progress) -> Report:
     for language, costs in cost.items():
         many = {count: us for count, us in costs.items() if count >= FLAT_FROM}
         if len(many) > 1:
-            what = (
-                f"dearest token over the cheapest, {language}, {min(many)} to {max(many)} inferlets"
-            )
+            what = f"most expensive token over the cheapest, {language}, {min(many)} to {max(many)} inferlets"
             goals.append(Goal(what, max(many.values()) / min(many.values()), FLAT_GOAL))
     return Report(
-        "Control layer: tokens a second with a worker that answers at once (no model runs)",
-        ["guest", "at once", "tokens/s", "µs a token", "CPU µs a token"],
+        "Control layer: tokens per second with a worker that answers at once (no model runs)",
+        ["guest", "at once", "tokens/s", "µs per token", "CPU µs per token"],
         rows,
         [
             f"Medians of {turns.rounds} rounds; {turns.prompt} prompt and {turns.tokens} new tokens"
             " each.",
-            "CPU is the control process's own; where it is less than µs a token, it waited for a core.",
+            "CPU is the control process's own; where it is less than µs per token, it waited for"
+            " a core.",
         ],
         goals,
     )

@@ -2,8 +2,8 @@
 
 All sides are loaded, then measured in turns, round after round; those that are not measured sleep.
 Prompts are random tokens, decoding is greedy, there is no stop token. Two figures of each: the time
-per output token while all decode, in which there is no prefill; and tokens a second from the first
-request to the last token of all, prefill (and of ours the launch of the inferlets) included.
+per output token while all decode, in which there is no prefill; and tokens per second from the
+first request to the last token of all, prefill (and of ours the launch of the inferlets) included.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Settings:
     vllm_python: str | None = peer_processes.vllm_python()
 
     def prompts(self, batch: int, vocabulary: int) -> list[list[int]]:
-        """Random prompts, away from the special tokens at the vocabulary's start; new ones every time."""
+        """Random prompts, away from the special tokens at the vocabulary's start; new ones every
+        time.
+        """
         return [random.choices(range(16, vocabulary), k=self.prompt) for _ in range(batch)]
 
 
@@ -75,11 +77,11 @@ class Figures:
 
     @property
     def rate(self) -> float:
-        """Median tokens a second."""
+        """Median tokens per second."""
         return statistics.median(self.tokens_a_second)
 
 
-Side = Callable[[int], tuple[float, float]]  # batch -> ms a token, tokens a second
+Side = Callable[[int], tuple[float, float]]  # batch -> ms per token, tokens per second
 
 
 @contextmanager
@@ -152,13 +154,14 @@ def compare(settings: Settings, progress: Progress) -> Report:
     versions: dict[str, str] = {}
     report = Report(
         f"Completion: {settings.prompt} prompt and {settings.tokens} new tokens, greedy",
-        ["model", "at once", "side", "ms a token", "× ideal", "tokens/s", "× vllm"],
+        ["model", "at once", "side", "ms per token", "× ideal", "tokens/s", "× vllm"],
     )
     for model in settings.models:
         for batch, row in _measure(model, settings, versions, progress).items():
             _add_rows(report, model_name(model), batch, row)
     report.notes = [
-        f"Medians of {settings.rounds} rounds in turns. ms a token: while all decode; tokens/s: all of it.",
+        f"Medians of {settings.rounds} rounds in turns. ms per token: while all decode; tokens/s:"
+        " all of it.",
         *(f"{name}: {text}" for name, text in versions.items()),
     ]
     return report

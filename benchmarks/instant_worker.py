@@ -1,7 +1,9 @@
-"""A measuring device, no model: a worker that answers every plan at once, to measure the control layer.
+"""A measuring device, no model: a worker that answers every plan at once, to measure the control
+layer.
 
-Run in the inference worker's place (`ServerConfig.worker_module`), over the same socket, with the same
-messages. Every distribution and every sample says the same tokens; nothing is computed, nothing stored.
+Run in the inference worker's place (`ServerConfig.worker_module`), over the same socket, with the
+same messages. Every distribution and every sample says the same tokens; nothing is computed,
+nothing stored.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pie_py.wire.plan import (
 )
 
 FIRST_TOKEN = 16  # away from the special tokens at the vocabulary's start
-POOL = 1 << 17  # embeds, and pages: more than anybody needs
+POOL = 1 << 17  # embeds, and pages: more than any run needs
 TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample"]
 
 
@@ -104,7 +106,7 @@ def main() -> None:
     socket.send(encode(Hello(os.getpid(), "none", [describe(m) for m in models])))
     while True:
         while not socket.poll(1000):
-            if os.getppid() != parent:  # nobody will ever ask again
+            if os.getppid() != parent:  # the control process has ended
                 return
         message = decode(socket.recv())
         if isinstance(message, Stop):

@@ -1,8 +1,8 @@
-"""`prefix`: many requests whose prompts begin alike, with prefix caches and without.
+"""`prefix`: many requests whose prompts share a prefix, with prefix caches and without.
 
-All requests come at once. *First*: nobody has computed the shared beginning before. *Again*: others
-with the same beginning come later. Ours keep nothing by hand: the SDK's contexts find what others
-have computed.
+All requests come at once. *First*: the shared prefix is not cached yet. *Again*: further requests
+with the same prefix come later. Ours keep nothing by hand: the SDK's contexts find what others have
+computed.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def prefix(settings: Settings, progress: Progress) -> Report:
 
         for turn in range(-1, settings.rounds):  # the first one warms all sides up
             for case, side in loaded.items():
-                beginning = some(settings.shared)
+                prefix = some(settings.shared)
                 batches = [
-                    [beginning + some(settings.own) for _ in range(settings.requests)]
+                    [prefix + some(settings.own) for _ in range(settings.requests)]
                     for _ in range(2)
                 ]
                 first, again = (side(batch, settings.tokens) for batch in batches)

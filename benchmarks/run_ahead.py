@@ -33,7 +33,7 @@ class Settings(Turns):
 
 
 class Rates(NamedTuple):
-    """Tokens a second of two generations, one after the other."""
+    """Tokens per second of two generations, one after the other."""
 
     ahead: float
     step_by_step: float
@@ -57,7 +57,7 @@ def run_ahead(turns: Settings, progress: Progress) -> Report:
 
         found = turns.measure(both, progress)
     report = Report(
-        "Running ahead: tokens a second while all decode",
+        "Running ahead: tokens per second while all decode",
         ["guest", "at once", "ahead", "step by step", "gain"],
         notes=[
             f"Medians of {turns.rounds} rounds in turns; {turns.prompt} prompt, {turns.tokens} new"

@@ -1,4 +1,6 @@
-"""Measuring every program at every count of instances, in turns, so that all see the same machine."""
+"""Measuring every program at every count of instances, in turns, so that all see the same
+machine.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Turns:
 
     @property
     def steps(self) -> int:
-        """How often progress is told of, the server's start included."""
+        """The number of progress reports, the server's start included."""
         return 1 + len(self.languages) * len(self.at_once) * (self.rounds + 1)
 
     def measure(
@@ -35,7 +37,7 @@ class Turns:
 
         Args:
             one: measures a program at a count of instances.
-            progress: is told what has just been done.
+            progress: gets what has just been done.
         """
         programs = bench_programs(self.languages)
         found: dict[tuple[str, int], list[Figure]] = {}

@@ -53,7 +53,8 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         prompts, tokens = request["prompts"], request["tokens"]
-        # What is not used for a second may have left the memory; a token alone is no prefix to find.
+        # What is not used for a second may have left the memory; a token alone is no prefix to
+        # find.
         seconds([prompts[0][-1:]], 4)
         first = seconds(prompts, 1) if request["steps"] else 0.0
         whole = seconds(prompts, tokens)

@@ -1,14 +1,16 @@
-"""Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in `docs/results/`.
+"""Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in
+`docs/results/`.
 
     python -m benchmarks NAME --json > docs/results/NAME.json
     python docs/make_results.py
 
-The part of the page between the two marks is written anew; a test compares it with what this writes.
+The part of the page between the two marks is generated; a test compares it with what this writes.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,21 +63,33 @@ def _table(report: Record) -> Iterator[str]:
 
 def _words(report: Record) -> Iterator[str]:
     for note in report["notes"]:
-        yield f"- {note}\n"
+        yield _item(note)
     for goal in report["goals"]:
         sign = "≤" if goal["at_most"] else "≥"
         word = "met" if goal["met"] else "**missed**"
-        yield f"- {word}: {goal['what']}: {cell(goal['figure'])} (goal {sign} {goal['limit']:g})\n"
+        figure = f"{cell(goal['figure'])} (goal {sign} {goal['limit']:g})"
+        yield _item(f"{word}: {goal['what']}: {figure}")
     if report["notes"] or report["goals"]:
         yield "\n"
 
 
+def _item(text: str) -> str:
+    return f"{_wrapped('- ' + text, '  ')}\n"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def _machine(environment: Record) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
-    return (
+    text = (
         f"{environment['cpu']}, {environment['cores']} cores, load {environment['load']:.1f} at the"
-        f" end; Python {environment['python']}, {packages}.\n"
+        f" end; Python {environment['python']}, {packages}."
     )
+    return f"{_wrapped(text)}\n"
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -88,7 +102,7 @@ def _load(name: str) -> Record:
 
 
 def _draw_compare(document: Record, path: Path) -> None:
-    """Time per token of each side over the ideal loop's, as bars: a plot a model."""
+    """Time per token of each side over the ideal loop's, as bars: one plot per model."""
     rows = document["rows"]
     models = list(dict.fromkeys(row[0] for row in rows))
     figure, axes = pyplot().subplots(1, len(models), figsize=(5 * len(models), 3), squeeze=False)

@@ -1,4 +1,5 @@
-"""Constrained decoding by hand: only tokens that are digits may come, the likeliest of them each time.
+"""Constrained decoding by hand: only tokens that are digits may come, the likeliest of them each
+time.
 
 Run: pie-py run examples/digits_only.py -- "The answer to everything is " 4
 """

@@ -1,7 +1,9 @@
-"""A long text in a few KV pages: when room runs out, the page that is attended to least is given up.
+"""A long text in a few KV pages: when room runs out, the page that is attended to least is given
+up.
 
-The first page stays, and the last: attention needs the sink (Xiao et al. 2023), and the text its end.
-What lies between is kept by what was attended to of late (Zhang et al. 2023, the Heavy-Hitter Oracle).
+The first page stays, and the last: attention needs the sink (Xiao et al. 2023), and the text its
+end. What lies between is kept by what was attended to of late (Zhang et al. 2023, the Heavy-Hitter
+Oracle).
 
 Run: pie-py run examples/heavy_hitters.py -- "Once upon a time there was a girl who" 8 200
 """
@@ -47,7 +49,9 @@ class FewPages:
         if len(self.pages) <= self.most:
             raw.forward(queue, *lists)
         else:
-            future = raw.forward_with_attention(queue, *lists, observed=count, detail="total")
+            future = raw.forward_with_attention(
+                queue, *lists, observed=count, detail="total", adapter=""
+            )
             await ready(future)
             self.give_up_one(used, raw.take_attention(future)[1])
         future = raw.get_next_dist(queue, output[0], 1)

@@ -13,7 +13,7 @@ MOST_CHARACTERS = 1000
 
 
 async def read_page(url: str) -> str:
-    """The beginning of a page's text."""
+    """The start of a page's text."""
     try:
         response = await http.get(url, timeout=20)
         html = await response.raise_for_status().text()

@@ -36,5 +36,5 @@ async def answer() -> None:
 
 
 async def main(args: list[str]) -> str:
-    """Adds as many tasks as it is told, or works."""
+    """Adds a number of tasks, or works."""
     return await add(int(args[1])) if args[:1] == ["add"] else await work()

@@ -35,8 +35,8 @@ _FILES = {
 }
 CHAINS, MOST_CALLS = 3, 5  # of multi-step-parallel: three tasks of one to five calls each
 _MISSING = (
-    "the BFCL sets come with the package bfcl-eval: `pip install --no-deps --target FOLDER bfcl-eval mpmath`,"
-    " then --bfcl FOLDER"
+    "the BFCL sets come with the package bfcl-eval: `pip install --no-deps --target FOLDER"
+    " bfcl-eval mpmath`, then --bfcl FOLDER"
 )
 
 
@@ -134,7 +134,7 @@ def _first(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Scenario:
-    """A beginning of a conversation: what the user says, the calls, and what they act on."""
+    """The start of a conversation: what the user says, the calls, and what they act on."""
 
     text: str
     calls: tuple[str, ...]

@@ -20,7 +20,9 @@ WAITS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 def choices(model: ModelConfig, tokens: Sequence[int], waits_ms: Sequence[int]) -> Report:
-    """What the server advises a context of each length, from the costs that its worker has measured."""
+    """What the server advises a context of each length, from the costs that its worker has
+    measured.
+    """
 
     async def ask(endpoint: str) -> list[dict[str, Any]]:
         async with Client(endpoint) as client:
@@ -54,10 +56,11 @@ def choices(model: ModelConfig, tokens: Sequence[int], waits_ms: Sequence[int]) 
         ["tokens", "swap ms", "recompute ms", *map(str, waits_ms)],
         rows,
         [
-            "Rows: tokens of the context, and what it costs to move its pages out and back and to compute"
-            " them anew, as measured by the worker; columns: the wait that is expected, in ms. P, preserve,"
-            " where both take longer than that, else the quicker of the two: S, swap, or D, discard and"
-            " compute anew: the server's advice by its policy `cheapest` (AsyncLM, section 5.4)."
+            "Rows: tokens of the context, and what it costs to move its pages out and back and to"
+            " compute them again, as measured by the worker; columns: the wait that is expected,"
+            " in ms. P, preserve, where both take longer than that, else the quicker of the two:"
+            " S, swap, or D, discard and recompute: the server's advice by its policy `cheapest`"
+            " (AsyncLM, section 5.4)."
         ],
     )
 

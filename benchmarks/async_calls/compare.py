@@ -30,28 +30,31 @@ BFCL = ("v1-parallel", "live-parallel", "multi-turn-base", "multi-step-parallel"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Asynchronous function calls beside synchronous ones: latency, calls right and wrong, overheads."""
+    """Asynchronous function calls beside synchronous ones: latency, calls right and wrong,
+    overheads.
+    """
 
     model: ModelConfig = options.model()
     parts: tuple[str, ...] = options.some_of(
         "--part",
         PARTS,
         PARTS,
-        "The model decides everything; calls are forced; what traps do with the KV cache, over context"
-        " length and wait. Repeatable, all by default.",
+        "The model decides everything; calls are forced; what traps do with the KV cache, over"
+        " context length and wait. Repeatable, all by default.",
     )
     workloads: tuple[str, ...] = options.some_of(
         "--workload",
         DRAWN + BFCL,
         DRAWN,
-        "Repeatable. The first three, the default, are drawn; the others are BFCL's, always forced.",
+        "Repeatable. The first three, the default, are drawn; the others are BFCL's, always"
+        " forced.",
     )
     orders: tuple[str, ...] = options.some_of(
         "--order",
         ("lpt", "given", "random"),
         ("lpt", "random"),
-        "Of forced calls that are ready, by the first one on all sides and by each of them on `async`."
-        " Repeatable; LPT and random by default.",
+        "Of forced calls that are ready, by the first one on all sides and by each of them on"
+        " `async`. Repeatable; LPT and random by default.",
     )
     requests: int = options.count("--requests", 12, "Requests of each workload.")
     longest: int = options.option(

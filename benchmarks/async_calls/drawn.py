@@ -80,8 +80,8 @@ def draw(workload: str, seed: int, number: int, longest: int = 5) -> Job:
     """The job of a number; the same seed and number give the same one.
 
     Args:
-        workload: `parallel`, 2 to 5 independent calls; `multi-step`, three chains of dependent ones;
-            `interrupts`, the same with each chain a task of its own, which come in turn.
+        workload: `parallel`, 2 to 5 independent calls; `multi-step`, three chains of dependent
+            ones; `interrupts`, the same with each chain a task of its own, which come in turn.
         seed: of all jobs.
         number: of the job.
         longest: calls of a chain.

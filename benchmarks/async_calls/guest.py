@@ -1,4 +1,4 @@
-"""What the trap handler is told to do with the KV cache, over lengths of a context and expected waits."""
+"""The advice to trap handlers about the KV cache, over context lengths and expected waits."""
 
 import json
 

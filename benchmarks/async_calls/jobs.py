@@ -47,7 +47,7 @@ class Job:
         calls: that they need.
         tools: specifications, as in a tools file.
         arrivals: seconds after the first task at which each further one comes.
-        functions: makes the functions that run at the client, anew for each run.
+        functions: makes the functions that run at the client, for each run again.
     """
 
     tasks: tuple[str, ...]

@@ -42,13 +42,13 @@ PAPER = {  # AsyncLM, figures 5, 6 and 8
     **dict.fromkeys(("multi-step", "multi-step-parallel"), "up to 5.4×"),
     "interrupts": "2.4×",
 }
-COST = ["side", "ms a token", "written", "put in", "recomputed", "largest", "KV token·s"]
+COST = ["side", "ms per token", "written", "put in", "recomputed", "largest", "KV token·s"]
 # Of BFCL's sets, whose types are not those of JSON schemas and whose results are long.
 FORCED_OPTIONS = ("--strictness", "calls", "--most-value-tokens", "64")
 FORCED = (
-    "FORCED: the model runs and chooses at every step, then the ground truth's token takes the place of"
-    " its choice. Times, tokens and memory are those of the real pipeline; that calls are right is not"
-    " the model's merit."
+    "FORCED: the model runs and chooses at every step, then the ground truth's token takes the"
+    " place of its choice. Times, tokens and memory are those of the real pipeline; that calls"
+    " are right is not the model's merit."
 )
 
 
@@ -57,7 +57,8 @@ class Run:
     """What one job came to by one side.
 
     Attributes:
-        seconds: from the first token, or of tasks in turn from the first one's arrival, to the last token.
+        seconds: from the first token, or of tasks in turn from the first one's arrival, to the last
+            token.
         records: of each generation: of one, or of one a task where tasks are done one by one.
         verdict: on its calls.
     """
@@ -169,7 +170,8 @@ def measure(
     """All jobs by all sides, in turns on one server; a first run of each mode is not counted.
 
     Returns:
-        The runs of each workload and side, round after round, of jobs that fit into the model's context.
+        The runs of each workload and side, round after round, of jobs that fit into the model's
+        context.
 
     Raises:
         InferletFailed: a generation failed.
@@ -226,16 +228,16 @@ def reports(model: ModelConfig, runs: Mapping[tuple[str, Side], list[Run]]) -> l
 
 
 LATENCY_NOTE = (
-    "Milliseconds. p10, median, p90, mean: of all requests, from the first token to the last (AsyncLM,"
-    " section 6.1); of interrupts, from the first task's arrival. all: requests done all right; right, wrong,"
-    " missing: calls. × sync: of the means, over so many requests (`of`) as sync and the side did all"
-    " right; calls, formula: over those that all sides did all right. calls:"
-    " from the first token to the end of the last call; formula: what AsyncLM, section 6.3,"
-    " says of that for independent calls, from the times between calls in sync_parallel's turn and the"
-    " measured times of calls."
+    "Milliseconds. p10, median, p90, mean: of all requests, from the first token to the last"
+    " (AsyncLM, section 6.1); of interrupts, from the first task's arrival. all: requests done"
+    " all right; right, wrong, missing: calls. × sync: of the means, over so many requests (`of`)"
+    " as sync and the side did all right; calls, formula: over those that all sides did all"
+    " right. calls: from the first token to the end of the last call; formula: what AsyncLM,"
+    " section 6.3, says of that for independent calls, from the times between calls in"
+    " sync_parallel's turn and the measured times of calls."
 )
 COST_NOTE = (
-    "Tokens a request: written by the model, put in as results and tasks, recomputed because the KV"
+    "Tokens per request: written by the model, put in as results and tasks, recomputed because the KV"
     " cache was given up, in the context at its largest; and in the KV cache, over time."
 )
 
@@ -273,7 +275,9 @@ def _latencies(workload: str, own: dict[Side, list[Run]]) -> list[list[Any]]:
 
 
 def _goals(own: dict[Side, list[Run]]) -> list[Goal]:
-    """Async is never slower than Sync-Parallel (AsyncLM, section 6.3), over what both did all right."""
+    """Async is never slower than Sync-Parallel (AsyncLM, section 6.3), over what both did all
+    right.
+    """
     ours, other = (
         next((found for side, found in own.items() if side.mode == mode), None)
         for mode in ("async", "sync_parallel")
@@ -402,7 +406,7 @@ def _overheads(own: dict[Side, list[Run]]) -> list[str]:
     peak = statistics.mean(ours[at].peak - base[at].peak for at in shared)
     kept = mean(ours, "kv_token_seconds"), mean(base, "kv_token_seconds")
     return [
-        f"async over sync, a request: {more:+.1f} tokens, {written:+.1f} of them written, which takes"
-        f" {1e3 * token * written:+.0f} ms; {peak:+.1f} tokens of KV cache at its largest;"
+        f"async over sync, a request: {more:+.1f} tokens, {written:+.1f} of them written, which"
+        f" takes {1e3 * token * written:+.0f} ms; {peak:+.1f} tokens of KV cache at its largest;"
         f" {kept[0]:.1f} KV token·s against {kept[1]:.1f}."
     ]

@@ -1,4 +1,6 @@
-"""The figures of AsyncLM, section 6, from this run: latencies (5, 6 and 8) and what traps do (7)."""
+"""The figures of AsyncLM, section 6, from this run: latencies (5, 6 and 8) and what traps do
+(7).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def plot(reports: Sequence[Report], path: Path) -> None:
     """Draws a panel for each table of latencies and for the map of traps, two in a row.
 
     Raises:
-        RuntimeError: if there is nothing to draw, matplotlib is not there, or the file can't be written.
+        RuntimeError: if there is nothing to draw, matplotlib is not there, or the file can't be
+            written.
     """
     drawn = [one for one in reports if one.rows and one.columns[0] in ("side", "tokens")]
     drawn = [one for one in drawn if "median" in one.columns or one.columns[0] == "tokens"]

@@ -13,8 +13,8 @@ def ceilings(device: torch.device, size: int = 8192, megabytes: int = 1024) -> d
     """Measured, on random numbers: on zeros products are faster than they will be.
 
     Returns:
-        `memory`, `to_device`, `to_host` in bytes a second (memory counts what is read and written), and
-        `matrix`, bf16 operations a second.
+        `memory`, `to_device`, `to_host` in bytes per second (memory counts what is read and
+        written), and `matrix`, bf16 operations a second.
     """
     a, b = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
     product = torch.empty_like(a)

@@ -86,10 +86,11 @@ def decode(
     """Time per token of sequences that decode together, beside a loop over the same kernels.
 
     Returns:
-        For each count `ms` a step, `ideal_ms`, `over` (a share), `idle_us` (median and 99th percentile
-        between steps on the device), `host_us` in which the host hands a step over (more than a step's time,
-        and the device waits within it, which `idle_us` does not tell), `one_in_flight_ms`, `drawn_ms` where
-        tokens are drawn by chance, and `bandwidth`: bytes a second that weights and contexts come to.
+        For each count `ms` a step, `ideal_ms`, `over` (a share), `idle_us` (median and 99th
+        percentile between steps on the device), `host_us` in which the host hands a step over (more
+        than a step's time, and the device waits within it, which `idle_us` does not tell),
+        `one_in_flight_ms`, `drawn_ms` where tokens are drawn by chance, and `bandwidth`: bytes per
+        second that weights and contexts come to.
     """
     engine = engine_for(shape, folder, **config)
     model = engine.served(NAME)
@@ -143,7 +144,8 @@ def _decode(
 
 
 def _ideal(model: ServedModel, count: int, steps: int) -> float | None:
-    """Milliseconds a step of a loop that replays one graph: embedding, layers, head, the best token.
+    """Milliseconds a step of a loop that replays one graph: embedding, layers, head, the best
+    token.
 
     Its contexts do not grow: the last step's page table stays.
     """
@@ -193,8 +195,8 @@ def swap(
     """Rates of moving pages, and what moving some in every step costs sequences that decode.
 
     Returns:
-        `out` and `in`, bytes a second; `ms` a step without and `swapping_ms` with swaps of `pages` each
-        way; `hidden`, the share of the transfers' time that does not show.
+        `out` and `in`, bytes per second; `ms` per step without and `swapping_ms` with swaps of
+        `pages` each way; `hidden`, the share of the transfers' time that does not show.
     """
     engine = engine_for(shape, folder, host_memory=4 << 30, **config)
     model = engine.served(NAME)
@@ -213,13 +215,13 @@ def swap(
                 times.append(time.perf_counter() - start)
             found[name] = most * host.page_bytes / min(times)
     decoding = Decoding(model, count, context, context + 3 * (WARM + steps))
-    spare = np.setdiff1d(np.arange(model.cache.pages), decoding.pages).astype(np.int32)
+    free = np.setdiff1d(np.arange(model.cache.pages), decoding.pages).astype(np.int32)
     fly(engine, iter([decoding.begin()]))
     plain = _timed(engine, model, [decoding.step() for _ in range(WARM + steps)])
     # As many pages each way as take half a step.
     pages = max(1, int(plain / 1e3 / 2 * found["in"] / host.page_bytes))
-    pages = min(pages, host.pages // 2, spare.size // 2)
-    out, back = spare[:pages], spare[pages : 2 * pages]
+    pages = min(pages, host.pages // 2, free.size // 2)
+    out, back = free[:pages], free[pages : 2 * pages]
     hosts = np.arange(2 * pages, dtype=np.int32)
     swaps: list[Batch] = [SwapOut(out, hosts[:pages]), SwapIn(hosts[pages:], back)]
     swapping = _timed(engine, model, [[*swaps, *decoding.step()] for _ in range(WARM + steps)])

@@ -1,4 +1,6 @@
-"""`python -m benchmarks.gpu.server SHAPE COMPONENT CONFIG`: inferlets that decode in a whole server."""
+"""`python -m benchmarks.gpu.server SHAPE COMPONENT CONFIG`: inferlets that decode in a whole
+server.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def _checkpoint(shape: str, folder: Path) -> Path:
 
 
 def _write_tokenizer(folder: Path, vocabulary: int) -> None:
-    """A tokenizer of so many tokens: the bytes, and others that no text has. Training one takes minutes."""
+    """A tokenizer of so many tokens: the bytes, and others that no text has. Training one takes
+    minutes.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -22,7 +22,9 @@ NONE = np.zeros(0, np.int32)
 
 @dataclass
 class Decoding:
-    """Sequences with contexts of one length, which decode together: sampler `i` and embed `i` are of `i`."""
+    """Sequences with contexts of one length, which decode together: sampler `i` and embed `i` are
+    of `i`.
+    """
 
     model: ServedModel
     count: int

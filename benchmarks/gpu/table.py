@@ -52,7 +52,7 @@ def _rows(name: str, found: Figures, figures: dict[str, Figures]) -> list[tuple[
                 best = ideal.get(count, {}).get("ideal_ms")
                 over = "" if best is None else f" ({one['ms'] / best - 1:+.1%} of ideal)"
                 rows.append(
-                    (f"{shape}, server × {count}", "≤ +3 %", f"{one['ms']:.3f} ms a token{over}")
+                    (f"{shape}, server × {count}", "≤ +3 %", f"{one['ms']:.3f} ms per token{over}")
                 )
     elif kind == "prefill":
         for length, one in found.items():
@@ -89,8 +89,8 @@ def _decode_rows(
         (
             f"{label}: idle between steps",
             "< 200 µs",
-            f"{one['idle_us'][0]:.0f} µs, 99 %: {one['idle_us'][1]:.0f}; the host hands a step over in"
-            f" {one['host_us']:.0f}",
+            f"{one['idle_us'][0]:.0f} µs, 99 %: {one['idle_us'][1]:.0f}; the host hands a step"
+            f" over in {one['host_us']:.0f}",
         ),
         (
             f"{label}: a token by top-k 20, top-p 0.9",

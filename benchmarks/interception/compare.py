@@ -35,7 +35,8 @@ def intercept(settings: Settings, progress: Progress) -> list[Report]:
 
 
 def plot(reports: Sequence[Report], path: Path) -> None:
-    """Draws latency, completed requests and wasted memory against the rate, a row of plots a report.
+    """Draws latency, completed requests and wasted memory against the rate, one row of plots per
+    report.
 
     Raises:
         RuntimeError: if matplotlib is not there, or the file can't be written.
@@ -45,7 +46,7 @@ def plot(reports: Sequence[Report], path: Path) -> None:
     )
     for plots, report in zip(axes, reports, strict=True):
         wasted = "memory wasted %" if "memory wasted %" in report.columns else "restarted"
-        for axis, column in zip(plots, ("ms a token", "completed/s", wasted), strict=True):
+        for axis, column in zip(plots, ("ms per token", "completed/s", wasted), strict=True):
             at = report.columns.index(column)
             for system in dict.fromkeys(row[0] for row in report.rows):
                 points = [(one[1], one[at]) for one in report.rows if one[0] == system]

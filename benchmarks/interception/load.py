@@ -3,7 +3,7 @@
 **Not verified.** The figures of `KINDS` are those of table 1 of the paper (ICML 2024) as
 remembered. The only text at hand is the authors' summary (Abhyankar and Zhang, "Efficient Intercept
 Support for Augmented LLMs"), which has no table. What it says, the figures agree with, and a test
-holds them to it: six kinds, from 3 calls a request in the mean to 28, calculators below a second,
+holds them to it: six kinds, from 3 calls per request in the mean to 28, calculators below a second,
 models for speech and images 20 times longer. Check the table against the paper before quoting
 results. What is generated between calls is our choice.
 """

@@ -143,17 +143,17 @@ def real(settings: Settings, progress: Progress) -> Report:
         f"Interception, the real system: {Path(model.source).name}, {model.kv_pages} pages,"
         f" {settings.requests} requests",
         [
-            *("system", "arrivals/s", "ms a token", "median", "p90", "completed/s"),
+            *("system", "arrivals/s", "ms per token", "median", "p90", "completed/s"),
             *("restarted", "swaps asked for", "pages lent"),
         ],
         rows,
         [
-            "ms a token: from arrival to end, without the calls, over the tokens generated, in the mean."
-            " completed/s: of all requests, until the last one is done. restarted: requests that were"
-            " ended for want of pages and began again.",
-            f"Calls take {settings.time_scale:g} of their times and texts have {settings.token_scale:g} of"
-            f" their lengths, with {most} tokens a context at the most: this model is that much faster, or"
-            " smaller.",
+            "ms per token: from arrival to end, without the calls, over the tokens generated, in"
+            " the mean. completed/s: of all requests, until the last one is done. restarted:"
+            " requests that were ended for want of pages and began again.",
+            f"Calls take {settings.time_scale:g} of their times and texts have"
+            f" {settings.token_scale:g} of their lengths, with {most} tokens per context at the"
+            " most: this model is that much faster, or smaller.",
         ],
     )
 
@@ -167,7 +167,7 @@ def _served(model: ModelConfig, system: System, load: Sequence[Request], seed: i
 
 
 def _figures(served: _Served) -> list[object]:
-    """A row of the table, from `ms a token` on."""
+    """A row of the table, from `ms per token` on."""
     return [
         *milliseconds(served.latencies),
         len(served.latencies) / served.seconds,

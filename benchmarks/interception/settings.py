@@ -1,4 +1,6 @@
-"""What both parts of `intercept` share: the options, the names of the sides, and latencies in a table."""
+"""What both parts of `intercept` share: the options, the names of the sides, and latencies in a
+table.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Settings:
     requests: int = options.count("--requests", 32, "Requests at each rate; real.")
     rates: tuple[float, ...] = options.rate_list("--rates", "4,8", "Arrivals a second; real.")
     kv_pages: int = options.count("--kv-pages", 160, "Of the KV pool; real.", least=8)
-    host_pages: int = options.count("--host-pages", 1024, "Of the host pool; real.", least=0)
+    host_pages: int = options.count("--host-pages", 1024, "Of host memory; real.", least=0)
     time_scale: float = options.real("--time-scale", 0.05, "Of the calls' durations; real.")
     token_scale: float = options.real("--token-scale", 0.1, "Of lengths; real.")
     sim_seconds: float = options.real(

@@ -22,8 +22,8 @@ from pie_py.config.model import ModelConfig
 
 WARM_UP = 1 / 3  # of the time of arrivals, in which completed requests are not counted yet
 
-# A model of 6 billion parameters (GPT-J's shape) in 16 bits on an A100, reckoned from what the hardware
-# is specified to do, not measured: 0.4 of the peak in prefill, 20 GB/s to the host.
+# A model of 6 billion parameters (GPT-J's shape) in 16 bits on an A100, reckoned from what the
+# hardware is specified to do, not measured: 0.4 of the peak in prefill, 20 GB/s to the host.
 GPTJ_A100: dict[str, Any] = {
     "page_bytes": 16 * 28 * 2 * 4096 * 2,
     "page_size": 16,
@@ -82,18 +82,19 @@ def simulated(settings: Settings, progress: Progress) -> Report:
                 rows.append([system, rate, *_figures(system, costs, settings, load)])
                 progress(f"{system} at {rate:g}/s, simulated")
     return Report(
-        f"Interception, simulated: memory of {settings.sim_memory} tokens, {settings.sim_host} beside it",
+        f"Interception, simulated: memory of {settings.sim_memory} tokens, {settings.sim_host}"
+        " beside it",
         [
-            *("system", "arrivals/s", "ms a token", "median", "p90", "completed/s"),
+            *("system", "arrivals/s", "ms per token", "median", "p90", "completed/s"),
             *("memory wasted %", "by discard %", "recomputing %", "tokens swapped", "preempted"),
         ],
         rows,
         [
-            "ms a token: from arrival to end, without the calls, over the tokens generated, in the mean over"
-            " all requests. completed/s: while requests arrive, after the first third of that time."
-            " memory wasted: held by requests that wait, by chunks whose rest is still computed, and by"
-            " requests that are slowed by that. by discard: without the first. recomputing: of the steps'"
-            " time.",
+            "ms per token: from arrival to end, without the calls, over the tokens generated, in"
+            " the mean over all requests. completed/s: while requests arrive, after the first"
+            " third of that time. memory wasted: held by requests that wait, by chunks whose rest"
+            " is still computed, and by requests that are slowed by that. by discard: without the"
+            " first. recomputing: of the steps' time.",
             *same_latency(rows),
         ],
         simulated_goals(rows),
@@ -103,7 +104,7 @@ def simulated(settings: Settings, progress: Progress) -> Report:
 def _figures(
     system: str, costs: Costs, settings: Settings, load: list[Request]
 ) -> list[float | int | None]:
-    """A row of the table, from `ms a token` on."""
+    """A row of the table, from `ms per token` on."""
     machine = machine_of(system, costs, settings)
     policy = load_policy("discard" if system == "vllm" else system)
     out: Outcome = simulate(load, machine, policy)
@@ -133,11 +134,13 @@ def same_latency(rows: Sequence[Sequence[Any]]) -> list[str]:
         rate = _sustained(rows, system, limit)
         if rate is not None:
             told.append(f"{system} {rate:.2f}/s")
-    return [f"At {limit:.0f} ms a token, twice vllm's at the lowest rate: {', '.join(told)}."]
+    return [f"At {limit:.0f} ms per token, twice vllm's at the lowest rate: {', '.join(told)}."]
 
 
 def simulated_goals(rows: Sequence[Sequence[Any]]) -> list[Goal]:
-    """The blog's figures: 1.6 to 2 times the load at the same latency, twice as many requests completed."""
+    """The blog's figures: 1.6 to 2 times the load at the same latency, twice as many requests
+    completed.
+    """
     limit = _limit(rows)
     if limit is None:
         return []
@@ -163,7 +166,9 @@ def _limit(rows: Sequence[Sequence[Any]]) -> float | None:
 
 
 def _sustained(rows: Sequence[Sequence[Any]], system: str, limit: float) -> float | None:
-    """The highest rate whose latency is within the limit; between two rates, in proportion of logarithms."""
+    """The highest rate whose latency is within the limit; between two rates, in proportion of
+    logarithms.
+    """
     points = sorted((row[1], row[2]) for row in rows if row[0] == system and row[2] is not None)
     found = None
     for at, (rate, latency) in enumerate(points):

@@ -1,4 +1,5 @@
-"""A serving system step by step, in the time that a cost model says, with the server's own policies.
+"""A serving system step by step, in the time that a cost model says, with the server's own
+policies.
 
 For ranges of load that a machine at hand cannot show. It knows of memory, steps and transfers what
 InferCept's evaluation needs: continuous batching, recomputation in chunks or at once, preemption of
@@ -41,7 +42,7 @@ class Machine:
 class _Job:
     request: Request
     number: int  # order of arrival
-    rank: float  # who goes first
+    rank: float  # order of service, lowest first
     context: int = 0  # tokens that have to be in memory before it can go on
     held: int = 0  # tokens in memory
     away: int = 0  # tokens on the host
@@ -65,8 +66,8 @@ class Outcome:
     seconds: float = 0.0
     steps: int = 0
     finished: list[dict[str, Any]] = field(default_factory=list)  # kind, latency per token, end
-    preserved: float = 0.0  # token-seconds held by those who were paused
-    recomputed: float = 0.0  # token-seconds held, or held up, by computing anew
+    preserved: float = 0.0  # token-seconds held by paused requests
+    recomputed: float = 0.0  # token-seconds held, or held up, by recomputing
     stalled: float = 0.0  # token-seconds held while steps waited for transfers
     recompute_seconds: float = 0.0  # of steps, for what had been computed before
     swapped: int = 0  # tokens that went out
@@ -181,7 +182,9 @@ class _Run:
         self.out.preserved += seconds * sum(job.held for job in self._paused)
 
     def _choose_batch(self) -> tuple[list[_Job], list[tuple[_Job, int]], int]:
-        """Who decodes, who computes how many tokens of context, and how many tokens come back."""
+        """Which requests decode, which compute how much context, and how many tokens are swapped
+        in.
+        """
         machine, costs = self._machine, self._machine.costs
         free = machine.memory - sum(job.held for job in (*self._ready, *self._paused))
         decoding = [j for j in self._ready if j.held == j.context and not j.away]
@@ -214,9 +217,10 @@ class _Run:
                 break
             if need + 1 > free:
                 free += self._make_room(job, need + 1 - free)
-            if need + 1 > free:  # first come, first served: nobody overtakes
+            if need + 1 > free:  # FIFO: no request overtakes
                 break
-            # What it will need is kept for it: two that have half of it each would block each other.
+            # What it will need is kept for it: two that have half of it each would block each
+            # other.
             free -= need + 1
             computing.append((job, tokens))
             left -= tokens
@@ -226,7 +230,7 @@ class _Run:
         """Preempts later jobs that hold memory, if that is enough; returns what became free."""
         later = [other for other in self._ready if job < other and other.held]
         if sum(other.held for other in later) < count:
-            if not any(j.held for j in self._ready):  # only those who are paused hold memory
+            if not any(j.held for j in self._ready):  # only paused requests hold memory
                 return self._drop_paused(count)
             return 0
         freed = 0
@@ -279,7 +283,7 @@ class _Run:
     # The policy
 
     def _intercept(self, decoding: list[_Job], step: float) -> None:
-        """Carries out the policy's choices for those who are paused, when a step has ended.
+        """Carries out the policy's choices for paused requests, when a step has ended.
 
         What is given up is gone at once; what goes out is under way during the next step, which is
         taken to last as long as this one.

@@ -27,7 +27,9 @@ def stages(process: Process, folder: Path, messages: Any) -> Iterator[None]:
 
 @contextmanager
 def kernels(process: Process, folder: Path, messages: Any) -> Iterator[None]:
-    """As `stages` in the worker, with PyTorch's operators as one stage more, which slows the others."""
+    """As `stages` in the worker, with PyTorch's operators as one stage more, which slows the
+    others.
+    """
     if process == "control":
         yield
         return

@@ -2,7 +2,7 @@
 
 Three servers take turns: one that keeps records of its stages (`benchmarks.tracing.clock`), one
 that does not, so that the price of the record shows, and one that times every operator of PyTorch,
-too: of that only the operators' own time is used, for that record makes the rest dearer.
+too: of that only the operators' own time is used, because recording slows the rest down.
 
 A token's way is: the control thread's stages up to the plan, the message, the worker's stages, the
 message back, and the control thread's again. With one plan in flight they follow each other and add
@@ -108,7 +108,7 @@ def split(control: Trace, worker: Trace, window: tuple[int, int], instances: int
         raise RuntimeError("hardly any step lies between the first and last: ask for more --tokens")
     first, last = plans[0], plans[-1]
     tokens = sent[last].tokens - sent[first].tokens
-    each = instances / tokens / 1e3  # from ns of the window to µs a token of each inferlet
+    each = instances / tokens / 1e3  # from ns of the window to µs per token of each inferlet
     ours = _spent("control", control.stages, sent[first], sent[last], each)
     back_at = tuple(f"control: {name}" for name in WAY_BACK)
     host = {name: time for name, time in ours.items() if HOST in name}
@@ -198,7 +198,9 @@ def stages(settings: Settings, progress: Progress) -> Report:
 def _decode(
     settings: Settings, cases: Sequence[tuple[str, int]], folder: Path, progress: Progress
 ) -> dict[str, list[Decoded]]:
-    """Runs all cases, in turns in a server with each observer and in one without; their records are left."""
+    """Runs all cases, in turns in a server with each observer and in one without; their records are
+    left.
+    """
     programs = bench_programs(settings.languages)
     length = settings.prompt + settings.tokens
     model = with_room(settings.model, max(settings.at_once), length)
@@ -266,8 +268,10 @@ def _report(
         ["stage", *(f"{language} {count}" for language, count in cases)],
         rows,
         [
-            "Columns: guest, and how many at once. Of each inferlet while all decode; they share the steps.",
-            "Kernels: operators of PyTorch, timed in a server of their own; on a GPU, until handed over.",
+            "Columns: guest, and how many at once. Of each inferlet while all decode; they share"
+            " the steps.",
+            "Kernels: operators of PyTorch, timed in a server of their own; on a GPU, until"
+            " handed over.",
             "Negative where control and worker work at the same time: not accounted for.",
         ],
         goals,

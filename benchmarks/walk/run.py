@@ -1,7 +1,7 @@
 """`walk`: how many functions and files one prompt and one steady token pass through.
 
-The fewer, the sooner a newcomer has read all that a request does. Python functions of the product count, in
-client, control process, worker and guest; comprehensions and lambdas do not.
+The fewer, the sooner a newcomer has read all that a request does. Python functions of the product
+count, in client, control process, worker and guest; comprehensions and lambdas do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 import anyio
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.walk.hook.sitecustomize import ROLES
 from pie_py.bench import options

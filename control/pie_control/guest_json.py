@@ -1,4 +1,6 @@
-"""JSON that a guest has written: read within bounds, since nothing else runs in this process meanwhile."""
+"""JSON that a guest has written: read within bounds, since nothing else runs in this process
+meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control process: puts the parts together and runs them until it is told to stop."""
+"""The control process: puts the parts together and runs them until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pie_control.api.runtime import GuestClocks
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
-from pie_control.programs.warm import Spares
+from pie_control.programs.warm import WarmInstances
 from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
@@ -46,7 +46,7 @@ class _Server:
         limits = GuestLimits(
             memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
         )
-        warm = Spares(linker, limits, config.spare_instances, self._is_busy)
+        warm = WarmInstances(linker, limits, config.spare_instances, self._is_busy)
         components = Components(linker.engine, config.cache_folder, warm.offer)
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns

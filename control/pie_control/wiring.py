@@ -65,7 +65,7 @@ class Wiring:
             programs: that users have uploaded.
             worker: gets the plans.
             clock: trio's, in seconds; every part measures by it.
-            clocks: what users and guests are told of time.
+            clocks: the clocks that users and guests read.
         """
         self.door: Door | None = None  # set once clients may come in
         self.clock = clock

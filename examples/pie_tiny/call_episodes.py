@@ -52,7 +52,9 @@ class Calls(Plain):
 
     @property
     def all_right(self) -> bool:
-        """Whether each expected call was made exactly once, rightly and in its time, and no other."""
+        """Whether each expected call was made exactly once, rightly and in its time, and no
+        other.
+        """
         return self.valid and not self.ledger.problems
 
     @property
@@ -119,7 +121,8 @@ class Synchronous(Calls):
     """The model ends its turn after its calls; a tool turn holds the results.
 
     Attributes:
-        turns_right: whether each turn made as many calls as the form asks for: one, or all ready ones.
+        turns_right: whether each turn made as many calls as the form asks for: one, or all ready
+            ones.
     """
 
     def __init__(self, vocabulary: Vocabulary, sample: Sample) -> None:
@@ -158,10 +161,10 @@ class Synchronous(Calls):
 class Asynchronous(Calls):
     """Calls run while the model writes on; a clock decides when their interrupts come.
 
-    It is the clock of `corpus.cml`, but for the model's own tokens: each takes the same time, random
-    for the episode; a call starts when its block closes; what has arrived is put in when a block has
-    closed; a trap moves the clock on to the next arrival. The user's further tasks come at random
-    times, unless the model has ended before.
+    It is the clock of `corpus.cml`, but for the model's own tokens: each takes the same time,
+    random for the episode; a call starts when its block closes; what has arrived is put in when a
+    block has closed; a trap moves the clock on to the next arrival. The user's further tasks come
+    at random times, unless the model has ended before.
 
     Attributes:
         traps: how many the model wrote before its first mistake.
@@ -175,7 +178,8 @@ class Asynchronous(Calls):
         self._now = 0.0
         self._token_seconds = random.uniform(0.005, 0.030)
         self._number = 0
-        # When, a number that settles ties, and an identifier with its call, or the user with a task.
+        # When, a number that settles ties, and an identifier with its call, or the user with a
+        # task.
         self._events: list[tuple[float, int, str, Place | None, Chain | None]] = []
         self._outstanding = 0
         span = sum(call.function.estimate for chain in self.ledger.chains for call in chain) / 100

@@ -1,4 +1,6 @@
-"""Batches for training: samples drawn on the fly, of like length together, so that little is padded."""
+"""Batches for training: samples drawn on the fly, of like length together, so that little is
+padded.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Greedy decoding of many sequences at once, any of which may be interrupted with given tokens.
 
-Every row takes exactly one token a step, be it given or sampled, so all rows are always at the same
-position: nothing is padded and no mask is needed.
+Every row takes exactly one token per step, be it given or sampled, so all rows are always at the
+same position: nothing is padded and no mask is needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Episode(Protocol):
         """Whether it has ended."""
 
     def sampled(self, token: int) -> Sequence[int]:
-        """Takes a token that the model wrote; returns those to be put in before the next, mostly none."""
+        """Takes a token that the model wrote; returns those to be put in before the next, mostly
+        none.
+        """
 
     def cut(self) -> None:
         """Ends it because there is no room for more."""
@@ -57,9 +59,11 @@ def decode(
         _decode_together(model, ordered[start : start + rows], limit)
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not followed
     """A layer of the KV cache with room for tokens to come, so that most steps copy nothing."""
 
+    keys: torch.Tensor | None
+    values: torch.Tensor | None
     _room: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
@@ -90,7 +94,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 def _decode_together(model: LlamaForCausalLM, episodes: Sequence[Episode], limit: int) -> None:
-    cache = Cache(layers=[RoomyLayer() for _ in model.model.layers])  # type: ignore[no-untyped-call]
+    cache = Cache(layers=[RoomyLayer() for _ in model.model.layers])
     given = [deque(episode.prompt) for episode in episodes]
     shared = min(map(len, given))
     ids = [[queue.popleft() for _ in range(shared)] for queue in given]

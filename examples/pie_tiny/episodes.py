@@ -1,4 +1,6 @@
-"""Episodes without calls: a prompt that is continued to its end, and a ReAct trace with observations."""
+"""Episodes without calls: a prompt that is continued to its end, and a ReAct trace with
+observations.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from tokenizers import Tokenizer
 
 from examples.pie_tiny.corpus.sample import END, SPECIAL_TOKENS, Sample
 
-SPARE = 64
+MARGIN = 64
 """Tokens that an episode may take beyond one and a half times what the sample takes."""
 
 
@@ -54,7 +56,7 @@ class Plain:
         learned = sum(
             length for length, piece in zip(lengths, sample.pieces, strict=True) if piece.learned
         )
-        self._left = learned * 3 // 2 + SPARE
+        self._left = learned * 3 // 2 + MARGIN
         self._ids: list[int] = []
         self.text = ""
         self.done = self.whole = False
@@ -99,7 +101,9 @@ class React(Plain):
         self._line: list[int] = []
 
     def written(self, token: int) -> Sequence[int]:
-        """After an action's line, its observation; `nothing found` for one that was not to be expected."""
+        """After an action's line, its observation; `nothing found` for one that was not to be
+        expected.
+        """
         self._line.append(token)
         if token not in self.vocabulary.newlines:
             return ()

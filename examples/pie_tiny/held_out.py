@@ -1,4 +1,6 @@
-"""The test sets: samples of every kind that no training run has drawn, and the episodes they make."""
+"""The test sets: samples of every kind that no training run has drawn, and the episodes they
+make.
+"""
 
 from __future__ import annotations
 

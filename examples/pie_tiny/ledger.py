@@ -1,4 +1,6 @@
-"""What a request asks for against what a model calls: which calls are ready, made, answered, wrong."""
+"""What a request asks for against what a model calls: which calls are ready, made, answered,
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from examples.pie_tiny.corpus.tasks import Chain, Request, chain_letter, closing
 from examples.pie_tiny.parsing import ParsedCall, parse_call
 
 UNKNOWN_CALL = "error: unknown call"
-"""The result of a call that nobody asked for."""
+"""The result of a call that was not requested."""
 
 Place = tuple[int, int]
 """The number of a chain and of a call in it."""
@@ -79,7 +81,8 @@ class Ledger:
     def choose(self, name: str | None) -> None:
         """Notes the model's choice at a point where it begins a block, before the call is `made`.
 
-        After the first mistake it is unclear what the model takes for ready: nothing counts any more.
+        After the first mistake it is unclear what the model takes for ready: nothing counts any
+        more.
 
         Args:
             name: the function it calls, None if it traps or ends instead.
@@ -96,7 +99,8 @@ class Ledger:
         if not unmade:
             self.problems.append(Problem.AGAIN if alike else self._what_is_wrong(call))
             return None
-        # Of two equal calls the one meant is the one that is ready, or else that the identifier names.
+        # Of two equal calls the one meant is the one that is ready, or else that the identifier
+        # names.
         place = min(unmade, key=lambda p: (not self._is_ready(p), _identifier(p) != identifier, p))
         if self._is_ready(place):
             self._right.add(place)
@@ -112,7 +116,9 @@ class Ledger:
         return self.chains[place[0]][place[1]].written_result if place else UNKNOWN_CALL
 
     def estimate(self, name: str) -> int:
-        """How long a call takes, in hundredths of a second; of a function that does not exist, 1."""
+        """How long a call takes, in hundredths of a second; of a function that does not exist,
+        1.
+        """
         return self._estimates.get(name, 1)
 
     def deliver(self, place: Place | None) -> None:

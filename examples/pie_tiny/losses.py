@@ -1,4 +1,6 @@
-"""Perplexity on held-out text, and the mean loss of what is to be learnt in every kind of sample."""
+"""Perplexity on held-out text, and the mean loss of what is to be learnt in every kind of
+sample.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ TEXT = ("facts", "story")
 def loss_figures(
     model: LlamaForCausalLM, tokenizer: Tokenizer, split: Split, samples: int
 ) -> list[Figure]:
-    """Mean losses of every kind's learnt tokens, and the perplexities of text per token and per byte."""
+    """Mean losses of every kind's learnt tokens, and the perplexities of text per token and per
+    byte.
+    """
     kinds, perplexities = [], []
     for kind in GENERATORS:
         drawn = SampleSet(kind).draw(samples, split)

@@ -65,7 +65,8 @@ def build(name: str, vocabulary: int, seed: int) -> LlamaForCausalLM:
 
 
 def order_estimates(model: LlamaForCausalLM) -> None:
-    """Gives the tokens of estimated times, the last ones, embeddings that lie along a line, in order.
+    """Gives the tokens of estimated times, the last ones, embeddings that lie along a line, in
+    order.
 
     That longer is further along is what training would have to find out about each of the 99.
     """
@@ -78,7 +79,9 @@ def order_estimates(model: LlamaForCausalLM) -> None:
 
 
 def export(model: LlamaForCausalLM, folder: Path) -> None:
-    """Writes the checkpoint in bfloat16: `config.json`, `generation_config.json`, `model.safetensors`."""
+    """Writes the checkpoint in bfloat16: `config.json`, `generation_config.json`,
+    `model.safetensors`.
+    """
     copy = _on_cpu(model).bfloat16()
     copy.config.use_cache = True
     copy.generation_config.bos_token_id, copy.generation_config.eos_token_id = 0, 1

@@ -75,7 +75,8 @@ Block = CallBlock | TrapBlock | TextBlock
 class Parser:
     """Takes text piece by piece and gives the blocks that it completes.
 
-    A piece may end anywhere but inside a marker. Identifiers stay unique over the parser's whole life.
+    A piece may end anywhere but inside a marker. Identifiers stay unique over the parser's whole
+    life.
     """
 
     def __init__(self) -> None:

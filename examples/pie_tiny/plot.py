@@ -16,7 +16,9 @@ SMOOTHED = 10
 
 
 def read_log(run: Path) -> tuple[list[float], list[float]]:
-    """Millions of tokens and the loss there, smoothed; entries that a resumed run repeats count once."""
+    """Millions of tokens and the loss there, smoothed; entries that a resumed run repeats count
+    once.
+    """
     entries: dict[int, tuple[float, float]] = {}
     for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)

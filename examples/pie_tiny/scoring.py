@@ -1,4 +1,6 @@
-"""From played episodes to figures: what share is right, beside what the project set itself as a goal."""
+"""From played episodes to figures: what share is right, beside what the project set itself as a
+goal.
+"""
 
 from __future__ import annotations
 

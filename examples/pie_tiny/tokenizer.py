@@ -19,7 +19,7 @@ from examples.pie_tiny.corpus.sample import BEGIN, END, SPECIAL_TOKENS, Sample, 
 
 ENTRIES = 2304
 AFTER_SPACE = 900
-"""So many of the entries are a space and a word's beginning."""
+"""So many of the entries are a space and the start of a word."""
 SPACE = "\u0120"
 """How byte-level BPE writes the space."""
 SAMPLES = 30_000
@@ -63,7 +63,9 @@ def train_tokenizer(seed: str, samples: int = SAMPLES) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes `tokenizer.json`, its configuration and the chat template, as `transformers` reads them."""
+    """Writes `tokenizer.json`, its configuration and the chat template, as `transformers` reads
+    them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / "tokenizer.json.part"
     tokenizer.save(str(part), pretty=False)
@@ -134,7 +136,7 @@ def _with_spaces(inside: Tokenizer, firsts: list[str]) -> Tokenizer:
         [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
     )
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ESTIMATE_TOKENS])
-    # As Llama's: who completes a text need not know that texts start with it.
+    # As Llama's: a program that completes a text need not know that texts start with it.
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, SPECIAL_TOKENS.index(BEGIN))]
     )

@@ -3,8 +3,8 @@
     python -m examples.pie_tiny.train --model pie-tiny --run RUN_FOLDER
 
 A run can be stopped at any moment and goes on from its last checkpoint when started again: the
-folder holds the checkpoint, the tokenizer, the log of losses and, at the end, the exported model. Two
-processes never train in one folder.
+folder holds the checkpoint, the tokenizer, the log of losses and, at the end, the exported model.
+Two processes never train in one folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Plan:
     )
 
     def rate(self, tokens: int) -> float:
-        """The factor of the peak rates after so many tokens: a warm-up, then a cosine down to 2 %."""
+        """The factor of the peak rates after so many tokens: a warm-up, then a cosine down to 2
+        %.
+        """
         done = tokens / self.tokens
         if done < self.warmup:
             return done / self.warmup + 1e-3

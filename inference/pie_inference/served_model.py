@@ -13,7 +13,7 @@ from pie_inference.adapters.table import AdapterTable
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.device.upload import upload_index
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.memory.host_pool import HostPool
+from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.base import Model
 from pie_inference.parallel.ranks import ALONE, Ranks
@@ -36,7 +36,7 @@ class ServedModel:
     attention: AttentionBackend
     device: torch.device
     samplers: SamplerPool
-    host: HostPool
+    host: HostMemory
     adapters: AdapterTable
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
     fused_sampling: FusedSampling | None = None  # on a GPU

@@ -1,7 +1,7 @@
 """Continues a prompt, like main.py, with the server's contract alone: the listing of the Pie paper.
 
-Run: pie-py run inferlets/text_completion/raw.py -- --prompt "The capital of"
-The steps are those of Pie (SOSP'25), section 4.2. Pages and embeds are passed as spans, [start, count].
+Run: pie-py run inferlets/text_completion/raw.py -- --prompt "The capital of" The steps are those of
+Pie (SOSP'25), section 4.2. Pages and embeds are passed as spans, [start, count].
 """
 
 import json

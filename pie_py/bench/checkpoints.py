@@ -40,7 +40,9 @@ SHAPES = {
 
 
 def bench_model(name: str, dtype: str = "bfloat16") -> str:
-    """What to serve under a benchmark's `--model`: a checkpoint made here for `tiny` and `small`."""
+    """What to serve under a benchmark's `--model`: a checkpoint made here for `tiny` and
+    `small`.
+    """
     if name not in SHAPES:
         return name
     folder = ServerConfig().cache_folder / "bench" / f"{name}-{dtype}"
@@ -57,7 +59,9 @@ def bench_model(name: str, dtype: str = "bfloat16") -> str:
 
 
 def make_checkpoint(folder: Path, shape: Shape, dtype: str, seed: int = 0) -> None:
-    """Writes a checkpoint in Hugging Face format, with tokenizer and chat template, into a folder."""
+    """Writes a checkpoint in Hugging Face format, with tokenizer and chat template, into a
+    folder.
+    """
     import torch
     from safetensors.torch import save_file
 

@@ -75,7 +75,9 @@ async def _decode(endpoint: str, program: bytes, settings: Settings, long: int) 
 
 
 def fairness(settings: Settings, progress: Progress) -> Report:
-    """Measures the time between tokens, without and with long prompts, for each `max_batch_tokens`."""
+    """Measures the time between tokens, without and with long prompts, for each
+    `max_batch_tokens`.
+    """
     progress.expect(2 * len(settings.batch_tokens))
     program = bench_programs([settings.language])[settings.language]
     long = settings.long

@@ -1,8 +1,9 @@
-"""`pie-py bench hot-path`: calls of functions, of Python and of C, that one token takes in each process.
+"""`pie-py bench hot-path`: calls of functions, of Python and of C, that one token takes in each
+process.
 
 Numbers of calls hardly depend on the machine or on what else it does, unlike times; so they show
-what makes the way of a token dearer, as a ratio to the numbers that are kept beside this file. They
-are no times: a call may be cheap or dear, and loops within a function do not show.
+what makes the path of a token more expensive, as a ratio to the numbers kept beside this file. They
+are not times: a call may be cheap or expensive, and loops within a function do not show.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
 from pie_py.config.observer import ObserverConfig
 
-KEPT = Path(__file__).parent / "hot_path.json"  # calls a token, by case; of the embedded model
+KEPT = Path(__file__).parent / "hot_path.json"  # calls per token, by case; of the embedded model
 PROCESSES = ("control", "worker")
 OURSELVES = ("bench/observed.py", "bench/call_counts.py", "_lsprof")
 ALL = "all"
@@ -83,7 +84,7 @@ def hot_path(settings: Settings, progress: Progress) -> Report:
     kept = _kept(settings.model)
     report = Report(
         "Calls of functions for one token",
-        ["function", "guest", "at once", "process", "calls a token", "kept", "ratio"],
+        ["function", "guest", "at once", "process", "calls per token", "kept", "ratio"],
         notes=["Of Python and of C; what is kept was measured with the embedded model."],
     )
     found = dict(kept)
@@ -107,7 +108,9 @@ def hot_path(settings: Settings, progress: Progress) -> Report:
 
 
 def _decode(settings: Settings, folder: Path, progress: Progress) -> dict[tuple[str, int], Decoded]:
-    """Runs all cases in one server, whose processes write their counts into the folder at its end."""
+    """Runs all cases in one server, whose processes write their counts into the folder at its
+    end.
+    """
     programs = bench_programs(settings.languages)
     prompt, tokens = settings.prompt, settings.tokens
     model = with_room(settings.model, max(settings.at_once), prompt + tokens)
@@ -129,7 +132,7 @@ def _read(file: Path) -> list[Count]:
 
 
 def _kept(model: ModelConfig) -> dict[str, float]:
-    """Calls a token of every case, if they are this model's."""
+    """Calls per token of every case, if they are this model's."""
     if model.source != EMBEDDED_MODEL or not KEPT.is_file():
         return {}
     numbers: dict[str, float] = json.loads(KEPT.read_text())

@@ -18,7 +18,8 @@ def bench_programs(languages: Sequence[str]) -> dict[str, bytes]:
     """The program in each language: "rust", a component built here, or "python", a source.
 
     Raises:
-        BuildError: if there is no Rust compiler that can build for WebAssembly; it says how to get one.
+        BuildError: if there is no Rust compiler that can build for WebAssembly; it says how to get
+            one.
     """
     programs: dict[str, bytes] = {}
     if "rust" in languages:

@@ -92,8 +92,8 @@ def _check_exports(module: wasmtime.Module) -> None:
     missing = sorted({"memory", "cabi_realloc", "cabi_post_run"} - present)
     if missing:
         raise ComponentError(
-            f"the module exports no {', '.join(f'`{name}`' for name in missing)}: the canonical ABI "
-            "needs it, and the SDK of this installation gives it"
+            f"the module exports no {', '.join(f'`{name}`' for name in missing)}: the canonical"
+            " ABI needs it, and the SDK of this installation gives it"
         )
 
 
@@ -146,7 +146,9 @@ def _instance(package: wit.Package, name: str, imports: list[_Import]) -> Iterat
 
 
 def _text(package: wit.Package, imports: list[_Import]) -> str:
-    """The component as text, with an empty module of the same outside where the core module goes."""
+    """The component as text, with an empty module of the same outside where the core module
+    goes.
+    """
     names = list(dict.fromkeys(item.interface for item in imports))
     numbered = list(enumerate(imports))
     count = len(imports)
@@ -161,7 +163,8 @@ def _text(package: wit.Package, imports: list[_Import]) -> str:
         arguments = " ".join(f"local.get {n}" for n in range(arity))
         lines.append(f"(type $t{i} (func {item.core_type}))")
         lines.append(
-            f'(func (export "{i}") (type $t{i}) {arguments} i32.const {i} call_indirect (type $t{i}))'
+            f'(func (export "{i}") (type $t{i}) {arguments}'
+            f" i32.const {i} call_indirect (type $t{i}))"
         )
     lines.append(")")
 

@@ -102,7 +102,8 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
     Args:
         source: the program's main module, or a folder that has a `main.py`; the modules beside it
             that it imports are put in, too.
-        packages: what pip is to install for it, such as `jinja2` or `markdown==3.7`; pure Python only.
+        packages: what pip is to install for it, such as `jinja2` or `markdown==3.7`; pure Python
+            only.
         output: the component's file.
 
     Returns:
@@ -184,8 +185,8 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     )
     if done.returncode != 0 or not made.is_file():
         raise BuildError(_reason(done.stderr or done.stdout))
-    # Beside the target, so that the last step is a rename within one file system; a name of its own, as
-    # another process or thread may build the same.
+    # Beside the target, so that the last step is a rename within one file system; a name of its
+    # own, as another process or thread may build the same.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
         Path(shutil.copyfile(made, Path(beside, target.name))).replace(target)
 

@@ -1,7 +1,7 @@
 """Rust crates to components.
 
-Cargo compiles the crate for `wasm32-unknown-unknown`; the SDK comes from this installation, whatever
-folder the crate lies in; `pie_py.build.component` wraps the result.
+Cargo compiles the crate for `wasm32-unknown-unknown`; the SDK comes from this installation,
+whatever folder the crate lies in; `pie_py.build.component` wraps the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ or name a compiler that has it in the environment variable RUSTC."""
 def build_crate(folder: Path, output: Path) -> Path:
     """Builds a crate that uses the SDK (`inferlet = "0.1"`) and writes the component.
 
-    Without network it works for crates whose other dependencies have been fetched; the SDK needs none.
+    Without network it works for crates whose other dependencies have been fetched; the SDK needs
+    none.
 
     Args:
         folder: the crate, which holds `Cargo.toml`. Cargo's own files go to its `target` folder, or

@@ -6,7 +6,8 @@ import importlib
 
 import click
 
-# Modules are imported when their command is used: starting fast matters more than finding typos early.
+# Modules are imported when their command is used: starting fast matters more than finding typos
+# early.
 COMMANDS = {
     "run": "pie_py.cli.run",
     "serve": "pie_py.cli.serve",

@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Shows on standard error what takes time, as a spinner if somebody watches."""
+    """Shows what takes time on standard error, as a spinner if that is a terminal."""
     if not sys.stderr.isatty():
         say(text)
         yield

@@ -79,7 +79,8 @@ def _store(data_folder: Path | None) -> KeyStore:
 
 
 def _make_key(store: KeyStore, user: str, output: Path) -> None:
-    """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the way.
+    """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the
+    way.
 
     Raises:
         KeyProblem: for a bad name, one that has a key already, or a file that cannot be written.
@@ -90,8 +91,8 @@ def _make_key(store: KeyStore, user: str, output: Path) -> None:
     except OSError as error:
         store.remove(user)
         raise KeyProblem(
-            f"{output} cannot be written, so {user} has got no key: {error.strerror}; choose another"
-            " file with --output"
+            f"{output} cannot be written, so {user} has got no key: {error.strerror}; choose"
+            " another file with --output"
         ) from None
 
 
@@ -104,7 +105,7 @@ def _problems_shown() -> Iterator[None]:
         sys.exit(EXIT_FAILED)
     except OSError as error:
         say(
-            f"error: {error.filename or 'the data folder'} cannot be used: {error.strerror}; mend that,"
-            " or choose another folder with --data-folder"
+            f"error: {error.filename or 'the data folder'} cannot be used: {error.strerror}; mend"
+            " that, or choose another folder with --data-folder"
         )
         sys.exit(EXIT_FAILED)

@@ -20,8 +20,8 @@ def command(
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
-    Options that are not listed here go to the inferlet; so does everything after `--`. Of ARGS, @FILE
-    stands for the text of that file. Ctrl-C cancels the instance.
+    Options that are not listed here go to the inferlet; so does everything after `--`. Of ARGS,
+    @FILE stands for the text of that file. Ctrl-C cancels the instance.
     """
     import anyio
 

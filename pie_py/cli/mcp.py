@@ -85,8 +85,9 @@ def add(
 ) -> None:
     """Register the server at TARGET, a URL, as NAME, until the server stops or you remove it.
 
-    Only your inferlets may use it. Its host has to be one that the operator lets inferlets send requests
-    to. If the operator allows commands, TARGET may be one, which runs on the server's machine.
+    Only your inferlets may use it. Its host has to be one that the operator lets inferlets send
+    requests to. If the operator allows commands, TARGET may be one, which runs on the server's
+    machine.
     """
     if target[0].startswith(_URL):
         client.register_mcp(name, target[0], headers=headers, env=env)

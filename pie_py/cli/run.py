@@ -44,10 +44,10 @@ def command(
 ) -> None:
     """Run an inferlet and print what it answers.
 
-    TARGET is a Python source, a folder with main.py, a WebAssembly component, a Rust crate's folder,
-    a folder with inferlet.toml, the name of a library inferlet, or the name of an uploaded program.
-    ARGS and options that are not listed here go to the inferlet; so does everything after `--`. Of
-    ARGS, @FILE stands for the text of that file.
+    TARGET is a Python source, a folder with main.py, a WebAssembly component, a Rust crate's
+    folder, a folder with inferlet.toml, the name of a library inferlet, or the name of an uploaded
+    program. ARGS and options that are not listed here go to the inferlet; so does everything after
+    `--`. Of ARGS, @FILE stands for the text of that file.
 
     A running server is used, unless a model or other server option is given; if none runs, one is
     started for this run alone. Ctrl-C cancels the inferlet.
@@ -134,7 +134,9 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
 
 
 def _prepare_python(cache_folder: Path) -> None:
-    """Builds the Python runtime if it is not there, showing progress; the server would do it silently."""
+    """Builds the Python runtime if it is not there, showing progress; the server would do it
+    silently.
+    """
     from pie_py.build.errors import BuildError
     from pie_py.build.python import runtime_component
 

@@ -1,4 +1,6 @@
-"""What `run` and `build` are pointed at: a source, a component, a crate, or a folder of the library."""
+"""What `run` and `build` are pointed at: a source, a component, a crate, or a folder of the
+library.
+"""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Connection:
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise ServerUnreachable(
-                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT with"
-                " a host's name or address, or ipc://PATH"
+                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT"
+                " with a host's name or address, or ipc://PATH"
             ) from None
         self._socket = Socket(self._dealer)
         self.session = Session(

@@ -50,7 +50,7 @@ class Function:
 
     Attributes:
         run: asynchronous, or a plain one, which runs in a thread. Its parameters' types and its
-            docstring are what the model is told.
+            docstring describe it to the model.
         seconds: how long a call is expected to take, until calls have been measured.
         timeout: seconds after which a call is given up.
         name: the function's own if None.

@@ -51,8 +51,8 @@ async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str |
 
 def _wrong_key(endpoint: Endpoint) -> str:
     return (
-        f"the server at {endpoint.text} does not accept this key: it belongs to another server, or its"
-        f" user was removed here; {_MAKE_KEY}"
+        f"the server at {endpoint.text} does not accept this key: it belongs to another server, or"
+        f" its user was removed here; {_MAKE_KEY}"
     )
 
 
@@ -67,12 +67,12 @@ def _no_key(endpoint: Endpoint) -> str:
 def _needless_key(endpoint: Endpoint) -> str:
     if endpoint.is_loopback:
         return (
-            f"the server at {endpoint.text} does not encrypt, so it takes no key: leave out --key, or"
-            " key= in Python. It would encrypt if it listened to other machines, as with"
+            f"the server at {endpoint.text} does not encrypt, so it takes no key: leave out --key,"
+            " or key= in Python. It would encrypt if it listened to other machines, as with"
             " `pie-py serve --endpoint tcp://0.0.0.0:PORT`"
         )
     return (
-        f"the server at {endpoint.text} does not encrypt, as every pie_py server does that listens to"
-        " other machines: this is another program, or a port forwarded to a server that listens to"
-        " its own machine alone; start that one with --endpoint tcp://0.0.0.0:PORT"
+        f"the server at {endpoint.text} does not encrypt, as every pie_py server does that listens"
+        " to other machines: this is another program, or a port forwarded to a server that"
+        " listens to its own machine alone; start that one with --endpoint tcp://0.0.0.0:PORT"
     )

@@ -52,7 +52,7 @@ class Change(Enum):
 
     WELCOME = auto()  # the server knows the session on this connection
     LOST = auto()  # the connection broke, or the server was silent for too long
-    OVER = auto()  # refused, ended, closed, or looked for in vain
+    OVER = auto()  # refused, ended, closed, or not found
 
 
 TRANSITIONS: dict[tuple[State, Change], State] = {

@@ -93,7 +93,7 @@ class Instance:
 
 
 class Client:
-    """As `pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
+    """`pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
 
     def __init__(
         self,

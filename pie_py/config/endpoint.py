@@ -75,9 +75,11 @@ _MECHANISM = slice(12, 32)
 
 
 def mechanism(endpoint: Endpoint, seconds: float = 1.0) -> str | None:
-    """The security mechanism that a ZeroMQ socket at an endpoint speaks: "NULL", "CURVE" and others.
+    """The security mechanism that a ZeroMQ socket at an endpoint speaks: "NULL", "CURVE" and
+    others.
 
-    None if what listens there says none within `seconds`. Blocks for that long, and as long to connect.
+    None if what listens there says none within `seconds`. Blocks for that long, and as long to
+    connect.
 
     Raises:
         OSError: if nothing listens there.

@@ -13,7 +13,8 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def canonical_host(host: str) -> str:
-    """A host as it is compared: ASCII (IDNA), lower case, no last dot; addresses in their short form.
+    """A host as it is compared: ASCII (IDNA), lower case, no last dot; addresses in their short
+    form.
 
     Raises:
         ValueError: if it can be no host.

@@ -1,7 +1,8 @@
 """Keys of users and of the server, for endpoints that other machines reach.
 
-The server keeps its own key pair and every user's public key below `keys/` in its data folder. A user
-holds one file: the user's key pair and the server's public key. All are CURVE25519 keys in Z85 text.
+The server keeps its own key pair and every user's public key below `keys/` in its data folder. A
+user holds one file: the user's key pair and the server's public key. All are CURVE25519 keys in Z85
+text.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class KeyStore:
         path = self._path(user)
         if path.exists():
             raise KeyProblem(f"user {user} has a key already; `pie-py keys remove {user}` first")
-        server = self.server_pair()  # a damaged one is told before the user has a key
+        server = self.server_pair()  # fails on a damaged pair before the user gets a key
         public, secret = zmq.curve_keypair()
         _write(path, public.decode() + "\n", mode=0o644)
         return ClientKey(user, public.decode(), secret.decode(), server.public)

@@ -28,11 +28,11 @@ class McpServerConfig(Section):
 
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)  # besides HOME, PATH and the like
+    env: dict[str, str] = Field(default_factory=dict)  # in addition to HOME, PATH and the like
     folder: Path | None = None  # where the command runs; the server's working folder by default
     url: str | None = None  # of streamable HTTP
     headers: dict[str, str] = Field(default_factory=dict)
-    users: tuple[str, ...] | None = None  # who may use it; everybody by default
+    users: tuple[str, ...] | None = None  # allowed users; all by default
     start_seconds: PositiveFloat = 30.0
     call_seconds: PositiveFloat = 60.0
     message_bytes: PositiveInt = 4 << 20  # one message from the server
@@ -57,8 +57,8 @@ class McpConfig(Section):
     servers: dict[str, McpServerConfig] = Field(
         default_factory=dict
     )  # by the name that programs use
-    # Servers that clients register for their own user. What [http] says of hosts and addresses holds
-    # for their URLs.
+    # Servers that clients register for their own user. What [http] says of hosts and addresses
+    # holds for their URLs.
     client_servers: NonNegativeInt = 8  # of one user
     client_commands: bool = False  # whether they may be commands, which run on this machine
     concurrent: PositiveInt = 16  # calls of one instance under way

@@ -15,7 +15,9 @@ EMBEDDED_MODEL = "pie-tiny"
 
 
 class FlashInferConfig(Section):
-    """Which kernels of FlashInfer a GPU runs; PyTorch's in the place of those that are switched off."""
+    """Which kernels of FlashInfer a GPU runs; PyTorch's in the place of those that are switched
+    off.
+    """
 
     prefill: Literal["auto", "fa2", "fa3"] = "auto"  # generation of the attention kernels
     decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"

@@ -10,15 +10,18 @@ from pie_py.config.section import Section
 class SchedulerConfig(Section):
     """What batches hold."""
 
-    # Inputs of prompts that one step of others may have beside it. Longer prompts run in parts then, so
-    # that the others do not wait for the whole of them. None runs them whole.
+    # Inputs of prompts that one step of others may have beside it. Longer prompts run in parts
+    # then, so that the others do not wait for the whole of them. None runs them whole.
     prompt_tokens: PositiveInt | None = 512
 
 
 class InterceptionConfig(Section):
-    """What the server does with the pages of instances that wait outside while others need pages."""
+    """What the server does with the pages of instances that wait outside while others need
+    pages.
+    """
 
-    # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see docs/interception.md.
+    # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see
+    # docs/interception.md.
     policy: str = "min-waste"
     low_water: float = Field(default=0.1, ge=0, le=1)  # free share of the pool that is kept up
     swap_share: PositiveFloat = 0.25  # of a step's time, for pages that are moved ahead of need
@@ -29,8 +32,8 @@ class InterceptionConfig(Section):
     def _can_be_carried_out(cls, policy: str) -> str:
         if policy not in ("min-waste", "swap", "preserve") and ":" not in policy:
             raise ValueError(
-                f"{policy!r}: give min-waste, swap, preserve or package.module:function; the server can't"
-                " discard pages, because only their program can compute them anew"
+                f"{policy!r}: give min-waste, swap, preserve or package.module:function; the"
+                " server can't discard pages, because only their program can recompute them"
             )
         return policy
 
@@ -39,6 +42,6 @@ class PrefixCacheConfig(Section):
     """Pages of shared prefixes, kept for instances that compute the same text."""
 
     enabled: bool = True
-    # Whether users find what others have computed. How long a text takes then tells whether anybody has
-    # had one that begins alike.
+    # Whether users find what others have computed. The time that a text takes then tells whether
+    # another user has had one with the same prefix.
     shared: bool = False

@@ -29,7 +29,9 @@ class ServerConfig(BaseSettings):
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
     cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
-    admins: tuple[str, ...] = ()  # users whose keys may load adapters; who needs no key may, too
+    admins: tuple[
+        str, ...
+    ] = ()  # users whose keys may load adapters; users without need of a key may, too
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
@@ -45,7 +47,7 @@ class ServerConfig(BaseSettings):
     max_program_bytes: PositiveInt = 256 << 20
     # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
     tensor_parallel_size: PositiveInt = 1
-    # Of PyTorch in the worker. Unless told, each forward gets what was found worth it at start.
+    # Of PyTorch in the worker. By default each forward gets the number that calibration found best.
     worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks

@@ -17,7 +17,7 @@ class MessagingConfig(Section):
     queue_messages: PositiveInt = 65536  # in one work queue
     queue_bytes: PositiveInt = 16 << 20  # in one work queue
     user_bytes: PositiveInt = 64 << 20  # in all work queues of one user
-    idle_bytes: NonNegativeInt = 64 << 20  # in those of all users who have no instance
+    idle_bytes: NonNegativeInt = 64 << 20  # in those of all users without an instance
 
 
 class StoreConfig(Section):

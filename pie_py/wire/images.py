@@ -1,4 +1,6 @@
-"""What an image file says of itself, and how many embeds it takes: control and worker must agree on it."""
+"""What an image file says of itself, and how many embeds it takes: control and worker must agree on
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from PIL import ExifTags, Image
 FORMATS = ("PNG", "JPEG")
 MAX_LONGEST = 4096  # pixels, of an image that is cut into tiles
 MAX_ASPECT = 200  # of the longer side to the shorter one
-# Pillow would refuse large images by a limit of its own, for the whole process; ours is by the call.
+# Pillow would refuse large images by a limit of its own, for the whole process; ours is by the
+# call.
 Image.MAX_IMAGE_PIXELS = None
 _SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 _MAX_SEGMENTS = 1000  # before the pixels of a JPEG; cameras write some tens
@@ -29,14 +32,16 @@ class ImageSize:
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """How many embeds an image takes in a model. Without `tile` it is a number, whatever its size."""
+    """How many embeds an image takes in a model. Without `tile` it is a number, whatever its
+    size.
+    """
 
     whole: int  # of an image that is not cut
     tile: int = 0  # side of the tiles that images are cut into, pixels
     longest: int = 0  # what the longer side is resized to before, pixels
     per_tile: int = 0
     per_row: int = 0  # of tiles
-    cut: int = 0  # of one that is cut, besides its rows
+    cut: int = 0  # of one that is cut, in addition to its rows
 
     def embeds(self, size: ImageSize) -> int:
         """Embeds of an image."""

@@ -1,8 +1,9 @@
 """How the messages of `pie_py.wire.plan` travel between the control process and a worker.
 
-A message is one ZeroMQ frame: the length of a msgpack header, the header, and the raw bytes of every
-array that it names, one after the other, all in words of 4 bytes. No pickling, no per-element work. Of a
-message in several frames, libzmq aborts the process that has read some when the other end dies.
+A message is one ZeroMQ frame: the length of a msgpack header, the header, and the raw bytes of
+every array that it names, one after the other, all in words of 4 bytes. No pickling, no per-element
+work. Of a message in several frames, libzmq aborts the process that has read some when the other
+end dies.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
 
 
 def _put(record: Any, arrays: list[memoryview]) -> list[int | tuple[int, ...]]:
-    """Appends a record's arrays and returns the length of each, or the shape if it has more dimensions."""
+    """Appends a record's arrays and returns the length of each, or the shape if it has more
+    dimensions.
+    """
     shapes: list[int | tuple[int, ...]] = []
     for name, dtype in _LAYOUTS[type(record)]:
         array = np.ascontiguousarray(getattr(record, name), dtype)

@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeAlias
 from pie_py.config.observer import ObserverConfig
 
 Process: TypeAlias = Literal["control", "worker"]
-# Takes the process, the folder for what it finds, and the class or module through whose public functions the
-# process exchanges messages: `order` in control; `receive`, `decode` and `send` in the worker.
+# Takes the process, the folder for what it finds, and the class or module through whose public
+# functions the process exchanges messages: `order` in control; `receive`, `decode` and `send` in
+# the worker.
 Observer: TypeAlias = Callable[[Process, Path, Any], AbstractContextManager[None]]
 
 

@@ -1,7 +1,8 @@
 """Messages between the control process and an inference worker.
 
 A *plan* is an ordered list of batches that the worker runs back to back; its answer carries the
-results of all of them. `pie_py.wire.messages` says how they travel. All arrays have elements of 4 bytes.
+results of all of them. `pie_py.wire.messages` says how they travel. All arrays have elements of 4
+bytes.
 
 Physical names: a *page* is an index into the KV pool `[pages, page_size, ...]`; a *slot* of the KV
 pool is `page * page_size + offset`; a *host page* is an index into the pool of
@@ -37,7 +38,9 @@ class EmbedText:
 
 @dataclass(slots=True)
 class EmbedImage:
-    """Decodes `n` image files and writes what the model reads of each, and positions, into embeds."""
+    """Decodes `n` image files and writes what the model reads of each, and positions, into
+    embeds.
+    """
 
     kind: ClassVar[str] = "embed_image"
     sizes: Int32  # [n, 2] width and height that each file's header tells
@@ -79,8 +82,8 @@ class Forward:
     mask: Int32  # run-length rows as in the contract
     # [n] slot of each sequence's adapter, or -1; empty if none has one
     adapters: Int32 = field(default_factory=_nothing)
-    # [n] last inputs whose attention is wanted, and in what detail (an index into DETAILS); empty if
-    # none is wanted
+    # [n] last inputs whose attention is wanted, and in what detail (an index into DETAILS); empty
+    # if none is wanted
     observed: Int32 = field(default_factory=_nothing)
     detail: Int32 = field(default_factory=_nothing)
 
@@ -150,7 +153,7 @@ class Sample:
     embeds: Int32  # [n]
     samplers: Int32  # [n] slots
     steps: Uint32  # [n] how many tokens the sampler has chosen before
-    top: Int32  # [n] most likely tokens wanted besides
+    top: Int32  # [n] most likely tokens to report with each sample
     masked: Int32  # [n] row of masks, or -1
     masks: Uint32  # [m, w] bit t % 32 of word t // 32 allows token t
 
@@ -167,7 +170,7 @@ class EmbedSampled:
 
 @dataclass(slots=True)
 class SwapOut:
-    """Copies `n` pages, with positions and masks, to pages of the host pool."""
+    """Copies `n` pages, with positions and masks, to pages of host memory."""
 
     kind: ClassVar[str] = "swap_out"
     pages: Int32  # [n]
@@ -176,7 +179,7 @@ class SwapOut:
 
 @dataclass(slots=True)
 class SwapIn:
-    """Copies `n` pages of the host pool, with positions and masks, to pages."""
+    """Copies `n` pages of host memory, with positions and masks, to pages."""
 
     kind: ClassVar[str] = "swap_in"
     hosts: Int32  # [n] host pages
@@ -242,7 +245,9 @@ class Plan:
 
 @dataclass(slots=True)
 class Distributions:
-    """Result of a `NextDist`: row `i` holds `k[i]` entries, most likely first, padded to the widest."""
+    """Result of a `NextDist`: row `i` holds `k[i]` entries, most likely first, padded to the
+    widest.
+    """
 
     tokens: Int32  # [n, k_max]
     probabilities: Float32  # [n, k_max]
@@ -262,8 +267,8 @@ class Samples:
 class Attention:
     """Result of a `Forward` that observes: what the observed inputs of each sequence attended to.
 
-    Rows of a sequence, as many as its detail has, cover the filled slots of its input pages and then
-    its inputs; one after the other. The probabilities of the observed inputs are summed.
+    Rows of a sequence, as many as its detail has, cover the filled slots of its input pages and
+    then its inputs; one after the other. The probabilities of the observed inputs are summed.
     """
 
     starts: Int32  # [n + 1] offsets into values, of each sequence
@@ -284,7 +289,9 @@ class BatchResult:
 
 @dataclass(slots=True)
 class PlanResult:
-    """The worker's answer to a plan, one result a batch; or a part of it that is ready before the rest."""
+    """The worker's answer to a plan, one result per batch; or a part of it that is ready before the
+    rest.
+    """
 
     id: int
     model: str
@@ -296,7 +303,9 @@ class PlanResult:
 
 @dataclass(slots=True)
 class ModelDescription:
-    """What a worker tells of a model when it connects; the control layer derives all else from it."""
+    """What a worker tells of a model when it connects; the control layer derives all else from
+    it.
+    """
 
     name: str
     architecture: str
@@ -316,7 +325,7 @@ class ModelDescription:
     image_rule: dict[str, int] | None = None  # `ImageRule`'s fields; None if it reads text only
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
-    host_pages: int = 0  # pages of the host pool, for swapped ones
+    host_pages: int = 0  # pages of host memory, for swapped ones
     layers: int = 0
     heads: int = 0  # of queries
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...

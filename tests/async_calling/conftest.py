@@ -33,7 +33,7 @@ def calling_server(
     """The server; its second model writes CML as text, and has random weights."""
     plain = make_llama(tmp_path_factory.mktemp("plain") / "model", max_position=8192)
     address = calling_site.url.removeprefix("http://")
-    stdio = {"command": sys.executable, "args": [str(TESTS / "control_traits" / "mcp_server.py")]}
+    stdio = {"command": sys.executable, "args": [str(TESTS / "support" / "mcp_server.py")]}
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
         Server(

@@ -52,7 +52,8 @@ def reread(form: Dialect, context: list[int]) -> list[tuple[str, str, str]]:
         text = form.codec.decode(context)
         parts = re.split(r"(\[(?:CALL|HEAD|END|INTR|TRAP)\])", text)
     else:
-        parts, run = [], []
+        parts = []
+        run: list[int] = []
         for token in context:
             if token in form.by_token:
                 parts += [form.codec.decode(run), str(form.by_token[token])]

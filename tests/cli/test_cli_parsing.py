@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -129,7 +130,7 @@ def test_targets(tmp_path: Path) -> None:
         find_target(str(folder))
 
 
-NONE = {
+NONE: dict[str, Any] = {
     "endpoint": None,
     "file": None,
     "models": (),

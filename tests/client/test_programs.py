@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import time
@@ -8,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pie_control.errors import ApiError, ProgramRejected
-from pie_control.programs import store as programs
 from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_program, check_source
 from pie_control.programs.store import ProgramStore, kind_of
 from pie_py.build.modules import read_modules, read_program
@@ -70,7 +70,7 @@ def test_a_name_longer_than_any_is_not_compared(
 ) -> None:
     store.put(ONE, "x" * 64, "python", "ann")
     assert store.find("x" * 64, "ann").hash == hashlib.sha256(ONE).hexdigest()
-    monkeypatch.setattr(programs.difflib, "get_close_matches", None)
+    monkeypatch.setattr(difflib, "get_close_matches", None)
     with pytest.raises(ApiError) as error:
         store.find("x" * 2_000_000, "ann")
     assert error.value.code == "not-found"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conformance_server import Place, start
+from conformance.conformance_server import Place, start
 
 
 @pytest.fixture(scope="session")

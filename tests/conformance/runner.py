@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from case_files import Case, CaseError, Step
-from values import FUNCTIONS, NotYetKnown, Reference, argument, evaluate, plain
+from conformance.case_files import Case, CaseError, Step
+from conformance.values import FUNCTIONS, NotYetKnown, Reference, argument, evaluate, plain
 
 from pie_py.client.sync import Client, Instance
 

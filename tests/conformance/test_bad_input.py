@@ -11,12 +11,12 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from conformance_server import PROGRAMS, Place, start
+from conformance.conformance_server import PROGRAMS, Place, start
+from conformance.values import argument
+from conformance.wit_strategies import calls
 from hypothesis import HealthCheck, Phase, given, settings
 from support.rig import host_functions
 from support.wat_guests import CORE, OK, flat, guest
-from values import argument
-from wit_strategies import calls
 
 from pie_control.wasm import HostFunction
 from pie_control.wasm.types import Array, Bytes, List, String

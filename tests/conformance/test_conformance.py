@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from case_files import Case, load
-from conformance_server import PROGRAMS, Place
-from runner import Run
+from conformance.case_files import Case, load
+from conformance.conformance_server import PROGRAMS, Place
+from conformance.runner import Run
 
 pytestmark = pytest.mark.slow  # all of them together
 CASES = load()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from case_files import CaseError, load, step
+from conformance.case_files import CaseError, load, step
 
 from pie_py.build.wit import Function, parse
 

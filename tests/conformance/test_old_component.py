@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from case_files import Case, load
-from conformance_server import Place
-from runner import Run
+from conformance.case_files import Case, load
+from conformance.conformance_server import Place
+from conformance.runner import Run
 
 from pie_py.build.wit import parse
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from conformance_server import PROGRAMS, Place
+from conformance.conformance_server import PROGRAMS, Place
+from conformance.values import Reference
 from support.plain_llama import Node, PlainLlama, causal
-from values import Reference
 
 from pie_py.client.sync import Client, Instance
 

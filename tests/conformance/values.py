@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from case_files import CaseError
+from conformance.case_files import CaseError
 
 TOLERANCE = 1e-4  # of probabilities, computed in fp32
 SHORT = 256  # items of an argument that are written out though all are the same
@@ -102,10 +102,10 @@ def evaluate(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, A
             return _COMPARISONS[type(op)](
                 plain(known(node.left)), plain(known(node.comparators[0]))
             )
-        case ast.Call(func=ast.Name()):
-            if node.func.id not in functions:
-                raise CaseError(f"no function is called {node.func.id}")
-            return functions[node.func.id](*[settled(known(item)) for item in node.args])
+        case ast.Call(func=ast.Name(id=name)):
+            if name not in functions:
+                raise CaseError(f"no function is called {name}")
+            return functions[name](*[settled(known(item)) for item in node.args])
     raise CaseError(f"{ast.unparse(node)}: not understood")
 
 
@@ -162,7 +162,8 @@ def difference(one: Any, other: Any) -> float:
     first, second = (dict(zip(tokens, shares, strict=True)) for tokens, shares in (one, other))
     if set(first) != set(second):
         raise CaseError("distributions over different tokens; ask for the whole vocabulary")
-    return max(abs(first[token] - second[token]) for token in first)
+    largest: float = max(abs(first[token] - second[token]) for token in first)
+    return largest
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

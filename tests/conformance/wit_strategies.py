@@ -6,6 +6,7 @@ that get further than the first check are among them.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any
 
@@ -59,11 +60,15 @@ ANY_TEXT = ["", "x", "ü\0\n", "\U0010ffff" * 3, "x" * 300, "x" * 100_000, "../.
 def calls(contract: dict[str, Interface]) -> st.SearchStrategy[list[Any]]:
     """One call, `[function, arguments]`, of any function of the interfaces."""
     made = [
-        arguments(name, function, interface).map(lambda args, name=name: [name, args])
+        arguments(name, function, interface).map(functools.partial(_call, name))
         for interface in contract.values()
         for name, function in interface.functions.items()
     ]
     return st.one_of(made)
+
+
+def _call(name: str, arguments: list[Any]) -> list[Any]:
+    return [name, arguments]
 
 
 def arguments(name: str, function: Function, interface: Interface) -> st.SearchStrategy[list[Any]]:

@@ -84,7 +84,7 @@ class WorkQueue(RuleBasedStateMachine):
     def teardown(self) -> None:
         for instance, handle in self.pulls:
             instance.futures.cancel(handle)
-        rest = []
+        rest: list[str] = []
         while self.there > len(rest):
             rest.append(take_text(self.watcher, messaging.pull(self.watcher, "jobs")))
         assert rest == sorted(rest, key=int)  # what was given back is in its old place

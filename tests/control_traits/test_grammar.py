@@ -295,7 +295,8 @@ def test_long_work_is_done_in_a_thread_and_others_wait_for_it() -> None:
         assert codec().encode("a")[0] in await walk.allowed()
         matcher.lend(lambda: matcher.advance([0]), order.append)
         await walk.idle()
-        assert isinstance(order[-1], ApiError)
+        refusal = order[-1]
+        assert isinstance(refusal, ApiError)
         matcher.rollback(len(tokens))
         matcher.lend(lambda: matcher.count_allowed([*tokens, 0]), order.append)
         await walk.idle()

@@ -477,7 +477,7 @@ def test_limits_of_an_instance_and_of_a_user() -> None:
                 b.client.close_body(b.caller, body)  # type: ignore[arg-type]
             for _ in range(2):
                 await b.fetch(good.url)
-            with pytest.raises(ApiError, match=r"more than 0\.001 requests a second"):
+            with pytest.raises(ApiError, match=r"more than 0\.001 requests per second"):
                 ask(b.caller, good.url)
 
     run(main)

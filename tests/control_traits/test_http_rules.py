@@ -62,7 +62,9 @@ def test_special_addresses_do_not(address: str) -> None:
 
 
 def test_an_allowed_range_does_not_allow_what_hides_in_it() -> None:
-    policy = HttpPolicy(HttpConfig(allow=("*",), allow_networks=("64:ff9b::/96",)))
+    policy = HttpPolicy(
+        HttpConfig(allow=("*",), allow_networks=(ipaddress.ip_network("64:ff9b::/96"),))
+    )
     policy.check_address("h", 80, ipaddress.ip_address("64:ff9b::808:808"))
     with pytest.raises(ApiError, match=r"10\.0\.0\.1 behind 64:ff9b::a00:1"):
         policy.check_address("h", 80, ipaddress.ip_address("64:ff9b::a00:1"))

@@ -12,9 +12,8 @@ import pytest
 import structlog
 import trio
 from support.instances import failure
-from support.mcp_servers import SERVER, http_server
+from support.mcp_servers import SERVER, Tools, http_server, run
 from support.web_servers import Asked, Caller, always, browser, reply
-from test_mcp_servers import Tools, run
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
@@ -23,7 +22,7 @@ from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig
 
 SECRET = "dont-tell-anybody"
-COMMAND = {"command": sys.executable, "args": [SERVER]}
+COMMAND: dict[str, Any] = {"command": sys.executable, "args": [SERVER]}
 
 
 @asynccontextmanager
@@ -55,7 +54,8 @@ def test_a_server_is_its_users_alone() -> None:
                 ]
                 other = Tools(t.servers)
                 other.caller = Caller(user="other", id="else")
-                assert t.servers.names("other") == t.servers.registry.describe("other") == []
+                assert t.servers.names("other") == []
+                assert t.servers.registry.describe("other") == []
                 with failure("not-found", "'mine' for other"):
                     other.start("add", server="mine", a=1, b=1)
                 register(
@@ -186,7 +186,7 @@ def test_what_is_no_server_and_how_many_there_may_be() -> None:
                 ("x", {"url": url, "headers": {"Host": "example.com"}}),
             ):
                 with pytest.raises(ApiError) as caught:
-                    register(t, name, **fields)  # type: ignore[arg-type]
+                    register(t, name, **fields)
                 assert caught.value.code == "invalid-argument"
                 assert SECRET not in str(caught.value)
             with failure("limit-exceeded"):

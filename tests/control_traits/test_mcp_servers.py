@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import trio
-from support.mcp_servers import SERVER, http_server, start_http
-from support.web_servers import Caller
+from support.mcp_servers import (
+    SERVER,
+    Tools,
+    children,
+    http_server,
+    run,
+    start_http,
+    tools,
+)
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
@@ -23,72 +27,7 @@ from pie_py.config.mcp import McpConfig
 from pie_py.config.variables import MissingVariable
 
 PLAIN = str(Path(__file__).parents[1] / "support/plain_mcp_server.py")
-STDIO = {"command": sys.executable, "args": [SERVER]}
-
-
-class Tools:
-    """Calls for one instance."""
-
-    def __init__(self, servers: McpServers) -> None:
-        self.servers = servers
-        self.caller = Caller()
-
-    def start(self, tool: str, *, server: str = "test", **arguments: Any) -> int:
-        return self.servers.call_tool(self.caller, server, tool, json.dumps(arguments))  # type: ignore[arg-type]
-
-    async def call(self, tool: str, *, server: str = "test", **arguments: Any) -> Any:
-        return json.loads(await self.caller.result(self.start(tool, server=server, **arguments)))
-
-    async def list(self, server: str = "test") -> Any:
-        handle = self.servers.list_tools(self.caller, server)  # type: ignore[arg-type]
-        return json.loads(await self.caller.result(handle))
-
-    async def patiently(self, tool: str, *, server: str = "test") -> Any:
-        with trio.fail_after(30):
-            while True:
-                try:
-                    return await self.call(tool, server=server)
-                except ApiError:
-                    await trio.sleep(0.2)
-
-    async def failure(self, tool: str, *, server: str = "test", **arguments: Any) -> ApiError:
-        try:
-            answer = await self.call(tool, server=server, **arguments)
-        except ApiError as error:
-            return error
-        raise AssertionError(f"it did not fail: {answer}")
-
-
-@asynccontextmanager
-async def tools(**servers: Any) -> AsyncIterator[Tools]:
-    """All that the control layer has of MCP."""
-    registry = McpServers(McpConfig(servers=servers))
-    with trio.fail_after(120):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(registry.run)
-            yield Tools(registry)
-            nursery.cancel_scope.cancel()
-
-
-def children() -> list[psutil.Process]:
-    """The servers that the test under way has started; other tests' may run beside it."""
-    found = psutil.Process().children(recursive=True)
-    return [p for p in found if p not in _OTHERS and SERVER in _command(p)]
-
-
-def _command(process: psutil.Process) -> list[str]:
-    with suppress(psutil.Error):  # it may have ended since it was listed
-        return process.cmdline()
-    return []
-
-
-_OTHERS: list[psutil.Process] = []
-
-
-def run(test: Any) -> None:
-    _OTHERS[:] = [*_OTHERS, *children()]
-    trio.run(test)
-    assert not children(), "every server is ended with us"
+STDIO: Any = {"command": sys.executable, "args": [SERVER]}
 
 
 async def check_everyday(t: Tools, server: str) -> None:
@@ -456,7 +395,7 @@ def test_a_configuration_that_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"an MCP server has either|does not start|goes with"):
         McpConfig(servers={"x": wrong})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="a name has"):
-        McpConfig(servers={"x y": STDIO})  # type: ignore[dict-item]
+        McpConfig(servers={"x y": STDIO})
 
 
 def test_lines_of_any_pieces() -> None:

@@ -56,8 +56,8 @@ class Model:
         match operation:
             case Get(_, key):
                 return mine.get(key, "not-found")
-            case ListKeys(_, prefix, after, limit):
-                found = (k for k in mine if k.startswith(prefix) and k.encode() > after.encode())
+            case ListKeys(_, prefix, last, limit):
+                found = (k for k in mine if k.startswith(prefix) and k.encode() > last.encode())
                 return sorted(found, key=str.encode)[:limit]
             case Commit(_, expected, absent, writes, deletes):
                 if any(mine.get(k) != v for k, v in expected) or any(k in mine for k in absent):

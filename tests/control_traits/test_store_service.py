@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -110,11 +110,12 @@ def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
 def test_keys_that_wait_are_bounded_as_values_are(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, waiting_bytes=20_000) as instances:
-            for call in (
+            calls: tuple[Callable[[Any, list[str]], object], ...] = (
                 lambda one, keys: store.store_commit(one, [], keys, [], []),
                 lambda one, keys: store.store_commit(one, [], [], [], keys),
                 lambda one, keys: store.store_commit(one, [(key, b"") for key in keys], [], [], []),
-            ):
+            )
+            for call in calls:
                 one = instances.launch()
                 call(one, ["k" * 1000 + str(i) for i in range(20)])
                 with failure("would-block"):
@@ -134,13 +135,14 @@ def test_wrong_arguments_open_nothing(tmp_path: Path) -> None:
         async with running(tmp_path) as instances:
             one = instances.launch()
             for key in ("", "x" * 1025, "é" * 513):
-                for call in (
+                calls: tuple[Callable[[str], object], ...] = (
                     lambda k: store.store_get(one, k),
                     lambda k: store.store_delete(one, k),
                     lambda k: store.store_set(one, k, b""),
                     lambda k: store.store_commit(one, [(k, b"")], [], [], []),
                     lambda k: store.store_commit(one, [], [k], [], []),
-                ):
+                )
+                for call in calls:
                     with failure("invalid-argument", "1024"):
                         call(key)
             with failure("invalid-argument", "twice"):

@@ -63,9 +63,9 @@ def test_compare(checkpoint: Path) -> None:
     )
     sides = ["ideal", "rust", "python"]
     assert [row[1:3] for row in report["rows"]] == [[n, side] for n in (1, 4) for side in sides]
-    ideal = {row["at once"]: row["ms a token"] for row in table(report) if row["side"] == "ideal"}
+    ideal = {row["at once"]: row["ms per token"] for row in table(report) if row["side"] == "ideal"}
     for row in table(report):
-        assert row["× ideal"] == row["ms a token"] / ideal[row["at once"]]
+        assert row["× ideal"] == row["ms per token"] / ideal[row["at once"]]
         assert row["tokens/s"] > 0
         assert row["× vllm"] is None
     assert [note.partition(":")[0] for note in report["notes"][1:]] == ["ideal"]  # and its version
@@ -141,8 +141,8 @@ def test_capacity(checkpoint: Path) -> None:
     )
     assert [row[:2] for row in report["rows"]] == [["rust", 2], ["rust", 8]]
     for row in table(report):
-        assert row["µs a token"] == 1e6 / row["tokens/s"]
-        assert row["CPU µs a token"] > 0
+        assert row["µs per token"] == 1e6 / row["tokens/s"]
+        assert row["CPU µs per token"] > 0
     assert report["goals"] == []  # they are for 256 inferlets, and for two counts from 8 on
 
 
@@ -154,7 +154,7 @@ def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     assert [row[3] for row in report["rows"]] == ["control", "worker"]
     assert {row[6] > 0 for row in report["rows"]} == {True}
     for name, *_, calls, kept, ratio in report["rows"]:
-        assert ratio < 1.25, f"{name}: {calls} calls a token, {kept} are kept"
+        assert ratio < 1.25, f"{name}: {calls} calls per token, {kept} are kept"
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_the_load_is_what_was_asked_for() -> None:
 
 
 def test_kinds_lie_in_the_ranges_of_the_summary() -> None:
-    """3 to 28 calls a request in the mean, calculators below a second, models 20 times longer."""
+    """3 to 28 calls per request in the mean, calculators below a second, models 20 times longer."""
     assert len(KINDS) == 6
     calls = [kind.calls[0] for kind in KINDS]
     assert round(min(calls)) == 3
@@ -84,7 +84,7 @@ def test_the_load_at_the_same_latency() -> None:
     ]
     told = simulated.same_latency(rows)
     assert told == [
-        "At 20 ms a token, twice vllm's at the lowest rate: vllm 2.00/s, min-waste 2.50/s."
+        "At 20 ms per token, twice vllm's at the lowest rate: vllm 2.00/s, min-waste 2.50/s."
     ]
     load, completed = simulated.simulated_goals(rows)
     assert load.figure == pytest.approx(1.25)

@@ -85,7 +85,7 @@ def test_a_clients_own_server(with_tools: Server, client: Client) -> None:
         client.unregister_mcp("tools")
     for wrong in ({"headers": {"a": 1}}, {"command": ["a"], "env": {1: "a"}}):
         with pytest.raises(TypeError, match="made of texts"):
-            client.register_mcp("x", **wrong)  # type: ignore[arg-type]
+            client.register_mcp("x", **wrong)
 
 
 def test_the_command_line_of_a_clients_own_server(monkeypatch: pytest.MonkeyPatch) -> None:

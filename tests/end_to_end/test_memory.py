@@ -83,7 +83,8 @@ def wanted(checkpoint: Path, adapter: Path | None, count: int) -> list[int]:
             eos_token_id=None,
             pad_token_id=0,
         )
-    return found[0, len(PROMPT) :].tolist()
+    tokens: list[int] = found[0, len(PROMPT) :].tolist()
+    return tokens
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_tokens_alone_and_among_others(
 def test_steps_queued_before_their_tokens_are_known(
     server: Server, checkpoint: Path, guests: Path, language: str
 ) -> None:
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {
             "tokens": prompt(4 + 5 * i, i),
             "count": 20,

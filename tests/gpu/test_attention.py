@@ -15,7 +15,7 @@ from support.model_rig import tokens_of
 
 from pie_inference.cuda.decode_graphs import GraphCapture
 
-SMALL = {"initializer_range": 0.05}  # bfloat16 has 8 bits: rounding must not decide
+SMALL: dict[str, Any] = {"initializer_range": 0.05}  # bfloat16 has 8 bits: rounding must not decide
 BF16: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16"}
 TOLERANCE = 4e-2  # of the largest logit
 ROUTED = 0.4  # where rounding may choose another expert

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from support.idefics_checkpoints import make_idefics
+from support.image_batches import embed_image
 from support.llava_checkpoints import KINDS, as_file, make_llava, picture
 from support.model_rig import Rig, ints, offsets, tokens_of
 
 from pie_inference import handlers
-from pie_py.wire.images import image_size
-from pie_py.wire.plan import EmbedImage, EmbedText, Forward
+from pie_py.wire.plan import EmbedText, Forward
 
 
 @pytest.fixture(scope="module", params=[*KINDS, "idefics3"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("model") / request.param
     return make_idefics(place) if request.param == "idefics3" else make_llava(place, request.param)
-
-
-def embed_image(rig: Rig, file: bytes, first: int) -> int:
-    """Puts an image into embeds from `first` on; tells how many it took."""
-    images, size = rig.model.network.images, image_size(file)
-    assert images is not None
-    assert size is not None
-    count = images.rule.embeds(size)
-    where = ints(range(first, first + count))
-    words = np.frombuffer(file + bytes(-len(file) % 4), np.uint32)
-    batch = EmbedImage(ints([(size.width, size.height)]), ints([len(file)]), words, where, where)
-    assert handlers.embed_image(rig.model, batch).get().refused == {}
-    return count
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from support.model_rig import Rig, Step, ints, tokens_of
 from pie_inference.errors import LoadError
 from pie_inference.handlers import clear
 from pie_inference.loading.assembly import load_models
-from pie_inference.memory import host_pool
+from pie_inference.memory import host_memory
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Clear
 
@@ -55,7 +55,7 @@ def test_swaps_run_beside_kernels_and_lose_nothing(
 ) -> None:
     """The host pool is pinned as a whole, or in parts: pages go to all of them, in any order."""
     if parts > 1:
-        monkeypatch.setattr(host_pool, "PINNED_BYTES", 30 * PAGE_BYTES)
+        monkeypatch.setattr(host_memory, "PINNED_BYTES", 30 * PAGE_BYTES)
     rig = Rig(folder, pages=256, device="cuda", dtype="bfloat16", host_pages=256, graph_batch=8)
     model = rig.model
     assert len(model.host._parts) == parts

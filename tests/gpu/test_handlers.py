@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.checkpoints import make_adapter, make_llama
-from support.model_rig import ints, offsets, tokens_of
+from support.engine_plans import NONE, decoding, forward, landed, sample, samplers
+from support.model_rig import ints
 
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -20,21 +20,15 @@ from pie_py.wire.plan import (
     CopyEmbed,
     CopyKv,
     EmbedSampled,
-    EmbedText,
     FeedSampler,
-    Forward,
     LoadAdapter,
     MaskKv,
     NextDist,
     Plan,
-    PlanResult,
-    Sample,
     SetSampler,
     SwapIn,
     SwapOut,
 )
-
-NONE = ints([])
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +67,6 @@ class Both:
         return wanted
 
 
-def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
-    flight = engine.start(plan)
-    assert not isinstance(flight, PlanResult)
-    results: list[BatchResult] = []
-    while True:
-        part = flight.take(wait=True)
-        if part is not None:
-            results += part.results
-            if part.last:
-                return results
-
-
 def near(found: BatchResult, wanted: BatchResult) -> None:
     assert found.error == wanted.error
     assert (found.refused or {}) == (wanted.refused or {})
@@ -110,72 +92,6 @@ def near(found: BatchResult, wanted: BatchResult) -> None:
         assert found.attention is not None
         np.testing.assert_array_equal(found.attention.starts, wanted.attention.starts)
         np.testing.assert_allclose(found.attention.values, wanted.attention.values, atol=1e-4)
-
-
-def forward(
-    first: int, count: int, page: int, *, output: int, used: int = 0, **options: Any
-) -> list[Batch]:
-    """Tokens of one sequence into pages of its own from `page` on; their embeds are from 0 on."""
-    pages = -(-used // 16)
-    slots = page * 16 + used + np.arange(count)
-    held = [16] * pages
-    if pages:
-        held[-1] = used - 16 * (pages - 1)
-    fields: dict[str, Any] = {
-        "input_starts": ints([0, count]),
-        "inputs": ints(range(count)),
-        "page_starts": ints([0, pages]),
-        "pages": ints(range(page, page + pages)),
-        "page_used": ints(held),
-        "has_masked": ints([1]),
-        "output_slots": ints(slots),
-        "output_starts": ints([0, 1]),
-        "outputs": ints([output]),
-        "mask_starts": ints([0, 0]),
-        "mask": NONE,
-    }
-    embed = EmbedText(
-        ints(tokens_of(count, seed=first)), ints(range(used, used + count)), fields["inputs"]
-    )
-    return [embed, Forward(**{**fields, **options})]
-
-
-def samplers(count: int) -> SetSampler:
-    """Of every kind: greedy, free, top-k, top-p, min-p, penalties, biases."""
-    numbers = np.tile(np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0], np.float32), (count, 1))
-    numbers[0, 0] = 0.0
-    numbers[3, 1] = 0.7
-    numbers[4, 2] = 0.1
-    numbers[5, 3:] = (1.3, 0.2, 0.1)
-    top_k = np.zeros(count, np.int32)
-    top_k[2] = 5
-    rows = np.full(count, -1, np.int32)
-    rows[5] = 0
-    return SetSampler(
-        samplers=ints(range(count)),
-        numbers=numbers,
-        top_k=top_k,
-        seeds=np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
-        rows=rows,
-        bias_starts=ints([0] * 6 + [0, 2] + [2] * (count - 7)),
-        bias_tokens=ints([9, 11]),
-        biases=np.array([50.0, 49.0], np.float32),
-    )
-
-
-def sample(count: int, step: int, embed: int) -> Sample:
-    masks = np.zeros((1, -(-512 // 32)), np.uint32)
-    masks[0, 1] = 0b1100
-    masked = np.full(count, -1, np.int32)
-    masked[-1] = 0
-    return Sample(
-        embeds=ints([embed] * count),
-        samplers=ints(range(count)),
-        steps=np.full(count, step, np.uint32),
-        top=ints([3] + [0] * (count - 1)),
-        masked=masked,
-        masks=masks,
-    )
 
 
 @pytest.mark.parametrize("fused_sampling", [True, False])
@@ -260,43 +176,6 @@ def test_adapters(folder: Path, tmp_path: Path) -> None:
     assert not np.allclose(first.probabilities, second.probabilities, atol=1e-3)
 
 
-def _decoding(turns: int) -> Iterator[list[Batch]]:
-    """Steps whose tokens the host never tells."""
-    for step in range(turns):
-        yield [
-            EmbedSampled(ints([0, 1, 2]), ints([40 + step] * 3), ints([0, 1, 2])),
-            Forward(
-                input_starts=ints([0, 1, 2, 3]),
-                inputs=ints([0, 1, 2]),
-                page_starts=offsets([-(-(40 + step) // 16)] * 3),
-                pages=ints(
-                    [p for s in range(3) for p in range(8 * s, 8 * s + -(-(40 + step) // 16))]
-                ),
-                page_used=ints(
-                    [
-                        min(16, 40 + step - 16 * i)
-                        for _ in range(3)
-                        for i in range(-(-(40 + step) // 16))
-                    ]
-                ),
-                has_masked=ints([0] * 3),
-                output_slots=ints([8 * s * 16 + 40 + step for s in range(3)]),
-                output_starts=ints([0, 1, 2, 3]),
-                outputs=ints([0, 1, 2]),
-                mask_starts=ints([0] * 4),
-                mask=NONE,
-            ),
-            Sample(
-                embeds=ints([0, 1, 2]),
-                samplers=ints([0, 1, 2]),
-                steps=np.full(3, step + 1, np.uint32),
-                top=ints([0] * 3),
-                masked=ints([-1] * 3),
-                masks=np.zeros((0, 0), np.uint32),
-            ),
-        ]
-
-
 @pytest.mark.parametrize("config", [{}, {"dtype": "bfloat16", "graph_batch": 8}])
 def test_many_plans_in_flight(folder: Path, config: dict[str, Any]) -> None:
     """As the scheduler sends them, and more: the result is that of one after the other."""
@@ -325,7 +204,7 @@ def test_many_plans_in_flight(folder: Path, config: dict[str, Any]) -> None:
         landed(engine, Plan(9, "m", [chosen, first]))
         flights: list[Any] = []
         tokens: list[list[int]] = []
-        for number, batches in enumerate([*_decoding(30)]):
+        for number, batches in enumerate([*decoding(30)]):
             flights.append(engine.start(Plan(10 + number, "m", batches)))
             while len(flights) > most:
                 tokens.append(_tokens(flights.pop(0)))

@@ -52,10 +52,11 @@ def make_adapter(model: Path, folder: Path, *, seed: int = 0, **config: Any) -> 
 @torch.inference_mode()
 def wanted(model: Path, adapter: Path | None, tokens: list[int]) -> torch.Tensor:
     """Logits `[tokens, vocab]` by PEFT."""
-    if adapter is None:
-        return reference(model)(torch.tensor([tokens])).logits[0]
-    adapted = PeftModel.from_pretrained(reference.__wrapped__(model), adapter).eval()
-    return adapted(torch.tensor([tokens])).logits[0]
+    run: Any = reference(model)
+    if adapter is not None:
+        run = PeftModel.from_pretrained(reference.__wrapped__(model), adapter).eval()
+    logits: torch.Tensor = run(torch.tensor([tokens])).logits[0]
+    return logits
 
 
 @pytest.mark.parametrize("family", FAMILIES)

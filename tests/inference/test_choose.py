@@ -11,42 +11,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.sampler_rows import join, make_logits, parameters, row
 from support.sampling_reference import chi_square_passes, probabilities
 
 from inferlet.sample import Sampler
 from pie_inference.sampling import choose as choose_module
-from pie_inference.sampling.choose import NOTHING, Parameters, choose
+from pie_inference.sampling.choose import NOTHING, choose
 from pie_inference.sampling.noise import exponentials, numbers, starts
 
 DRAWS = 10_000
-
-
-def parameters(
-    rows: int,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seed: int = 1,
-    first_step: int = 0,
-) -> Parameters:
-    return Parameters(
-        temperature=np.full(rows, temperature, np.float32),
-        top_k=np.full(rows, top_k, np.int64),
-        top_p=np.full(rows, top_p, np.float32),
-        min_p=np.full(rows, min_p, np.float32),
-        seeds=np.full(rows, seed, np.uint64),
-        steps=np.arange(first_step, first_step + rows).astype(np.uint32),
-    )
-
-
-def join(parts: list[Parameters]) -> Parameters:
-    fields = ("temperature", "top_k", "top_p", "min_p", "seeds", "steps")
-    return Parameters(**{f: np.concatenate([getattr(p, f) for p in parts]) for f in fields})
-
-
-def make_logits(vocabulary: int, seed: int = 0, scale: float = 2.0) -> torch.Tensor:
-    return torch.randn(vocabulary, generator=torch.Generator().manual_seed(seed)) * scale
 
 
 def test_noise_is_splitmix64() -> None:
@@ -135,18 +108,6 @@ def test_seeds_and_steps_give_independent_draws() -> None:
     assert chi_square_passes(pairs, np.full(64, 1 / 64))
 
 
-row = st.fixed_dictionaries(
-    {
-        "temperature": st.sampled_from([0.0, 1e-38, 1e-3, 0.5, 1.0, 2.0, 1e4]),
-        "top_k": st.sampled_from([0, 1, 2, 5, 39, 40, 41, 10**6]),
-        "top_p": st.sampled_from([0.0, 1e-9, 0.3, 0.9, 1.0]),
-        "min_p": st.sampled_from([0.0, 1e-9, 0.2, 1.0]),
-        "seed": st.integers(0, 2**64 - 1),
-        "first_step": st.integers(0, 2**32 - 1),
-    }
-)
-
-
 @given(rows=st.lists(row, min_size=1, max_size=6), data=st.data())
 @settings(deadline=None, max_examples=150)
 def test_a_row_is_chosen_the_same_whatever_its_neighbours(
@@ -170,7 +131,7 @@ def test_a_row_is_chosen_the_same_whatever_its_neighbours(
             assert alone[0] == NOTHING
             continue
         # As the worker is given them: the nearest 32-bit numbers, of which 0.3 times ten is more than three.
-        given_filters = {
+        given_filters: dict[str, Any] = {
             k: float(np.float32(v)) if isinstance(v, float) else v
             for k, v in filters.items()
             if k not in ("seed", "first_step")

@@ -25,8 +25,10 @@ def pair(experts: int, chosen: int, normalized: bool) -> tuple[Experts, Experts]
         GatedMlp(linear(stacked.gate_up[i]), linear(stacked.down[i]), "silu")
         for i in range(experts)
     ]
-    common = (router, blocks, chosen, normalized, "silu")
-    return Experts(*common, stacked), Experts(*common)
+    return (
+        Experts(router, blocks, chosen, normalized, "silu", stacked),
+        Experts(router, blocks, chosen, normalized, "silu"),
+    )
 
 
 @pytest.mark.parametrize("normalized", [True, False])

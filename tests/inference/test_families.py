@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,8 @@ def _generate(folder: Path, tokens: list[int], count: int) -> list[int]:
         eos_token_id=None,
         pad_token_id=0,
     )
-    return output[0, len(tokens) :].tolist()
+    found: list[int] = output[0, len(tokens) :].tolist()
+    return found
 
 
 def test_explicit_masks_and_masked_slots(folder: Path) -> None:
@@ -302,7 +304,7 @@ def test_what_text_configurations_leave_out(kind: str) -> None:
     assert windows == [window if kind == "sliding_attention" else None for kind in types]
 
 
-OLD_NAMES = {
+OLD_NAMES: dict[str, dict[str, Any]] = {
     "mistral": {"rope_theta": 50_000.0},
     "llama": {
         "rope_theta": 20_000.0,

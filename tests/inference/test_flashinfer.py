@@ -55,7 +55,8 @@ def test_batches_that_are_too_large_or_observed_run_without_a_graph(llama: Path)
 
 @pytest.mark.parametrize("switch", ["append", "norm", "rope", "activation"])
 def test_switches_change_no_result(llama: Path, switch: str) -> None:
-    twins = Twins(llama, graphs=True, **{switch: False})
+    switches: dict[str, Any] = {switch: False}
+    twins = Twins(llama, graphs=True, **switches)
     pair = twins.sequence(40)
     twins.forward((pair, tokens_of(20), {"outputs": 20}))
     twins.forward((pair, tokens_of(1), {}))

@@ -18,9 +18,9 @@ from support.idefics_checkpoints import (
     image_tokenizer,
     make_idefics,
 )
+from support.image_batches import batch_of, logits_with_images
 from support.llava_checkpoints import as_file, picture
 from support.model_rig import Rig, assert_close, ints
-from test_image_models import batch_of, logits_with_images
 from transformers import AutoModelForImageTextToText, Idefics3Processor, PreTrainedModel
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
@@ -97,7 +97,7 @@ def test_a_bad_image_among_others_of_different_sizes(folder: Path) -> None:
     assert list(
         handlers.embed_image(rig.model, batch_of(files, places, places)).get().refused or ()
     ) == [1]
-    one, two, three = rig.model.embeds.read(ints(places)).split(counts)
+    one, two, three = torch.split(rig.model.embeds.read(ints(places)), counts)
     assert not two.any()
     for file, count, found in ((files[0], counts[0], one), (files[2], counts[2], three)):
         alone = places[:count]

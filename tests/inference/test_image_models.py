@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import shutil
 import struct
@@ -11,15 +10,15 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from support.image_batches import batch_of, logits_with_images
 from support.llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
-from support.model_rig import Rig, assert_close, ints, offsets
+from support.model_rig import Rig, assert_close, ints
 from transformers import CLIPVisionConfig, LlavaForConditionalGeneration, SiglipVisionConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
@@ -33,7 +32,6 @@ from pie_inference.vision.decoding import BadImage, decode_image
 from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import vision_spec
 from pie_py.wire.images import ImageSize, image_size
-from pie_py.wire.plan import EmbedImage, EmbedText, Forward
 
 PROCESSORS = {
     "CLIPImageProcessor": CLIPImageProcessorPil,
@@ -61,67 +59,11 @@ def pixels_of(folder: Path, image: Image.Image) -> torch.Tensor:
     return found
 
 
-def batch_of(files: list[bytes], positions: list[int], embeds: list[int]) -> EmbedImage:
-    words = b"".join(file + bytes(-len(file) % 4) for file in files)
-    sizes = [image_size(file) or ImageSize(9, 9) for file in files]
-    return EmbedImage(
-        ints([(size.width, size.height) for size in sizes]),
-        ints([len(file) for file in files]),
-        np.frombuffer(words, np.uint32),
-        ints(positions),
-        ints(embeds),
-    )
-
-
 @pytest.mark.parametrize("size", SHAPES)
 def test_pixels(folder: Path, size: tuple[int, int]) -> None:
     image = picture(*size)
     ours = preprocessing(read_preprocessing(folder), 28)(image)
     torch.testing.assert_close(torch.from_numpy(ours), pixels_of(folder, image)[0])
-
-
-@torch.inference_mode()
-def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1) -> torch.Tensor:
-    """Logits `[tokens, vocab]` of text and images in turn, run in some pieces."""
-    model = rig.model
-    assert model.network.images is not None
-    rule = model.network.images.rule
-    at = 0
-    for part in parts:
-        if isinstance(part, list):
-            count = len(part)
-        else:
-            size = image_size(part)
-            assert size is not None
-            count = rule.embeds(size)
-        where = list(range(at, at + count))
-        if isinstance(part, list):
-            handlers.embed_text(model, EmbedText(ints(part), ints(where), ints(where)))
-        else:
-            assert handlers.embed_image(model, batch_of([part], where, where)).get().refused == {}
-        at += count
-    sequence = rig.sequence(at)
-    cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
-    for first, end in itertools.pairwise(cuts):
-        pages, used = sequence.page_list()
-        handlers.forward(
-            model,
-            Forward(
-                input_starts=offsets([end - first]),
-                inputs=ints(range(first, end)),
-                page_starts=offsets([len(pages)]),
-                pages=ints(pages),
-                page_used=ints(used),
-                has_masked=ints([0]),
-                output_slots=ints(sequence.slots(first, end)),
-                output_starts=offsets([end - first]),
-                outputs=ints(range(1024 + first, 1024 + end)),
-                mask_starts=offsets([0]),
-                mask=ints([]),
-            ),
-        )
-        sequence.used = end
-    return model.network.logits(model.embeds.read(ints(range(1024, 1024 + at)))).float()
 
 
 @torch.inference_mode()
@@ -186,7 +128,7 @@ def test_a_bad_image_is_refused_alone(folder: Path) -> None:
     assert refused is not None
     assert list(refused) == [1]
     assert "cannot be decoded" in refused[1]
-    found = rig.model.embeds.read(ints(embeds)).split(per_image)
+    found = torch.split(rig.model.embeds.read(ints(embeds)), per_image)
     assert_close(found[0], wanted)
     assert_close(found[2], wanted)
     assert not found[1].any()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "gqa": {"heads": 4, "kv_heads": 2},
     "mha-tied": {"heads": 4, "kv_heads": 4, "tied": True},
     "mqa-wide": {"heads": 4, "kv_heads": 1, "head_dim": 32},

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +26,10 @@ from support.model_rig import (
     tokens_of,
 )
 
-from pie_inference.attention import shared_prefix
+from pie_inference.attention import shared_prefix, torch_backend
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.attention.sequences import Pages, Sequences, describe
-from pie_inference.attention.shared_prefix import find_shared_prefixes
+from pie_inference.attention.shared_prefix import SharedPrefix, find_shared_prefixes
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
@@ -39,8 +40,8 @@ PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8
 @pytest.fixture(autouse=True)
 def _sharing_always_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(shared_prefix, "FEWEST_SPARED", 0)
-        patch.setattr(shared_prefix, "SPARED_A_QUERY", 0)
+        patch.setattr(shared_prefix, "FEWEST_SAVED", 0)
+        patch.setattr(shared_prefix, "SAVED_PER_QUERY", 0)
         yield
 
 
@@ -75,15 +76,15 @@ tables = st.lists(st.tuples(st.lists(entries, max_size=5), st.integers(1, 3)), m
 def test_those_that_begin_alike_are_found(
     drawn: list[tuple[list[tuple[int, int]], int]], fixed: int, each: int, cells: int
 ) -> None:
-    """What is shared is the same in all, pays, and is as much as any one beginning would spare."""
+    """What is shared is the same in all, pays, and is as much as any one prefix would save."""
     own, inputs = [list(table) for table, _ in drawn], [count for _, count in drawn]
     s = sequences_of(own, inputs)
     able = np.arange(len(own)) % 5 != 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_prefix, "FEWEST_SPARED", fixed)
-        patch.setattr(shared_prefix, "SPARED_A_QUERY", each)
+        patch.setattr(shared_prefix, "FEWEST_SAVED", fixed)
+        patch.setattr(shared_prefix, "SAVED_PER_QUERY", each)
         found = find_shared_prefixes(s, able)
-        spared = []
+        saved = []
         for beginning in found:
             members = beginning.members.tolist()
             assert len(members) > 1
@@ -93,13 +94,13 @@ def test_those_that_begin_alike_are_found(
             assert all(own[i][: beginning.entries] == shared for i in members)
             assert beginning.keys == sum(used for _, used in shared)
             queries = sum(inputs[i] for i in members)
-            spared.append((len(members) - 1) * beginning.keys - fixed - each * queries)
-        assert all(gain > 0 for gain in spared)
+            saved.append((len(members) - 1) * beginning.keys - fixed - each * queries)
+        assert all(gain > 0 for gain in saved)
         everybody = [i for beginning in found for i in beginning.members.tolist()]
         assert len(everybody) == len(set(everybody))
         if not each:
             some = [own[i] for i in np.flatnonzero(able).tolist() if own[i]]
-            assert sum(spared) >= max(
+            assert sum(saved) >= max(
                 (_spared(some, depth) - fixed for depth in range(1, 6)), default=0
             )
         # Less may be found in fewer cells, but nothing that is wrong.
@@ -112,7 +113,7 @@ def test_those_that_begin_alike_are_found(
 
 
 def _spared(some: list[list[tuple[int, int]]], depth: int) -> int:
-    """Keys spared by the sequences whose first entries are the same, so many, where they are most."""
+    """Keys saved by the sequences whose first entries are the same, so many, where they are most."""
     heads = Counter(tuple(table[:depth]) for table in some if len(table) >= depth)
     return max(((n - 1) * sum(used for _, used in head) for head, n in heads.items()), default=0)
 
@@ -148,7 +149,6 @@ class World:
         self.attention = TorchAttention(self.cache, HEADS, self.options)
         # A table of pages and filled slots each.
         self.streams: list[list[list[int]]] = [[], []]
-        self.joints = 0
 
     def free_pages(self) -> list[int]:
         held = {page for own in self.streams for page, _ in own}
@@ -240,22 +240,23 @@ class World:
             mask_starts=offsets([len(rule) for rule in masks]),
             mask=ints([m for rule in masks for m in rule]),
         )
-        at = ints([p for own in positions for p in own])
-        s = describe(batch, at, cache)
-        cache.positions[s.input_slots] = at
+        places = ints([p for own in positions for p in own])
+        s = describe(batch, places, cache)
+        cache.positions[s.input_slots] = places
         seen = [self._seen(s, i) for i in range(len(counts))]
         prepared = self.attention.prepare(s, ordered=numbers.random() < 0.8)
-        self.joints += len(prepared._joint)
-        order = np.arange(at.size) if prepared.order is None else prepared.order
+        order = np.arange(places.size) if prepared.order is None else prepared.order
         for layer, options in enumerate(self.options):
-            stored = torch.randn((at.size, 2 * KV_HEADS * DIM), generator=self.torch)
-            queries = torch.randn((at.size, HEADS, DIM), generator=self.torch)
+            stored = torch.randn((places.size, 2 * KV_HEADS * DIM), generator=self.torch)
+            queries = torch.randn((places.size, HEADS, DIM), generator=self.torch)
             prepared.store(layer, stored[order])
-            found = torch.empty((at.size, HEADS * DIM))
+            found = torch.empty((places.size, HEADS * DIM))
             found[order] = prepared.attend(layer, queries[order])
             for i, (keys, shown) in enumerate(seen):
                 own_rows = slice(*s.input_starts[i : i + 2].tolist())
-                wanted = self._brute(layer, options, queries[own_rows], at[own_rows], keys, shown)
+                wanted = self._brute(
+                    layer, options, queries[own_rows], places[own_rows], keys, shown
+                )
                 torch.testing.assert_close(found[own_rows], wanted, atol=1e-4, rtol=1e-4)
         cache.masked[s.input_slots] = False
 
@@ -298,12 +299,21 @@ def test_it_agrees_with_brute_force(seed: int, window: int | None) -> None:
         world.act()
 
 
-def test_it_is_shared_at_all() -> None:
-    """Which the test before would not notice."""
-    world = World(random.Random(0), 100)
+def test_it_is_shared_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the test before would not notice. Without windows, all that is found is used."""
+    joints = 0
+
+    def counted(*arguments: Any) -> list[SharedPrefix]:
+        nonlocal joints
+        found = find_shared_prefixes(*arguments)
+        joints += len(found)
+        return found
+
+    monkeypatch.setattr(torch_backend, "find_shared_prefixes", counted)
+    world = World(random.Random(0), None)
     for _ in range(300):
         world.act()
-    assert world.joints > 50
+    assert joints > 50
 
 
 # -- a model

@@ -262,7 +262,9 @@ def test_parts_of_all_ranks_are_the_whole() -> None:
         assert torch.equal(torch.cat(rows), weight)
         columns = [part(f"{prefix}o_proj.weight", weight) for part in parts]
         assert torch.equal(torch.cat(columns, 1), weight)
-        assert torch.equal(sum(part(f"{prefix}o_proj.bias", bias) for part in parts), bias)
+        assert torch.equal(
+            torch.stack([part(f"{prefix}o_proj.bias", bias) for part in parts]).sum(0), bias
+        )
         norm = "model.layers.0.input_layernorm.weight"
         assert all(part(norm, bias) is bias for part in parts)
         assert sharded(spec, 2).shape.kv_heads == 1

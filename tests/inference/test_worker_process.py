@@ -22,6 +22,7 @@ from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
+    Batch,
     BatchResult,
     CopyKv,
     EmbedText,
@@ -154,7 +155,7 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder:
     forward = good[1]
     assert isinstance(forward, Forward)
     none, zero = ints([]), ints([0, 0])
-    broken = [
+    broken: list[tuple[Batch, str]] = [
         (EmbedText(ints([9999]), ints([0]), ints([0])), "token: 9999 is outside"),
         (EmbedText(ints([1]), ints([-1]), ints([0])), "position: -1 is outside"),
         (EmbedText(ints([1]), ints([0]), ints([256])), "embed: 256 is outside"),
@@ -188,7 +189,10 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder:
             "mask row 0",
         ),
         # A mistake that no check foresees: the handler's exception comes back.
-        (EmbedText(ints([1]).reshape(1, 1), ints([[0]]), ints([[0]])), "embed_text"),
+        (
+            EmbedText(ints([1]).reshape(1, 1), ints([0]).reshape(1, 1), ints([0]).reshape(1, 1)),
+            "embed_text",
+        ),
     ]
     results = control.run(Plan(7, "worker", [*(batch for batch, _ in broken), *good]))
     for (_, reason), result in zip(broken, results, strict=False):

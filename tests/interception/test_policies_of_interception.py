@@ -8,26 +8,13 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from support.machine_costs import COSTS, FACTS
 
 from pie_control.interception import waste
 from pie_control.interception.costs import Costs, Transfer
 from pie_control.interception.history import KEPT, MOST_KINDS, Durations
 from pie_control.interception.policy import POLICIES, UnknownPolicy, load_policy
 from pie_control.interception.waste import Choice, Load, Paused
-
-FACTS = {
-    "page_bytes": 1 << 20,
-    "page_size": 16,
-    "swap_out": {"seconds": 1e-4, "bytes_per_second": 1e10},
-    "swap_in": {"seconds": 1e-4, "bytes_per_second": 2e10},
-    "prefill": {
-        "tokens": [16, 64, 256, 1024],
-        "seconds": [0.01, 0.011, 0.02, 0.07],
-        "fit": [0.008, 6e-5, 1e-9],
-    },
-    "decode": {"sequences": [1, 8, 32], "seconds": [0.01, 0.012, 0.024]},
-}
-COSTS = Costs.measured(FACTS)
 
 times = st.floats(0, 1e3)
 transfers = st.builds(Transfer, st.floats(0, 1e-2), st.floats(1, 1e6))
@@ -145,7 +132,7 @@ def test_what_finds_no_room_as_a_whole_is_not_swapped_in_part() -> None:
 
 
 def test_costs_from_what_was_measured() -> None:
-    assert COSTS.saturation == 256  # 12 800 tokens a second, of 14 600 at best
+    assert COSTS.saturation == 256  # 12 800 tokens per second, of 14 600 at best
     assert COSTS.chunk(56) == 200
     assert COSTS.chunk(9999) == 1
     assert COSTS.step_time(0) == 0

@@ -9,7 +9,7 @@ from random import Random
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from test_policies_of_interception import COSTS
+from support.machine_costs import COSTS
 
 from benchmarks.interception import simulation
 from benchmarks.interception.load import Request, Segment
@@ -87,7 +87,7 @@ def test_least_waste_serves_scarce_memory_best() -> None:
 
     def mean(name: str, machine: Machine) -> float:
         finished = simulate(load, machine, POLICIES[name]).finished
-        return sum(one["latency"] for one in finished) / len(finished)
+        return float(sum(one["latency"] for one in finished) / len(finished))
 
     best = mean("min-waste", machine)
     assert best < mean("preserve", machine)

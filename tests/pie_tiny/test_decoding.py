@@ -87,7 +87,7 @@ def test_without_interrupts_it_is_generate(model: LlamaForCausalLM) -> None:
     scripts = [draw(random, interrupted=False) for _ in range(11)]
     decode(model, scripts, rows=4)
     for script in scripts:
-        made = model.generate(  # type: ignore[misc]
+        made = model.generate(
             torch.tensor([script.prompt]),
             attention_mask=torch.ones(1, len(script.prompt), dtype=torch.int64),
             do_sample=False,

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from pie_control.errors import ApiError
 from pie_control.resources.addresses import EMPTY, Addresses, entries_of, host_pages_of, is_on_host
-from pie_control.resources.swap_pool import HostPages, HostPool
+from pie_control.resources.host_memory import HostMemory, HostPages
 
 STEPS = st.lists(
     st.tuples(
@@ -81,7 +81,7 @@ def test_the_same_address_twice() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-4, 4)), max_size=40))
 def test_host_pages_are_free_or_held(steps: list[tuple[int, int]]) -> None:
-    pool = HostPool(6, first_name=100)
+    pool = HostMemory(6, first_name=100)
     instances = [HostPages(pool, 4), HostPages(pool, None)]
     held: list[list[int]] = [[], []]
     for who, count in steps:

@@ -14,10 +14,10 @@ from pie_control.resources import addresses as addresses_module
 from pie_control.resources import exports as exports_module
 from pie_control.resources.addresses import Addresses
 from pie_control.resources.exports import MAX_EXPORTS, Exports
+from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
-from pie_control.resources.swap_pool import HostPages, HostPool
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6)), max_size=60))
@@ -140,7 +140,7 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         None,
         None,
         Samplers(SamplerPool(1, 1, 200), 1),
-        HostPages(HostPool(0, 10), None),
+        HostPages(HostMemory(0, 10), None),
     )
     for allocate in (space.allocate_pages, space.allocate_embeds):
         with pytest.raises(ApiError, match=r"^limit-exceeded"):
@@ -197,7 +197,7 @@ def test_lists_of_exports_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_freed_and_still_taken_has_a_limit_too() -> None:
     """Commands that are not sent name it; an instance could hold the whole pool by such pages."""
     pages, embeds, pool = PagePool(200, 8), EmbedPool(200), SamplerPool(100, 1, 200)
-    host = HostPages(HostPool(0, 10), None)
+    host = HostPages(HostMemory(0, 10), None)
     samplers = Samplers(pool, 4)
     space = Space(pages, embeds, 4, 4, samplers, host)
     later: list[Callable[[], None]] = []

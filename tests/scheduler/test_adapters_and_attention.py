@@ -7,9 +7,9 @@ from support.rig import adapter, runtime
 from support.scheduler_fixtures import Guest, Server, refused
 from support.symbolic_worker import adapted, attention, distribution, run_forward
 
-from pie_control.api import introspect
 from pie_control.errors import ApiError
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
+from pie_py.wire.plan import DETAILS
 
 
 def asked(guest: Guest, name: str | None) -> int:
@@ -156,7 +156,7 @@ def test_what_cannot_be_observed_changes_nothing() -> None:
         tight.observe([], embed)
     runtime.cancel(tight.instance, first)
     server.drain()
-    assert introspect.DETAILS == ("total", "layers", "heads")
+    assert DETAILS == ("total", "layers", "heads")
 
 
 def test_a_failed_forward_fails_its_attention() -> None:

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
 from support.checkpoints import make_adapter, make_llama
 from support.plain_llama import Node, PlainLlama, causal
+from support.random_programs import PAGE, Programs, outcome
 from support.scheduler_fixtures import Guest, Server
 from support.symbolic_worker import Slot, rows_of
-from test_against_sequential import PAGE, Programs, outcome
 
 from pie_control.api import sample, text
 from pie_inference.serving.engine import Engine
@@ -79,8 +79,9 @@ class Numbers:
             [seen and not (j < len(columns) and columns[j].masked) for j, seen in enumerate(row)]
             for row in visible
         ]
-        past = [slot.value for slot in columns]
-        return self.model.forward([(row_of(v), p) for v, p in inputs], past, shown, adapter)
+        past: list[Any] = [slot.value for slot in columns]
+        rows = [(row_of(value), place) for value, place in inputs]
+        return self.model.forward(rows, past, shown, adapter)
 
     def distribution(self, value: Any, k: int, vocab: int) -> Any:
         return k, self.model.probabilities(row_of(value))
@@ -156,11 +157,11 @@ class NumericPrograms(Programs):
     engine: Engine  # both set by the test
     values: Numbers
 
-    def make_server(self, one_by_one: bool, **facts: int | None) -> Server:
+    def make_server(self, one_by_one: bool, **facts: Any) -> Server:
         facts["max_batch_tokens"] = min(facts["max_batch_tokens"] or 64, 64)
         (description,) = self.engine.descriptions
         server = Server(one_by_one=one_by_one, **{**_as_facts(description), **facts})
-        server.worker = RealWorker(self.engine)  # type: ignore[assignment]
+        server.worker = RealWorker(self.engine)  # type: ignore[assignment]  # runs plans, too
         return server
 
     @rule(
@@ -168,9 +169,7 @@ class NumericPrograms(Programs):
         presence=st.sampled_from([0.0, 0.0, 0.5]),
         bias=st.dictionaries(st.integers(0, 299), st.sampled_from([-1.0, 2.5]), max_size=2),
     )
-    def create_sampler(  # type: ignore[override]
-        self, data: st.DataObject, presence: float, bias: dict[int, float]
-    ) -> None:
+    def create_sampler(self, data: st.DataObject, presence: float, bias: dict[int, float]) -> None:
         lane = self._lane(data)
         if lane is None:
             return
@@ -222,9 +221,7 @@ class NumericPrograms(Programs):
         lane.samplers[handle][1] += 1
         lane.samples[future] = (token, torch.log_softmax(logits, -1)[token].item())
 
-    def check_sample(  # type: ignore[override]
-        self, token: int, wanted: float, found: int, logprob: float, *_: Any
-    ) -> None:
+    def check_sample(self, token: int, wanted: float, found: int, logprob: float, *_: Any) -> None:
         assert found == token
         assert logprob == pytest.approx(wanted, abs=1e-3)
 
@@ -311,8 +308,8 @@ def test_a_forward_sees_its_pages_as_they_were_when_it_was_called(
     facts = {**_as_facts(engine.descriptions[0]), "max_batch_tokens": 64}
     found = []
     for at_once in (False, True):
-        server = Server("adaptive", **facts)
-        server.worker = RealWorker(engine)
+        server = Server(**facts)
+        server.worker = RealWorker(engine)  # type: ignore[assignment]  # runs plans, too
         guest = Guest(server)
         page, embeds, two = guest.pages(1), guest.embeds(PAGE), guest.embeds(2)
         guest.embed(list(range(5, 5 + PAGE)), 0, embeds)

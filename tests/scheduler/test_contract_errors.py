@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from support.scheduler_fixtures import Guest, Server, refused, u32
@@ -45,14 +46,15 @@ def test_handles_that_are_not_the_instances_own(server: Server, guest: Guest) ->
     allocate.dealloc_kvpage(guest.instance, guest.queue, gone)
     before = snapshot(server, guest)
     for bad in ([99, 1], gone, [mine[0], 2], [0, 1], [1], [*mine, *gone], theirs, [2**32 - 1, 2]):
-        for call in (
+        calls: tuple[Callable[[], object], ...] = (
             lambda: guest.used(bad),  # noqa: B023
             lambda: guest.forward(bad, embed),  # noqa: B023
             lambda: guest.forward([], embed, bad),  # noqa: B023
             lambda: guest.mask(bad, 0),  # noqa: B023
             lambda: allocate.dealloc_kvpage(guest.instance, guest.queue, bad),  # noqa: B023
             lambda: allocate.export_kvpage(guest.instance, guest.queue, bad, "n", False),  # noqa: B023
-        ):
+        )
+        for call in calls:
             with refused("invalid-handle"):
                 call()
     for call in (
@@ -374,3 +376,15 @@ def test_pool_stats(server: Server, guest: Guest) -> None:
         "embeds_mine": 4,
         "host_pages_mine": 0,
     }
+
+
+def test_a_forward_in_place_names_no_embed_twice(server: Server, guest: Guest) -> None:
+    embeds = guest.embeds(2)
+    guest.embed([1, 2], 0, embeds)
+    first = embeds[0]
+    twice = [first, 2, first, 1]
+    before = snapshot(server, guest)
+    with refused("invalid-argument"):
+        guest.forward([], twice, [], twice)
+    assert snapshot(server, guest) == before
+    guest.forward([], twice)  # as inputs alone it may

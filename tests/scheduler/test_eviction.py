@@ -96,8 +96,9 @@ class Machine(Server):
 
     def start(self, program: Callable[[Guest], Program], **limits: Any) -> Instance:
         guest = Guest(self, **limits)
-        instance: Any = guest.instance
-        instance.guest = Puppet(program(guest))
+        instance = guest.instance
+        puppet: Any = Puppet(program(guest))
+        instance.guest = puppet
         self.executor.add(instance)
         return instance
 
@@ -599,8 +600,9 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
 
     def start(program: Callable[[Guest], Any]) -> Instance:
         guest = Guest(machine)
-        instance: Any = guest.instance
-        instance.guest = Spinner(program(guest))
+        instance = guest.instance
+        spinner: Any = Spinner(program(guest))
+        instance.guest = spinner
         executor.add(instance)
         return instance
 

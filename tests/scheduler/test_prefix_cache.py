@@ -20,6 +20,7 @@ from support.symbolic_worker import run_forward
 from pie_control.api import allocate, prefix
 from pie_control.api.text import embed_txt
 from pie_control.commands.command import Command, Touched
+from pie_control.commands.kinds import KINDS
 from pie_control.errors import ApiError
 from pie_control.prefix.provenance import Provenance
 from pie_control.prefix.tree import Node
@@ -680,7 +681,7 @@ class FloodPage(Command):
 @pytest.fixture
 def flood(monkeypatch: pytest.MonkeyPatch) -> Callable[[Text, int], None]:
     """Queues the made-up kind for a page of a text."""
-    monkeypatch.setattr(backlog, "KINDS", [*backlog.KINDS, FloodPage])
+    monkeypatch.setattr(backlog, "KINDS", [*KINDS, FloodPage])
     monkeypatch.setattr(forming, "LIGHT_KINDS", [*forming.LIGHT_KINDS, FloodPage])
 
     def queue_flood(text: Text, at: int) -> None:

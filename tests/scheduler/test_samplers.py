@@ -58,9 +58,10 @@ def test_wrong_calls() -> None:
     with refused("invalid-argument"):
         guest.sampler('{"top_p": 2}')
     sample.destroy_sampler(*args, sampler)
-    for call in (sample.destroy_sampler, lambda *a: sample.feed_sampler(*a, [], True)):
-        with refused("invalid-handle"):
-            call(*args, sampler)
+    with refused("invalid-handle"):
+        sample.destroy_sampler(*args, sampler)
+    with refused("invalid-handle"):
+        sample.feed_sampler(*args, sampler, [], True)
     server.drain()
     assert server.service.samplers.slots.free == server.facts.samplers
 
@@ -146,7 +147,7 @@ def test_a_mask_that_comes_late_holds_back_that_sample_alone() -> None:
     sampler, other = guest.sampler(), neighbour.sampler()
     notified = []
     mask = TokenMask(notify=lambda: notified.append(True))
-    told = []
+    told: list[object] = []
     target = guest.instance.queues[guest.queue]
     future = enqueue_sample(guest.instance, target, embed, sampler, mask, told.append)
     after = guest.dist(embed)
@@ -210,7 +211,7 @@ def test_a_masks_error_is_the_samples_error() -> None:
     guest, _, embed = ready_guest(server)
     mask = TokenMask()
     mask.finish(np.zeros(32, np.uint32), "the grammar: too complex")
-    told = []
+    told: list[object] = []
     target = guest.instance.queues[guest.queue]
     future = enqueue_sample(guest.instance, target, embed, guest.sampler(), mask, told.append)
     server.drain()
@@ -224,7 +225,7 @@ def test_a_batch_that_fails_tells_everybody(lost: bool) -> None:
     server = Server()
     guest, _, embed = ready_guest(server)
     server.drain()
-    told = []
+    told: list[object] = []
     target = guest.instance.queues[guest.queue]
     future = enqueue_sample(guest.instance, target, embed, guest.sampler(), None, told.append)
     if lost:

@@ -52,10 +52,10 @@ class Line:
         parts = self.server.parts
         self.dispatcher = Dispatcher(parts.models, parts.executor, self.link, self.server.clock)
         self.server.executor._after_turn = self._after_turn
-        self.waiting: dict[int, tuple[Guest, Program, int]] = {}
+        self.waiting: dict[int, tuple[Prepared, Program, int]] = {}
         self.starved = 0  # plans that were done while no other was at the worker
 
-    def start(self, number: int, guest: Guest, program: Program) -> None:
+    def start(self, number: int, guest: Prepared, program: Program) -> None:
         self.waiting[number] = (guest, program, next(program))
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Line:
                     del self.waiting[number]
         self.dispatcher.pump()
 
-    def turns(self, guest: Guest) -> list[int]:
+    def turns(self, guest: Prepared) -> list[int]:
         """Numbers of the plans that held a forward of the guest, by its pages."""
         pages = set(self.server.service.spaces[guest.instance].pages.find(guest.held, 99).tolist())
         return [
@@ -95,19 +95,19 @@ class Line:
         ]
 
 
-def prepared(server: Server) -> Guest:
+class Prepared(Guest):
     """A guest whose pages hold a token, so that all its forwards name them."""
-    guest = Guest(server)
-    guest.held = guest.filled(1)
-    more = guest.pages(9)
-    guest.held = [*guest.held, *more]
-    guest.ring = [guest.embeds(1)[0], guest.embeds(1)[0]]
-    guest.draws = guest.sampler('{"seed": 1, "presence_penalty": 0.5}')
-    guest.got = []
-    return guest
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.held = self.filled(1)
+        self.held += self.pages(9)
+        self.ring = [self.embeds(1)[0], self.embeds(1)[0]]
+        self.draws = self.sampler('{"seed": 1, "presence_penalty": 0.5}')
+        self.got: list[int] = []
 
 
-def by_token(guest: Guest, steps: int) -> Program:
+def by_token(guest: Prepared, steps: int) -> Program:
     """Needs each token first."""
     token, embed = 5, guest.ring[0]
     for place in range(1, steps + 1):
@@ -119,7 +119,7 @@ def by_token(guest: Guest, steps: int) -> Program:
         guest.got.append(token)
 
 
-def ahead(guest: Guest, steps: int, wasted: int = 0) -> Program:
+def ahead(guest: Prepared, steps: int, wasted: int = 0) -> Program:
     """Queues each step before the token of the one before is known; `wasted` after its end."""
     ring = guest.ring
     guest.embed([5], 1, [ring[0], 1])
@@ -140,7 +140,7 @@ def ahead(guest: Guest, steps: int, wasted: int = 0) -> Program:
 def expected(steps: int) -> list[int]:
     """The tokens, one command at a time."""
     server = Server(one_by_one=True, kv_pages=400)
-    guest = prepared(server)
+    guest = Prepared(server)
     for future in by_token(guest, steps):
         server.drain()
         assert guest.ready(future)
@@ -162,7 +162,7 @@ def consecutive(numbers: list[int]) -> bool:
 def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
     """Programs of both sorts that begin at any time: each has a forward in every plan till its end."""
     line = Line(samplers=8, count_rows=8)
-    made = [prepared(line.server) for _ in guests]
+    made = [Prepared(line.server) for _ in guests]
     line.server.drain()
     line.begin()
     late = sorted(range(len(guests)), key=lambda i: guests[i][3])
@@ -189,7 +189,7 @@ def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
 
 def test_the_worker_never_waits_for_guests_that_run_ahead() -> None:
     line = Line()
-    guests = [prepared(line.server) for _ in range(4)]
+    guests = [Prepared(line.server) for _ in range(4)]
     line.server.drain()
     for i, guest in enumerate(guests):
         line.start(i, guest, ahead(guest, 20 - 5 * i, wasted=1))  # their ends make no gap either
@@ -203,7 +203,7 @@ def test_the_worker_never_waits_for_guests_that_run_ahead() -> None:
 def test_sequences_keep_their_order_from_step_to_step() -> None:
     """Two plans in flight are two circles of guests; each would keep the order in which it began."""
     line = Line()
-    guests = [prepared(line.server) for _ in range(4)]
+    guests = [Prepared(line.server) for _ in range(4)]
     line.server.drain()
     for couple in ((2, 0), (3, 1)):
         for i in couple:
@@ -221,16 +221,18 @@ def test_sequences_keep_their_order_from_step_to_step() -> None:
     assert all(order == together[0] for order in together)
 
 
-def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
+def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     line = Line()
-    early, late, last = (prepared(line.server) for _ in range(3))
+    early, late, last = (Prepared(line.server) for _ in range(3))
     line.server.drain()
     executor, hour = line.server.executor, 3600 * 10**9
     line.start(0, early, by_token(early, 1))
     line.begin()
     line.link.results[0].results[-1].nanoseconds = hour
     executor.caught_up = False  # there is another guest, whose turn comes after this result's
-    executor._run_ready = lambda nanoseconds: None
+    monkeypatch.setattr(executor, "_run_ready", lambda nanoseconds: None)
     line.answer()
     line.start(1, early, by_token(early, 1))
     line.begin()
@@ -249,7 +251,7 @@ def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
 
 def test_one_that_needs_its_tokens_keeps_its_rate_and_the_others_theirs() -> None:
     line = Line()
-    guests = [prepared(line.server) for _ in range(4)]
+    guests = [Prepared(line.server) for _ in range(4)]
     line.server.drain()
     line.start(0, guests[0], by_token(guests[0], 9))
     for i, guest in enumerate(guests[1:]):
@@ -262,7 +264,7 @@ def test_one_that_needs_its_tokens_keeps_its_rate_and_the_others_theirs() -> Non
 
 def test_a_guest_that_has_gone_is_not_waited_for() -> None:
     line = Line()
-    first, second = prepared(line.server), prepared(line.server)
+    first, second = Prepared(line.server), Prepared(line.server)
     line.server.drain()
     line.start(0, first, by_token(first, 9))
     line.start(1, second, ahead(second, 9))
@@ -279,7 +281,7 @@ def test_a_guest_that_has_gone_is_not_waited_for() -> None:
 
 def test_guests_that_have_not_had_their_turn_go_along() -> None:
     line = Line()
-    guest = prepared(line.server)
+    guest = Prepared(line.server)
     line.server.drain()
     line.start(0, guest, ahead(guest, 9))
     executor = line.server.executor
@@ -296,10 +298,10 @@ def test_guests_that_have_not_had_their_turn_go_along() -> None:
     assert guest.got == expected(9)
 
 
-def failing_ahead(kind: str) -> tuple[Server, Guest, list[int], int]:
+def failing_ahead(kind: str) -> tuple[Server, Prepared, list[int], int]:
     """A guest whose first plan fails in a kind while the second one is at the worker."""
     server = Server(kv_pages=400)
-    guest = prepared(server)
+    guest = Prepared(server)
     server.drain()
     program = ahead(guest, 4)
     server.worker.fail_kinds = {kind}
@@ -345,7 +347,7 @@ def test_a_failed_sample_fails_the_step_that_was_to_follow_it() -> None:
 @pytest.mark.parametrize("delivered", [0, 1])
 def test_the_worker_is_lost_with_two_plans(delivered: int) -> None:
     server = Server(kv_pages=400)
-    guest = prepared(server)
+    guest = Prepared(server)
     server.drain()
     next(ahead(guest, 4))
     assert server.send()
@@ -366,7 +368,7 @@ def test_the_worker_is_lost_with_two_plans(delivered: int) -> None:
 
 def test_an_owner_is_dropped_with_two_plans() -> None:
     server = Server(kv_pages=400)
-    guest, other = prepared(server), prepared(server)
+    guest, other = Prepared(server), Prepared(server)
     server.drain()
     program = ahead(other, 3)
     first = next(program)
@@ -386,7 +388,7 @@ def test_an_owner_is_dropped_with_two_plans() -> None:
 # Parts
 
 
-def parts(server: Server, guest: Guest) -> tuple[PlanResult, PlanResult]:
+def parts(server: Server, guest: Prepared) -> tuple[PlanResult, PlanResult]:
     """A plan's answer in two messages: up to its first sample, and the rest."""
     plan = server.scheduler.next_plan()
     assert plan is not None
@@ -401,7 +403,7 @@ def parts(server: Server, guest: Guest) -> tuple[PlanResult, PlanResult]:
 
 def test_a_part_of_the_results_wakes_those_whose_they_are() -> None:
     server = Server(kv_pages=400)
-    guest, other = prepared(server), prepared(server)
+    guest, other = Prepared(server), Prepared(server)
     server.drain()
     guest.embed([5], 1, [guest.ring[0], 1])
     mine = guest.sample(guest.ring[0], guest.draws)
@@ -425,7 +427,7 @@ def test_a_part_of_the_results_wakes_those_whose_they_are() -> None:
 @pytest.mark.parametrize("lost", [0, 1])
 def test_parts_that_do_not_fit_fail_what_is_left(lost: int) -> None:
     server = Server(kv_pages=400)
-    guest = prepared(server)
+    guest = Prepared(server)
     server.drain()
     guest.embed([5], 1, [guest.ring[0], 1])
     mine = guest.sample(guest.ring[0], guest.draws)

@@ -311,7 +311,7 @@ return [d.tokens, again.tokens, chosen, await ctx.generate(max_tokens=2).collect
 """
     tokens = [BOS, *b"ab"]
     five = [next_token(tokens, rank) for rank in range(5)]
-    chosen = []
+    chosen: list[int] = []
     for _ in range(3):
         chosen.append(next_token([*tokens, *chosen], 1))
     after = continuation([*tokens, *chosen], 2)

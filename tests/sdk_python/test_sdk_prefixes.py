@@ -122,7 +122,7 @@ def test_who_is_interrupted_before_it_computes_is_waited_for(rig: Rig) -> None:
     prompt = "y" * 55  # seven pages, in one part
     programs = [(INTERRUPTED, [json.dumps(prompt + f" {i}")]) for i in range(8)]
     with counted(rig) as inputs:
-        assert sum(map(check, rig.run_all(programs))) == 8
+        assert sum(check(outcome) for outcome in rig.run_all(programs)) == 8
     assert sum(inputs) < 58 + 8 * 6
 
 

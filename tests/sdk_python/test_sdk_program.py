@@ -47,7 +47,7 @@ def test_results(rig: Rig, source: str, result: str) -> None:
         ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt"),
         (
             "def main(): return [0] * (1 << 30)",
-            "in main\nMemoryError: the inferlet's memory is used up, or what it parses is nested too deeply",
+            "in main\nMemoryError: the inferlet's memory is used up, or its input is nested too deeply",
         ),
         (
             "def f(n): f(n + 1)\ndef main(): f(0)",

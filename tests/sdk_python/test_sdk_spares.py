@@ -74,6 +74,6 @@ def test_unused_ones_end_with_the_server(tmp_path: Path) -> None:
     assert rig.run("def main(): return 1").ok
     assert len(rig.warm) == 0
     assert not rig.engine.stores
-    # As many as a server lets live at once, beside the spare guests that are made meanwhile.
+    # As many as a server lets live at once, beside the warm instances that are made meanwhile.
     sleep = "import asyncio\nasync def main(): await asyncio.sleep(0.2)"
     assert all(outcome.ok for outcome in rig.run_all([(sleep, [])] * 100))

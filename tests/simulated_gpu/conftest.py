@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "inference"))  # the worker's rigs
-sys.path.insert(0, str(HERE.parent / "gpu"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

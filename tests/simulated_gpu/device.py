@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -125,11 +126,11 @@ class Device:
     def replay(self, graph: list[Recorded]) -> None:
         """Carries out a graph's operations once more."""
         for operation in graph:
-            found = [[handle() for handle in of] for of in (operation.reads, operation.writes)]
-            if None in found[0] or None in found[1]:
+            reads, writes = (_alive(of) for of in (operation.reads, operation.writes))
+            if reads is None or writes is None:
                 raise Hazard(f"a graph's {operation.name} uses memory that has been freed")
             operation.again()
-            self._use(operation.name, *found, operation.host)  # type: ignore[arg-type]
+            self._use(operation.name, reads, writes, operation.host)
 
     def ask(self, why: str) -> None:
         """The host waits for all that the current stream has been given."""
@@ -153,6 +154,16 @@ class Device:
             raise Hazard("; ".join(problems))
 
 
+def _alive(handles: Sequence[Callable[[], Buffer | None]]) -> list[Buffer] | None:
+    """The memory behind handles, or None if some has been freed."""
+    found = [buffer for handle in handles if (buffer := handle()) is not None]
+    return found if len(found) == len(handles) else None
+
+
 def _handles(buffers: Sequence[Buffer]) -> list[Callable[[], Buffer | None]]:
     """Memory that a graph uses: its own lives as long as it does, other memory may be freed."""
-    return [(lambda b=b: b) if b.recorded else weakref.ref(b) for b in buffers]
+    return [functools.partial(_itself, b) if b.recorded else weakref.ref(b) for b in buffers]
+
+
+def _itself(buffer: Buffer) -> Buffer:
+    return buffer

@@ -148,7 +148,7 @@ class _Generator(torch.Generator):
     """Numbers are drawn on the host."""
 
     def __new__(cls, device: Any = "cpu") -> _Generator:
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]  # of a class in C
 
 
 # Views of what is on the device have no history to keep.

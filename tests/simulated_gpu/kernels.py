@@ -40,7 +40,7 @@ def install() -> None:
         loaded.add(spec.name)
         return _module(spec.name)
 
-    core.JitSpec.build_and_load = load
+    core.JitSpec.build_and_load = load  # type: ignore[method-assign]  # nothing is compiled
     flashinfer.jit.build_jit_specs = build
 
 
@@ -310,10 +310,12 @@ def _attend(
 ) -> None:
     """Attention by the plan in the workspace, as it is when the kernel runs."""
     scratch, workspace, q, keys, values, queries, starts, indices, last, out = given
-    inner = [None if t is None else t.inner for t in (q, keys, values, queries, starts, indices)]
+    inner: list[Any] = [
+        None if t is None else t.inner for t in (q, keys, values, queries, starts, indices)
+    ]
     qi, ki, vi, ui, si, ii = inner
     li, oi = last.inner, out.inner
-    mi, bi = (None if t is None else t.inner for t in masks)
+    mi, bi = masks if masks[0] is None else (mask.inner for mask in masks)
     buffer = workspace.buffer
     for tensor in (si, ii, li):
         assert tensor.dtype == torch.int32

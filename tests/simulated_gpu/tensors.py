@@ -26,10 +26,11 @@ ASKING = {
 class GpuTensor(torch.Tensor):
     """A tensor on the simulated GPU. To PyTorch's own C++ it is one without memory, on `meta`."""
 
-    inner: torch.Tensor  # the numbers, in host memory
+    inner: torch.Tensor  # type: ignore[assignment]  # the numbers, in host memory; hides a method
     buffer: Buffer  # what its memory is a part of
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    # As PyTorch's own documentation of wrapper subclasses has it.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor, buffer: Buffer) -> GpuTensor:
@@ -40,14 +41,14 @@ class GpuTensor(torch.Tensor):
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
             layout=inner.layout,
-            device="meta",
+            device=torch.device("meta"),
         )
         found.inner = inner
         found.buffer = buffer
         return found
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # PyTorch's own signature says less
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         return simulation.dispatch(func, args, kwargs or {})
@@ -269,7 +270,8 @@ def _span(tensor: torch.Tensor) -> Span:
     size = tensor.itemsize
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((count - 1) * step for count, step in steps) if tensor.numel() else -1
-    return tensor.storage_offset() * size, (tensor.storage_offset() + last + 1) * size
+    first = int(tensor.storage_offset())
+    return first * size, (first + int(last) + 1) * size
 
 
 def _target(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:

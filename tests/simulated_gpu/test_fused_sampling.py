@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_choose import join, make_logits, parameters, row
+from support.sampler_rows import join, make_logits, parameters, row
 
 from pie_inference.cuda.fused_sampling import FusedSampling
 from pie_inference.sampling.choose import NOTHING, Parameters, choose
@@ -107,7 +107,13 @@ def test_masks(fused: FusedSampling) -> None:
     cut = logits.clone()
     cut[[0, 2]] = cut[[0, 2]].masked_fill(~torch.from_numpy(allowed[0, :70]), -torch.inf)
     cut[3] = -torch.inf
-    for filters in ({"temperature": 0.0}, {}, {"top_p": 0.5}, {"top_k": 3, "top_p": 0.9}):
+    ways: tuple[dict[str, Any], ...] = (
+        {"temperature": 0.0},
+        {},
+        {"top_p": 0.5},
+        {"top_k": 3, "top_p": 0.9},
+    )
+    for filters in ways:
         for step in range(4):
             how = parameters(4, first_step=step, **filters)
             tokens, logprobs = chosen(fused, logits, how, masked, words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_tensors_of_two_devices() -> None:
 
 @pytest.mark.parametrize("mended", [False, True])
 def test_a_stream_that_reads_what_another_writes(mended: bool) -> None:
-    side = driver.Stream()
+    side: Any = driver.Stream()
     x = ones()
     if mended:
         side.wait_stream(torch.cuda.current_stream())
@@ -82,7 +83,7 @@ def test_parts_of_pinned_memory_are_apart() -> None:
 
 @pytest.mark.parametrize("mended", [False, True])
 def test_memory_that_is_freed_while_another_stream_uses_it(mended: bool) -> None:
-    side = driver.Stream()
+    side: Any = driver.Stream()
     x = ones()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -132,7 +133,8 @@ class Recorded:
 
     def __init__(self, x: torch.Tensor) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=driver.Stream()):
+        stream: Any = driver.Stream()
+        with torch.cuda.graph(self.graph, stream=stream):
             self.y = (x + 1) * 2
 
 
@@ -155,9 +157,10 @@ def test_a_graph_of_memory_that_is_freed() -> None:
 
 def test_waiting_while_a_graph_is_recorded() -> None:
     x = ones()
+    stream: Any = driver.Stream()
     with (
         pytest.raises(RuntimeError, match="capturing"),
-        torch.cuda.graph(torch.cuda.CUDAGraph(), stream=driver.Stream()),
+        torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream),
     ):
         x.sum().item()
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import make_adapter, make_llama
+from support.engine_plans import decoding, forward, landed, sample, samplers
 from support.families import FAMILIES, make_family
 from support.idefics_checkpoints import make_idefics
+from support.image_batches import embed_image
 from support.llava_checkpoints import as_file, make_llava, picture
 from support.model_rig import Rig, ints
-from test_gpu_images import embed_image
-from test_handlers import _decoding, forward, landed, sample, samplers
 
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -93,7 +93,7 @@ def test_prompts_and_distributions(engine: Engine) -> None:
 
 
 def test_steps_that_decode(engine: Engine) -> None:
-    steps: Iterator[list[Batch]] = _decoding(6)
+    steps: Iterator[list[Batch]] = decoding(6)
     for s in range(3):
         landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
     landed(engine, Plan(4, "m", [alike(3), *_first()]))
@@ -109,7 +109,7 @@ def test_steps_that_decode(engine: Engine) -> None:
 )
 def test_a_step_that_decodes_is_few_launches(engine: Engine, how: dict[str, Any]) -> None:
     """Whatever its tokens are chosen by: each launch costs the host and the device microseconds."""
-    steps: Iterator[list[Batch]] = _decoding(6)
+    steps: Iterator[list[Batch]] = decoding(6)
     for s in range(3):
         landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
     landed(engine, Plan(4, "m", [alike(3, **how), *_first()]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +17,9 @@ from pie_inference.cuda.decode_graphs import Capture, DecodeGraphs
 from pie_inference.cuda.kernels import flashinfer_kernels
 from pie_py.config.model import FlashInferConfig
 from support import flashinfer_reference
-from support.model_rig import Rig, Step, runs_of, tokens_of
+from support.model_rig import Rig, Step, Stream, runs_of, tokens_of
+
+Pair: TypeAlias = tuple[Stream, Stream]  # one sequence in both rigs
 
 
 class Twins:
@@ -66,17 +69,17 @@ class Twins:
         if recorded is not None:
             run = recorded.run
 
-            def counting(*arguments: object) -> bool:
+            def counting(*arguments: Any) -> bool:
                 done = run(*arguments)
                 self.replayed += done
                 return done
 
-            recorded.run = counting  # type: ignore[method-assign]
+            recorded.run = counting  # type: ignore[method-assign,assignment]  # counts its calls
 
-    def sequence(self, tokens: int) -> tuple[object, object]:
+    def sequence(self, tokens: int) -> Pair:
         return self.plain.sequence(tokens), self.paged.sequence(tokens)
 
-    def forward(self, *steps: tuple[tuple[object, object], list[int], dict[str, object]]) -> None:
+    def forward(self, *steps: tuple[Pair, list[int], dict[str, Any]]) -> None:
         """Runs steps in both and compares logits."""
         found = [
             rig.forward(*(Step(pair[side], tokens, **options) for pair, tokens, options in steps))
@@ -87,7 +90,7 @@ class Twins:
             largest = max([1.0, *wanted.abs().flatten().tolist()])
             torch.testing.assert_close(logits, wanted, atol=self._tolerance * largest, rtol=0)
 
-    def mask(self, pair: tuple[object, object], hidden: list[int]) -> None:
+    def mask(self, pair: Pair, hidden: list[int]) -> None:
         self.plain.mask(pair[0], hidden)
         self.paged.mask(pair[1], hidden)
 
@@ -97,7 +100,7 @@ def mixed_batches(twins: Twins) -> None:
     pairs = [twins.sequence(100) for _ in range(4)]
     for turn in range(14):
         chosen = [i for i in range(4) if turn > 5 or rng.random() < 0.7] or [0]
-        steps = []
+        steps: list[tuple[Pair, list[int], dict[str, Any]]] = []
         for i in chosen:
             count = 1 if turn > 5 else int(rng.choice([1, 1, 2, 9, 17]))
             outputs = int(rng.integers(0, count + 1))
@@ -138,7 +141,8 @@ def gaps(twins: Twins) -> None:
         stream, other = second[side], first[side]
         pages, used = other.page_list()
         own_pages, own_used = stream.page_list()
-        stream.page_list = lambda p=pages + own_pages, u=used + own_used: (p, u)
+        joined = (pages + own_pages, used + own_used)
+        stream.page_list = functools.partial(lambda both: both, joined)  # type: ignore[method-assign]  # of both streams
     twins.forward((second, tokens_of(4, seed=3), {"outputs": 4}), (first, tokens_of(1), {}))
     assert not twins.replayed
 
@@ -158,9 +162,12 @@ def no_graph(twins: Twins) -> None:
     twins.forward(*((p, tokens_of(1, seed=i), {}) for i, p in enumerate(pairs)))
     twins.forward((pairs[0], tokens_of(1), {"observed": 1}))
     assert not twins.replayed
-    assert np.array_equal(twins.plain.attention.starts, twins.paged.attention.starts)
+    plain, paged = twins.plain.attention, twins.paged.attention
+    assert plain is not None
+    assert paged is not None
+    assert np.array_equal(plain.starts, paged.starts)
     assert np.allclose(
-        twins.plain.attention.values,
-        twins.paged.attention.values,
+        plain.values,
+        paged.values,
         atol=twins.tolerance_of_attention,
     )

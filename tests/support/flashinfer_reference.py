@@ -121,11 +121,18 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
     ) -> None:
         super().__init__(float_workspace_buffer, kv_layout)
         self._graph = use_cuda_graph
-        self._indptr = paged_kv_indptr_buffer
-        self._indices = paged_kv_indices_buffer
-        self._last = paged_kv_last_page_len_buffer
+        given = (
+            paged_kv_indptr_buffer,
+            paged_kv_indices_buffer,
+            paged_kv_last_page_len_buffer,
+        )
+        # Without a graph, each plan brings its own.
+        self._indptr, self._indices, self._last = (
+            torch.empty(0, dtype=torch.int32) if buffer is None else buffer for buffer in given
+        )
         if use_cuda_graph:
-            assert len(paged_kv_indptr_buffer) == len(paged_kv_last_page_len_buffer) + 1
+            assert all(buffer is not None for buffer in given)
+            assert len(self._indptr) == len(self._last) + 1
             _int32(self._indptr, self._indices, self._last)
 
     def plan(
@@ -196,6 +203,7 @@ def fast_decode_plan(
     """As `plan`, but the buffers are the caller's to fill."""
     assert self._plan is not None, "the first plan must be a whole one"
     assert len(indices) <= len(self._indices)
+    assert global_override_indptr_cpu is not None
     self._planned(
         **{
             **self._plan,

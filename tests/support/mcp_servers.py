@@ -1,14 +1,24 @@
-"""MCP servers over HTTP, processes of their own."""
+"""MCP servers as the control layer holds them, and as processes that serve HTTP."""
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import psutil
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.mcp import McpServers
+from pie_py.config.mcp import McpConfig
+from support.web_servers import Caller
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
@@ -38,3 +48,69 @@ def start_http(port: int) -> subprocess.Popen[bytes]:
         time.sleep(0.05)
     process.kill()
     raise AssertionError("the HTTP server did not start")
+
+
+class Tools:
+    """Calls for one instance."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self.servers = servers
+        self.caller = Caller()
+
+    def start(self, tool: str, *, server: str = "test", **arguments: Any) -> int:
+        return self.servers.call_tool(self.caller, server, tool, json.dumps(arguments))  # type: ignore[arg-type]
+
+    async def call(self, tool: str, *, server: str = "test", **arguments: Any) -> Any:
+        return json.loads(await self.caller.result(self.start(tool, server=server, **arguments)))
+
+    async def list(self, server: str = "test") -> Any:
+        handle = self.servers.list_tools(self.caller, server)  # type: ignore[arg-type]
+        return json.loads(await self.caller.result(handle))
+
+    async def patiently(self, tool: str, *, server: str = "test") -> Any:
+        with trio.fail_after(30):
+            while True:
+                try:
+                    return await self.call(tool, server=server)
+                except ApiError:
+                    await trio.sleep(0.2)
+
+    async def failure(self, tool: str, *, server: str = "test", **arguments: Any) -> ApiError:
+        try:
+            answer = await self.call(tool, server=server, **arguments)
+        except ApiError as error:
+            return error
+        raise AssertionError(f"it did not fail: {answer}")
+
+
+@asynccontextmanager
+async def tools(**servers: Any) -> AsyncIterator[Tools]:
+    """All that the control layer has of MCP."""
+    registry = McpServers(McpConfig(servers=servers))
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(registry.run)
+            yield Tools(registry)
+            nursery.cancel_scope.cancel()
+
+
+def children() -> list[psutil.Process]:
+    """The servers that the test under way has started; other tests' may run beside it."""
+    found = psutil.Process().children(recursive=True)
+    return [p for p in found if p not in _OTHERS and SERVER in _command(p)]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):  # it may have ended since it was listed
+        command: list[str] = process.cmdline()
+        return command
+    return []
+
+
+_OTHERS: list[psutil.Process] = []
+
+
+def run(test: Any) -> None:
+    _OTHERS[:] = [*_OTHERS, *children()]
+    trio.run(test)
+    assert not children(), "every server is ended with us"

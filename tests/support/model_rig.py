@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
@@ -19,7 +19,7 @@ from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
 
 
-def ints(values: Sequence[int] | NDArray[np.generic]) -> NDArray[np.int32]:
+def ints(values: ArrayLike) -> NDArray[np.int32]:
     return np.asarray(values, np.int32)
 
 
@@ -29,7 +29,8 @@ def offsets(counts: Sequence[int]) -> NDArray[np.int32]:
 
 def tokens_of(count: int, seed: int = 0) -> list[int]:
     """Random tokens of the small vocabularies, none of them special."""
-    return np.random.default_rng(seed).integers(2, 300, count).tolist()
+    tokens: list[int] = np.random.default_rng(seed).integers(2, 300, count).tolist()
+    return tokens
 
 
 def causal(count: int) -> NDArray[np.bool_]:
@@ -169,7 +170,7 @@ class Rig:
                 s.sequence.used += len(s.tokens)
         hidden = self.model.embeds.read(ints(outputs))
         logits = self.model.network.logits(hidden).float() if len(outputs) else hidden
-        return list(logits.split(wanted))
+        return list(torch.split(logits, wanted))
 
     @torch.inference_mode()
     def mask(self, sequence: Stream, hidden: Sequence[int]) -> None:
@@ -184,7 +185,7 @@ class Rig:
         handlers.copy_kv(self.model, CopyKv(ints(sources), ints(targets)))
 
     @torch.inference_mode()
-    def next_dist(self, embeds: Sequence[int], k: Sequence[int]) -> Distributions:
+    def next_dist(self, embeds: ArrayLike, k: ArrayLike) -> Distributions:
         found = handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get().distributions
         assert found is not None
         return found
@@ -220,7 +221,8 @@ def expected_logits(
             )
     if positions is not None:
         options["position_ids"] = torch.tensor([list(positions)])
-    return reference(folder)(torch.tensor([list(tokens)]), **options).logits[0]
+    logits: torch.Tensor = reference(folder)(torch.tensor([list(tokens)]), **options).logits[0]
+    return logits
 
 
 def _additive(visible: NDArray[np.bool_]) -> torch.Tensor:

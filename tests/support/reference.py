@@ -29,7 +29,8 @@ def greedy(folder: Path, tokens: list[int], count: int) -> list[int]:
             eos_token_id=None,
             pad_token_id=0,
         )
-    return output[0, len(tokens) :].tolist()
+    found: list[int] = output[0, len(tokens) :].tolist()
+    return found
 
 
 def probabilities(

@@ -239,7 +239,8 @@ class Guest:
         assert tokens.dtype == np.uint32
         assert probabilities.dtype == np.float32
         assert len(tokens) == len(probabilities)
-        return tokens.tolist()
+        found: list[int] = tokens.tolist()
+        return found
 
     def sampler(self, parameters: str = "{}") -> int:
         return sample.create_sampler(self.instance, self.queue, parameters)
@@ -258,7 +259,8 @@ class Guest:
         allocate.truncate_kvpage(self.instance, self.queue, pages, u32(*used))
 
     def sync(self) -> int:
-        return runtime.synchronize(self.instance, self.queue)
+        future: int = runtime.synchronize(self.instance, self.queue)
+        return future
 
     def ready(self, future: int) -> bool:
         return self.instance.futures.get(future).ready

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from pie_control.instances.instance import Ended, Instance, State
 from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
-from pie_control.programs.store import Program, ProgramStore
-from pie_control.programs.warm import Spares
+from pie_control.programs.store import Program, ProgramKind, ProgramStore
+from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_control.wiring import Wiring
@@ -342,7 +343,9 @@ class Rig:
         self.engine = make_engine(self._config)
         linker = Linker(self.engine)
         limits = GuestLimits(self._config.limits.memory, self._config.limits.table_elements)
-        self.warm = Spares(linker, limits, spares, lambda: self._parts.registry.live_count > 0)
+        self.warm = WarmInstances(
+            linker, limits, spares, lambda: self._parts.registry.live_count > 0
+        )
         components = Components(self.engine, self._config.cache_folder, self.warm.offer)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
         self._link = _Link(self.worker)
@@ -377,14 +380,14 @@ class Rig:
 
     def run_all(
         self,
-        jobs: list[tuple[str | bytes, list[str]]],
+        jobs: Sequence[tuple[str | bytes, list[str]]],
         send: list[str | bytes] | None = None,
         name: str = "program",
     ) -> list[Outcome]:
         """Runs programs at the same time."""
         programs = []
         for source, args in jobs:
-            kind = "python" if isinstance(source, str) else "component"
+            kind: ProgramKind = "python" if isinstance(source, str) else "component"
             data = source.encode() if isinstance(source, str) else source
             programs.append((self._programs.put(data, name, kind, USER), args))
         return trio.run(self._run, programs, send or [])

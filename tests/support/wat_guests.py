@@ -17,14 +17,17 @@ from pie_control.wasm import (
     U64,
     Array,
     Enum,
+    Guest,
+    GuestLimits,
     HostFunction,
     List,
+    Status,
     Tuple,
     Type,
 )
 from pie_control.wasm.types import U8, Bytes, Scalar, String
 
-CORE = {F32: "f32", F64: "f64", U64: "i64"}
+CORE: dict[Type, str] = {F32: "f32", F64: "f64", U64: "i64"}
 SIZE = {BOOL: 1, U8: 1, S32: 4, U32: 4, F32: 4, U64: 8, F64: 8}
 
 # What `run` may return: the address of `ok("")`, and of what a host call wrote to 1024
@@ -209,3 +212,19 @@ PASS_ON = STRING  # a function that returns `result<string, string>` writes what
 # A function that suspends its guest, and a `run` that calls it and returns what it is given.
 HOLD = host("hold", lambda state: SUSPENDED, returns=PASS_ON, fails=True, suspends=True)
 WAITS = "(call $hold (i32.const 1024)) (i32.const 1024)"
+
+
+LIMITS = GuestLimits(memory_bytes=64 << 20, table_elements=1000)
+
+
+def finish(guest: Guest) -> tuple[bool, str]:
+    """Polls a guest that never waits to its end."""
+    while (status := guest.poll()) is not Status.DONE:
+        assert status is Status.RUNNING
+    return guest.outcome
+
+
+def wait(guest: Guest) -> None:
+    """Polls a guest until a host function has suspended it."""
+    while (status := guest.poll()) is not Status.WAITING:
+        assert status is Status.RUNNING

@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from support.wat_guests import guest
+from support.wat_guests import LIMITS, guest
 
-from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, HostFunction, Linker, Status
-
-LIMITS = GuestLimits(memory_bytes=64 << 20, table_elements=1000)
+from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, HostFunction, Linker
 
 
 @pytest.fixture(scope="session")
@@ -35,16 +33,3 @@ def start(engine: Engine) -> Callable[..., Guest]:
         return made
 
     return start
-
-
-def finish(guest: Guest) -> tuple[bool, str]:
-    """Polls a guest that never waits to its end."""
-    while (status := guest.poll()) is not Status.DONE:
-        assert status is Status.RUNNING
-    return guest.outcome
-
-
-def wait(guest: Guest) -> None:
-    """Polls a guest until a host function has suspended it."""
-    while (status := guest.poll()) is not Status.WAITING:
-        assert status is Status.RUNNING

@@ -8,8 +8,7 @@ import time
 import weakref
 
 import pytest
-from conftest import LIMITS, wait
-from support.wat_guests import HOLD, WAITS, guest
+from support.wat_guests import HOLD, LIMITS, WAITS, guest, wait
 
 from pie_control.wasm import (
     Component,

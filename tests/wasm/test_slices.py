@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import LIMITS
-from support.wat_guests import guest
+from support.wat_guests import LIMITS, guest
 
 from pie_control.wasm import Engine, EngineConfig, Guest, Linker, Status
 

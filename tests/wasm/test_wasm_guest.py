@@ -10,8 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import LIMITS, finish, wait
-from support.wat_guests import OK, guest, host
+from support.wat_guests import LIMITS, OK, finish, guest, host, wait
 
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.wasm import (
@@ -167,9 +166,9 @@ def test_many_suspensions_in_turn(engine: Engine) -> None:
     states: list[list[int]] = [[] for _ in range(20)]
     live: list[Guest | None] = []
     for state in states:
-        made = Guest(linker, component, state, LIMITS)
-        made.start([])
-        live.append(made)
+        one = Guest(linker, component, state, LIMITS)
+        one.start([])
+        live.append(one)
     while any(made is not None for made in live):
         for step, made in enumerate(live):
             if made is None:
@@ -502,7 +501,7 @@ def test_host_functions_may_recurse_on_the_stack_of_a_deep_guest(start: Start, h
     def through_python(depth: int) -> Any:
         return through_python(depth + 1)
 
-    recurse = {
+    recurse: Callable[[], object] = {
         "python": lambda: through_python(0),
         "sort": lambda: through_sort(0),
         "json": lambda: json.loads("[" * 100_000),

@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import LIMITS, finish
-from support.wat_guests import OK, guest, host
+from support.wat_guests import LIMITS, OK, finish, guest, host
 from wasmtime import wat2wasm
 
 from pie_control.errors import ProgramRejected
@@ -243,7 +242,7 @@ def test_leaving_the_process_with_live_guests_is_clean(tmp_path: Path) -> None:
     script.write_text(
         f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
         "from conftest import LIMITS\n"
-        "from wat_guests import guest, host\n"
+        "from support.wat_guests import guest, host\n"
         "from pie_control.wasm import *\n"
         "functions = [host('work', lambda state: SUSPENDED, suspends=True)]\n"
         "engine = Engine(EngineConfig(max_instances=9, memory_bytes=64 << 20))\n"

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import finish
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.wat_guests import OK, guest, host, loads
+from support.wat_guests import OK, finish, guest, host, loads
 
 from pie_control.wasm import (
     BOOL,

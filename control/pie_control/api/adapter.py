@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pie_control.api.binder import implement
-from pie_control.api.forward import enqueue_forward
+from pie_control.api.forward import ForwardSpans, enqueue_forward
 from pie_control.api.queues import queue_of
 from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
@@ -42,9 +42,8 @@ def forward_with_adapter(
     """As `forward`, through an adapter."""
     target = queue_of(instance, queue)
     found = find_adapter(target, adapter)
-    enqueue_forward(
-        target, input_pages, input_embeds, output_pages, output_embeds, mask, adapter=found.slot
-    )
+    spans = ForwardSpans(input_pages, input_embeds, output_pages, output_embeds, mask)
+    enqueue_forward(target, spans, adapter=found.slot)
     found.users.add(instance)
 
 

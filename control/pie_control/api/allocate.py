@@ -105,15 +105,16 @@ def copy_kvpage(
     sources = _slots(source, source_slot, count, pool.page_size)
     targets = _slots(destination, target_slot, count, pool.page_size)
     if source == destination and target_slot > source_slot:
-        # Within a page the ranges may overlap; from the last slot on, none is read after it is written.
+        # Within a page the ranges may overlap; from the last slot on, none is read after it is
+        # written.
         sources, targets = sources[::-1], targets[::-1]
     pool.used[destination] = max(there, target_slot + count)
     bits = (int(pool.masks[source]) >> source_slot) & ((1 << count) - 1)
     kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
     masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
     pool.set_masks(np.array([destination], np.int32), masks)
-    is_beginning = not (source_slot or target_slot or there)
-    command = CopyKvCommand(sources, targets, source, destination, is_beginning)
+    from_start = not (source_slot or target_slot or there)
+    command = CopyKvCommand(sources, targets, source, destination, from_start)
     target.scheduler.enqueue(target.queue, command)
 
 
@@ -131,7 +132,7 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
     """Empties the slots of pages from a number on.
 
     The worker need not be told: what it reads of a page is said with each command, and the commands
-    that fill the slots anew come after all that read or wrote them before.
+    that refill the slots run after all earlier commands that read or wrote them.
     """
     space = queue_of(instance, queue, "allocate").space
     pool = space.page_pool
@@ -170,7 +171,7 @@ def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:
 def copy_emb(
     instance: Instance, queue: int, sources: list[int], targets: list[int], positions: list[int]
 ) -> None:
-    """Copies embeds, to other positions if any are told."""
+    """Copies embeds, to other positions if any are given."""
     target = queue_of(instance, queue, "allocate")
     embeds, pool = target.space.embeds, target.space.embed_pool
     facts = target.model.description

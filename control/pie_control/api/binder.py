@@ -26,10 +26,12 @@ def implement(
 
     Args:
         interface: name of the interface, such as `prefix-cache`.
-        *calls: all functions of the interface. `take_text` implements `take-text`. Its first argument is
+        *calls: all functions of the interface. `take_text` implements `take-text`. Its first
+        argument is
             the calling instance; the others have the names that the contract gives them.
         suspends: those of the functions that may return `SUSPENDED`.
-        arrays: names of `list<u32>` parameters that the functions take as NumPy arrays, not as lists.
+        arrays: names of `list<u32>` parameters that the functions take as NumPy arrays, not as
+            lists.
 
     Raises:
         BindingError: if a function is missing or not in the contract, or its parameters are others.
@@ -57,7 +59,8 @@ def _check(interface: str, given: dict[str, Callable[..., Any]], arrays: Collect
     if given.keys() != signatures.keys():
         missing, unknown = signatures.keys() - given.keys(), given.keys() - signatures.keys()
         raise BindingError(
-            f"interface `{interface}`: missing {sorted(missing)}, not in the contract {sorted(unknown)}"
+            f"interface `{interface}`: missing {sorted(missing)}, not in the contract"
+            f" {sorted(unknown)}"
         )
     lists: set[str] = set()
     for name, call in given.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from operator import gt
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,20 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_py.wire.plan import Int32, Uint32
 
-# Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to say so.
+# Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to
+# say so.
 _NONE_FILLED = bytes(np.int32(0).nbytes)
 MAX_MASK_NUMBERS = 1 << 18  # of one forward's run-length rows: 1 MiB
+
+
+class ForwardSpans(NamedTuple):
+    """The lists of a forward as a guest gives them: spans of handles, and run-length mask rows."""
+
+    input_pages: list[int]
+    input_embeds: list[int]  # what goes through the model
+    output_pages: list[int]  # where keys and values go
+    output_embeds: list[int]  # where hidden states go
+    mask: list[int]  # empty for the causal rule
 
 
 def forward(
@@ -35,23 +46,13 @@ def forward(
     mask: list[int],
 ) -> None:
     """Queues a forward pass."""
-    enqueue_forward(
-        queue_of(instance, queue, "forward"),
-        input_pages,
-        input_embeds,
-        output_pages,
-        output_embeds,
-        mask,
-    )
+    spans = ForwardSpans(input_pages, input_embeds, output_pages, output_embeds, mask)
+    enqueue_forward(queue_of(instance, queue, "forward"), spans)
 
 
 def enqueue_forward(
     target: OpenQueue,
-    input_pages: list[int],
-    input_embeds: list[int],
-    output_pages: list[int],
-    output_embeds: list[int],
-    mask: list[int],
+    spans: ForwardSpans,
     *,
     adapter: int = NO_ADAPTER,
     observe: Callable[[int, int], Observation] | None = None,
@@ -60,14 +61,10 @@ def enqueue_forward(
 
     Args:
         target: the queue.
-        input_pages: spans, as are the next three.
-        input_embeds: what goes through the model.
-        output_pages: where keys and values go.
-        output_embeds: where hidden states go.
-        mask: run-length rows, or empty.
+        spans: what the guest gave.
         adapter: slot of the adapter.
-        observe: called once all else is right, with the numbers of inputs and of columns (filled slots
-            of the input pages, and inputs), for what is wanted of the attention.
+        observe: called once all else is right, with the numbers of inputs and of columns (filled
+            slots of the input pages, and inputs), for what is wanted of the attention.
 
     Returns:
         What `observe` returned.
@@ -76,70 +73,97 @@ def enqueue_forward(
         ApiError: as the contract has it; nothing has changed then.
     """
     space, pool = target.space, target.space.page_pool
-    most = target.model.description.max_batch_tokens
-    total = input_embeds[1] if len(input_embeds) == 2 else sum(input_embeds[1::2])
-    if total > most:
-        raise ApiError(
-            "limit-exceeded", f"{total} inputs in one forward; {most} at most: run it in parts"
-        )
-    inputs = space.embeds.find_list(input_embeds, most)
+    inputs = _find_inputs(target, spans.input_embeds)
     count = len(inputs)
-    if count == 0:
-        raise ApiError("invalid-argument", "a forward without inputs; give at least one embed")
-    _check_written(space.embed_pool.written, inputs)
-    pages = space.pages.find(input_pages, pool.size)
+    pages = space.pages.find(spans.input_pages, pool.size)
     used: Int32 = pool.used.take(pages)
-    # A step's outputs are its inputs: they hold something already, and their positions stay.
-    in_place = output_embeds == input_embeds
-    outputs = inputs if in_place else space.embeds.find_list(output_embeds, most)
-    if len(output_embeds) != 2 or len(outputs) > count:
-        _check_outputs(outputs, output_embeds, count)
-    room = None
-    if output_pages:
-        room = _room(pool, space.pages.find_list(output_pages, pool.size), count)
-        if len(output_pages) > 2:
-            _check_distinct(room[0], output_pages, "page")
-    columns = int(used.sum()) + count if mask or observe is not None else 0
-    if count * columns > MAX_CELLS:
-        raise ApiError(
-            "limit-exceeded",
-            f"{count} inputs with a mask or observed, over {columns} columns: {count * columns} cells,"
-            f" {MAX_CELLS} at most: run it in parts",
-        )
+    outputs = _find_outputs(target, spans, inputs)
+    room = _find_room(target, spans.output_pages, count)
+    # The worker lays out a cell per input and column if there is a mask or an observation.
+    columns = int(used.sum()) + count if spans.mask or observe is not None else 0
+    _check_cells(count, columns)
     rows = None
-    if mask:
-        _check_mask(mask, count, columns)
-        rows = np.array(mask, np.int32)
+    if spans.mask:
+        _check_mask(spans.mask, count, columns)
+        rows = np.array(spans.mask, np.int32)
     target.queue.check_room()
     observation = observe(count, columns) if observe is not None else None
-
-    places = space.embed_pool.places
+    # Nothing fails from here on.
     divisible = (
         count > target.scheduler.step_tokens
         and room is not None
         and rows is None
         and observation is None
-        and _is_divisible(pool, [places[row] for row in inputs], pages, room[0])
+        and _is_divisible(pool, _places(target, inputs), pages, room[0])
     )
-    if outputs and not in_place:
-        last = [places[row] for row in inputs[-len(outputs) :]]
-        for output, place in zip(outputs, last, strict=True):
-            space.embed_pool.written[output] = True
-            places[output] = place
-    _queue(
-        target,
-        inputs,
-        pages,
-        used,
-        room,
-        outputs,
-        rows,
-        adapter,
-        observation,
-        count * columns,
-        divisible,
+    if outputs is not inputs:
+        _move_places(target, inputs, outputs)
+    cells = count * columns
+    command = ForwardCommand(
+        inputs, pages, used, False, None, [], outputs, rows, adapter, observation, cells, divisible
     )
+    _queue(target, command, room)
     return observation
+
+
+def _find_inputs(target: OpenQueue, spans: list[int]) -> list[int]:
+    """Physical embeds `[n]` that a forward reads."""
+    most = target.model.description.max_batch_tokens
+    total = spans[1] if len(spans) == 2 else sum(spans[1::2])
+    if total > most:
+        raise ApiError(
+            "limit-exceeded", f"{total} inputs in one forward; {most} at most: run it in parts"
+        )
+    inputs = target.space.embeds.find_list(spans, most)
+    if not inputs:
+        raise ApiError("invalid-argument", "a forward without inputs; give at least one embed")
+    _check_written(target.space.embed_pool.written, inputs)
+    return inputs
+
+
+def _find_outputs(target: OpenQueue, spans: ForwardSpans, inputs: list[int]) -> list[int]:
+    """Physical embeds `[o]` that receive hidden states; `inputs` itself if they are the same."""
+    outputs = inputs  # a step's: they hold something already, and their positions stay
+    if spans.output_embeds != spans.input_embeds:
+        most = target.model.description.max_batch_tokens
+        outputs = target.space.embeds.find_list(spans.output_embeds, most)
+    if len(spans.output_embeds) != 2 or len(outputs) > len(inputs):
+        _check_outputs(outputs, spans.output_embeds, len(inputs))
+    return outputs
+
+
+def _find_room(target: OpenQueue, spans: list[int], count: int) -> Room | None:
+    """Where keys and values go; None if they go nowhere."""
+    if not spans:
+        return None
+    pool = target.space.page_pool
+    room = _room(pool, target.space.pages.find_list(spans, pool.size), count)
+    if len(spans) > 2:
+        _check_distinct(room[0], spans, "page")
+    return room
+
+
+def _check_cells(count: int, columns: int) -> None:
+    if count * columns > MAX_CELLS:
+        raise ApiError(
+            "limit-exceeded",
+            f"{count} inputs with a mask or observed, over {columns} columns:"
+            f" {count * columns} cells, {MAX_CELLS} at most: run it in parts",
+        )
+
+
+def _places(target: OpenQueue, embeds: list[int]) -> list[int]:
+    places = target.space.embed_pool.places
+    return [places[embed] for embed in embeds]
+
+
+def _move_places(target: OpenQueue, inputs: list[int], outputs: list[int]) -> None:
+    """Outputs receive the hidden states of the last inputs, and their positions."""
+    pool = target.space.embed_pool
+    last = _places(target, inputs[len(inputs) - len(outputs) :])
+    for output, place in zip(outputs, last, strict=True):
+        pool.written[output] = True
+        pool.places[output] = place
 
 
 def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> tuple[Int32, Room]:
@@ -165,49 +189,24 @@ def queue_step(target: OpenQueue, embed: int, pages: Int32, room: Room, adapter:
     """Queues the forward of one embed, that takes its own hidden state, after `check_step`."""
     used: Int32 = target.space.page_pool.used.take(pages)
     embeds = [embed]
-    _queue(target, embeds, pages, used, room, embeds, None, adapter, None, 0, False)
+    command = ForwardCommand(embeds, pages, used, False, None, [], embeds, None, adapter)
+    _queue(target, command, room)
 
 
-def _queue(
-    target: OpenQueue,
-    inputs: list[int],
-    pages: Int32,
-    used: Int32,
-    room: Room | None,
-    outputs: list[int],
-    rows: Int32 | None,
-    adapter: int,
-    observation: Observation | None,
-    cells: int,
-    divisible: bool,
-) -> None:
+def _queue(target: OpenQueue, command: ForwardCommand, room: Room | None) -> None:
     """Queues a forward that has been checked; the fill counts of the pages in `room` change."""
     pool = target.space.page_pool
-    masked = pool.masked > 0 and bool(pool.masks[pages].any())
-    slots: list[int] | None = None
-    changed: list[int] = []
+    command.has_masked = pool.masked > 0 and bool(pool.masks[command.pages].any())
     if room is not None:
-        changed, filled, slots = room
+        changed, filled, command.output_slots = room
+        command.output_pages = changed
         if len(changed) == 1:
             pool.used[changed[0]] = filled[0]
         else:
             pool.used[changed] = filled
-    if _NONE_FILLED in used.tobytes():  # the worker need not see empty pages
-        pages, used = pages[used > 0], used[used > 0]
-    command = ForwardCommand(
-        inputs,
-        pages,
-        used,
-        masked,
-        slots,
-        changed,
-        outputs,
-        rows,
-        adapter,
-        observation,
-        cells,
-        divisible,
-    )
+    if _NONE_FILLED in command.page_used.tobytes():  # the worker need not see empty pages
+        kept = command.page_used > 0
+        command.pages, command.page_used = command.pages[kept], command.page_used[kept]
     target.scheduler.enqueue(target.queue, command)
 
 
@@ -245,8 +244,8 @@ def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:
     if not all(map(written.item, inputs)):
         raise ApiError(
             "invalid-argument",
-            f"input number {int(np.argmin(written[inputs]))} is an embed that nothing was written to;"
-            " embed a token into it first",
+            f"input number {int(np.argmin(written[inputs]))} is an embed that nothing was written"
+            " to; embed a token into it first",
         )
 
 
@@ -274,8 +273,8 @@ def _check_mutable(pool: PagePool, page: int) -> None:
         )
 
 
-# Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots of
-# each afterwards, [n] KV slots, one an input.
+# Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots
+# of each afterwards, [n] KV slots, one an input.
 Room: TypeAlias = tuple[list[int], list[int], list[int]]
 
 

@@ -104,7 +104,7 @@ class GrammarCalls:
         self._table(instance).remove(grammar)
 
     def create_matcher(self, instance: Instance, grammar: int) -> int:
-        """A walk from a grammar's beginning."""
+        """A matcher at a grammar's start."""
         table = self._table(instance)
         found = table.grammar(grammar)
         table.check_matcher_room()

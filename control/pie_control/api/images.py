@@ -102,8 +102,8 @@ def _check_size(size: ImageSize, limits: Limits) -> None:
     if size.width * size.height > limits.image_pixels:
         raise ApiError(
             "limit-exceeded",
-            f"an image of {size.width} x {size.height} pixels; {limits.image_pixels} pixels at most:"
-            " make it smaller",
+            f"an image of {size.width} x {size.height} pixels; {limits.image_pixels} pixels at"
+            " most: make it smaller",
         )
     if max(size.width, size.height) > MAX_ASPECT * min(size.width, size.height):
         raise ApiError(

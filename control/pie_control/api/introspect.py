@@ -6,7 +6,7 @@ from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import implement
-from pie_control.api.forward import enqueue_forward
+from pie_control.api.forward import ForwardSpans, enqueue_forward
 from pie_control.api.queues import queue_of
 from pie_control.commands.forward import NO_ADAPTER, Observation
 from pie_control.errors import ApiError
@@ -43,18 +43,15 @@ def forward_with_attention(
         if rows * columns > MAX_NUMBERS:
             raise ApiError(
                 "limit-exceeded",
-                f"{rows} rows of {columns} numbers; {MAX_NUMBERS} numbers at most: ask for less detail",
+                f"{rows} rows of {columns} numbers; {MAX_NUMBERS} numbers at most: ask for less"
+                " detail",
             )
         future = instance.futures.create(FutureKind.ATTENTION)
         return Observation(future, observed, DETAILS.index(detail), rows)
 
     observation = enqueue_forward(
         target,
-        input_pages,
-        input_embeds,
-        output_pages,
-        output_embeds,
-        mask,
+        ForwardSpans(input_pages, input_embeds, output_pages, output_embeds, mask),
         adapter=through.slot if through else NO_ADAPTER,
         observe=observe,
     )

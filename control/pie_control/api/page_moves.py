@@ -10,12 +10,12 @@ from pie_control.commands.swap import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
 from pie_control.models.model import OpenQueue
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
-from pie_control.resources.swap_pool import MAX_SWAP_PAGES, swap_parts
+from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
 from pie_py.wire.plan import Int32
 
 
 def swap_out(target: OpenQueue, spans: list[int]) -> None:
-    """Queues the move of pages to the host pool; they go to others once that has been sent.
+    """Queues a swap of pages to host memory; the pages are free once it has been sent.
 
     Pages that are away already stay so. Empty ones take no room on the host.
 
@@ -28,12 +28,12 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     entries = space.pages.find_apart(spans, pool.size + host.pool.size)
     at = np.flatnonzero(entries >= 0)
     pages = entries[at]
-    # Nobody changes what the prefix cache has: a copy is as good, whoever else reads it.
+    # Pages of the prefix cache are immutable: a copy is as good, whatever else reads them.
     if (pool.shared(pages) & ~pool.cached[pages]).any():
         raise ApiError(
             "busy",
             "an export, another instance or another address of yours holds one of the pages, too;"
-            " only pages that nobody else needs can leave the pool",
+            " only pages without other references can leave the pool",
         )
     filled = pool.used[pages] > 0
     sources = pages[filled]
@@ -55,7 +55,8 @@ def pages_away(target: OpenQueue, spans: list[int]) -> int:
     """Pages that `swap_in` takes from the pool.
 
     Raises:
-        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`: `swap_in` could not succeed.
+        ApiError: `invalid-handle`, `limit-exceeded`, `out-of-resources`: `swap_in` could not
+            succeed.
     """
     space = target.space
     entries = space.pages.find_apart(spans, space.page_pool.size + space.host.pool.size)
@@ -67,7 +68,8 @@ def pages_away(target: OpenQueue, spans: list[int]) -> int:
 
 
 def swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]) -> None:
-    """Queues the move of pages back into the pool; those that were empty or given up come back empty.
+    """Queues the move of pages back into the pool; those that were empty or given up come back
+    empty.
 
     Pages that are in the pool stay there.
 

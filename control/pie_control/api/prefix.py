@@ -1,4 +1,4 @@
-"""Trait `prefix-cache`: beginnings of texts that have been computed before."""
+"""Trait `prefix-cache`: shared prefixes, found by their tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pie_py.wire.plan import Uint32
 def match_prefix(
     instance: Instance, queue: int, adapter: str, tokens: Uint32
 ) -> tuple[list[int], int]:
-    """Maps the pages that hold the first tokens, or opens a future of when more of them will be there."""
+    """Maps the pages that hold the first tokens, or opens a future of when more of them will be
+    there.
+    """
     target = queue_of(instance, queue)
     service, space = target.model, target.space
     cache = service.prefixes

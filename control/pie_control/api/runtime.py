@@ -30,7 +30,7 @@ MAX_PRIORITY = 100
 
 @dataclass(frozen=True)
 class GuestClocks:
-    """What guests are told of time, in nanoseconds."""
+    """The clocks that guests read, in nanoseconds."""
 
     date_ns: Callable[[], int]  # since the Unix epoch
     monotonic_ns: Callable[[], int]  # of a clock that never goes back
@@ -148,7 +148,8 @@ class RuntimeCalls:
         if instance.depth >= limits.child_depth:
             raise ApiError(
                 "limit-exceeded",
-                f"this instance is a child of generation {instance.depth}, the last that is allowed",
+                f"this instance is a child of generation {instance.depth}, the last that is"
+                " allowed",
             )
         found = self._launcher.find(program, instance.user)
         future = instance.futures.create_outside(FutureKind.TEXT, f"child {found.name}")
@@ -167,7 +168,7 @@ class RuntimeCalls:
 
 
 def _describe(facts: ModelDescription, codec: TextCodec) -> str:
-    # Models name a token of beginning that their tokenizers do not use: what was trained counts.
+    # Some models name a BOS token that their tokenizers do not add: the tokenizer decides.
     begins = facts.bos_token is not None and codec.first_token == facts.bos_token
     return json.dumps(
         {

@@ -103,7 +103,7 @@ def enqueue_sample(
     mask: TokenMask | None,
     on_token: Callable[[int | None], None] | None = None,
 ) -> int:
-    """Queues a choice and opens a future of it; `on_token` is told the token, or None for none."""
+    """Queues a choice and opens a future of it; `on_token` gets the token, or None for none."""
     space = target.space
     row = space.embeds.find_one(embed)
     found = space.samplers.find(sampler)
@@ -132,7 +132,9 @@ def _choose(
 
 
 def take_sample(instance: Instance, future: int) -> Any:
-    """Consumes a future of a token: the token, its log-probability, the likeliest tokens and theirs."""
+    """Consumes a future of a token: the token, its log-probability, the likeliest tokens and
+    theirs.
+    """
     return instance.futures.take(future, FutureKind.SAMPLE)
 
 
@@ -188,7 +190,9 @@ def step(
     output_page: int,
     adapter: str,
 ) -> int:
-    """Queues `embed-sampled`, a forward of that embed, and `sample`; opens a future of the choice."""
+    """Queues `embed-sampled`, a forward of that embed, and `sample`; opens a future of the
+    choice.
+    """
     target = queue_of(instance, queue, "sample")
     space = target.space
     found = space.samplers.find(sampler)

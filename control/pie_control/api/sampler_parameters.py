@@ -34,7 +34,9 @@ class SamplerParameters(BaseModel):
     frequency_penalty: _Amount = 0.0
     logit_bias: Annotated[dict[str, float | None], Field(max_length=MAX_BIASES)] = {}
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = 0  # most likely tokens told besides
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = (
+        0  # most likely tokens reported with each sample
+    )
 
     @field_validator("logit_bias")
     @classmethod

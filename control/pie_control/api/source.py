@@ -7,7 +7,7 @@ from typing import Any
 from pie_control.api.binder import implement
 from pie_control.instances.instance import Instance
 from pie_control.instances.launcher import Launcher
-from pie_control.programs.warm import Spare
+from pie_control.programs.warm import Unclaimed
 from pie_control.wasm import SUSPENDED, HostFunction
 
 
@@ -21,13 +21,15 @@ class SourceCalls:
         """The functions of the interface."""
         return implement("source", self.is_early, self.read, self.keep, suspends=(self.read,))
 
-    def is_early(self, state: Instance | Spare) -> bool:
+    def is_early(self, state: Instance | Unclaimed) -> bool:
         """Whether a guest of the Python runtime has no program yet."""
-        return isinstance(state, Spare)
+        return isinstance(state, Unclaimed)
 
-    def read(self, state: Instance | Spare) -> Any:
-        """The Python program that the Python runtime is to run; suspends a guest that has none yet."""
-        if isinstance(state, Spare):
+    def read(self, state: Instance | Unclaimed) -> Any:
+        """The Python program that the Python runtime is to run; suspends a guest that has none
+        yet.
+        """
+        if isinstance(state, Unclaimed):
             return SUSPENDED
         return self._launcher.source(state)
 

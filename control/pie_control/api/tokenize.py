@@ -1,6 +1,7 @@
 """Trait `tokenize`: text to tokens and back. Answered by the control layer, without a queue.
 
-Long texts are handled in a thread while the guest stays suspended, so that nobody else waits for them.
+Long texts are handled in a thread while the guest stays suspended, so that no other instance waits
+for them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The commands of guests' queues, one file for a kind; `command.py` says what a kind has to tell."""
+"""The commands of guests' queues, one file for a kind; `command.py` says what a kind has to
+tell.
+"""

@@ -1,9 +1,10 @@
-"""What every kind of command is to the scheduler. Names in commands are physical, and are checked before.
+"""What every kind of command is to the scheduler. Names in commands are physical, and are checked
+before.
 
-A kind of command is one file of this folder. It holds all that the control layer knows of the kind: its
-fields, what it reads and writes, how many fit into a batch, the batch that a list of them becomes, who
-receives the results, what a failure does, what has to be cleared if it never runs, and what it tells
-about the contents of pages. The scheduler knows no kind by name.
+A kind of command is one file of this folder. It holds all that the control layer knows of the kind:
+its fields, what it reads and writes, how many fit into a batch, the batch that a list of them
+becomes, who receives the results, what a failure does, what has to be cleared if it never runs, and
+what it tells about the contents of pages. The scheduler knows no kind by name.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance
 
-# What a decode step has one or two of is in lists of Python numbers: a call of NumPy costs more than
-# a few numbers do. Arrays pay only where the commands of many instances are joined.
+# What a decode step has one or two of is in lists of Python numbers: a call of NumPy costs more
+# than a few numbers do. Arrays pay only where the commands of many instances are joined.
 Numbers: TypeAlias = list[int]
 
-# What a command touches: pages `[p]` and embeds `[e]`. The scheduler orders commands by these names,
-# within a batch and across the queues of an instance. Samplers have names after the last embed's, and
-# host pages have names after the last page's.
+# What a command touches: pages `[p]` and embeds `[e]`. The scheduler orders commands by these
+# names, within a batch and across the queues of an instance. Samplers have names after the last
+# embed's, and host pages have names after the last page's.
 Touched: TypeAlias = tuple[Numbers, Numbers]
 
 NOTHING: Int32 = np.empty(0, np.int32)
@@ -39,13 +40,13 @@ NOTHING: Int32 = np.empty(0, np.int32)
 class BatchLimits:
     """What the worker takes in one batch."""
 
-    tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers are told of
+    tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers observe
     commands: int
     prompt_tokens: int | None = None  # inputs of prompts beside others' steps; None for no bound
 
 
 class Mark(Protocol):
-    """Stands in a queue behind a command, and is told once when all before it is over."""
+    """Stands in a queue behind a command, and is notified once, when all before it is over."""
 
     def passed(self) -> None:
         """Called when all before it has taken effect, or has failed."""
@@ -65,7 +66,8 @@ class Command(ABC):
     # What its sending says of its queue: that it runs ahead of the tokens that its program has seen
     # (if the worker still has something of it), that it does not, or nothing.
     runs_ahead: ClassVar[bool | None] = None
-    # Most kinds have an effect that others may depend on: they run though their future is cancelled.
+    # Most kinds have an effect that others may depend on: they run though their future is
+    # cancelled.
     is_withdrawn_if_cancelled: ClassVar[bool] = False
     refused_as: ClassVar[Code] = "internal"  # if the worker refuses one command of a batch
 
@@ -106,8 +108,8 @@ class Command(ABC):
     def trace(self, provenance: Provenance) -> Mark | None:
         """Tells what it makes of the contents of pages, as it is queued.
 
-        A kind that says nothing more specific makes what it writes unknown: no page that it writes is
-        believed to hold any text.
+        A kind that says nothing more specific makes what it writes unknown: no page that it writes
+        is believed to hold any text.
 
         Returns:
             A mark to set behind it in its queue, if any.

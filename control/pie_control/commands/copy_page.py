@@ -23,7 +23,7 @@ class CopyKvCommand(Command):
     targets: Int32  # [n] KV slots
     source_page: int
     target_page: int
-    is_beginning: bool  # the first slots of the source become the first ones of an empty page
+    from_start: bool  # the first slots of the source become the first ones of an empty page
 
     @classmethod
     def count_rows(cls, commands: Sequence[Self]) -> int:
@@ -44,8 +44,8 @@ class CopyKvCommand(Command):
         return CopyKv(chain([c.sources for c in commands]), chain([c.targets for c in commands]))
 
     def trace(self, provenance: Provenance) -> None:
-        """The target holds the beginning of what the source holds, or something unknown."""
-        if self.is_beginning:
+        """The target holds the first tokens of the source, or something unknown."""
+        if self.from_start:
             provenance.copied(self.queue, self.source_page, self.target_page, len(self.sources))
         else:
             provenance.overwritten([self.target_page], [])

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 NO_ADAPTER = -1
 
-# Inputs times columns of masks and of observed attention, which the worker lays out: of one forward, and
-# of a batch's together. Few numbers may stand for many, and a page may be in a list many times.
+# Inputs times columns of masks and of observed attention, which the worker lays out: of one
+# forward, and of a batch's together. Few numbers may stand for many, and a page may be in a list
+# many times.
 MAX_CELLS = 1 << 28
 MAX_CONTEXT_PAGES = 1 << 18  # input pages of a batch of forwards: the worker indexes every slot
 
@@ -133,11 +134,13 @@ class ForwardCommand(Command):
         return len(commands)
 
     def trace(self, provenance: Provenance) -> Mark | None:
-        """A page may hold the next tokens of a text now, if nothing but its tokens had an influence."""
+        """A page may hold the next tokens of a text now, if nothing but its tokens had an
+        influence.
+        """
         is_plain = self.mask is None and not self.has_masked and self.observation is None
         if not is_plain or self.output_slots is None:
-            # It fills empty slots only: the text that a page is known to hold is still there, and the
-            # slots behind it are never counted as part of it.
+            # It fills empty slots only: the text that a page is known to hold is still there, and
+            # the slots behind it are never counted as part of it.
             provenance.embeds_changed()
             return None
         return provenance.extended(self.queue, self)

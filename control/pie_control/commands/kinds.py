@@ -1,7 +1,7 @@
 """The kinds of commands that there are.
 
-A new kind is a file of this folder and its line here, its batch in the wire protocol, and the worker's
-handler. The scheduler, the scrub list and provenance need no change.
+A new kind is a file of this folder and its line here, its batch in the wire protocol, and the
+worker's handler. The scheduler, the scrub list and provenance need no change.
 """
 
 from pie_control.commands.command import Command

@@ -40,7 +40,7 @@ class Account:
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.active: dict[CommandQueue, None] = {}
-        # What is told of every command, from the moment on at which the owner asks for shared prefixes.
+        # Records every command, from the owner's first request for shared prefixes on.
         self.provenance: Provenance | None = None
         self.releases: deque[tuple[int, Callable[[], None]]] = deque()
         self.queues = 0  # opened so far
@@ -76,7 +76,7 @@ class CommandQueue:
         self.rank = (0, number)
         self.pending: deque[Command] = deque()  # oldest first
         self.last: SentBatch | None = None  # the batch that holds its newest command sent
-        self.ahead = False  # its newest input was embedded before anybody could know the token
+        self.ahead = False  # its newest input was embedded before its token was known
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
         self.failures = 0  # commands that have failed
@@ -97,18 +97,21 @@ class CommandQueue:
 
     @property
     def drops(self) -> bool:
-        """Whether its commands are dropped, up to the next mark, because one before them has failed.
+        """Whether its commands are dropped, up to the next mark, because one before them has
+        failed.
 
-        What they were to write is cleared then, before all else that is sent. Another queue of the owner
-        may be about to read just that; so with commands in others, these run in their places and fail
-        there.
+        What they were to write is cleared then, before all else that is sent. Another queue of the
+        owner may be about to read just that; so with commands in others, these run in their places
+        and fail there.
         """
         if self.failure is None or not self.is_idle:
             return False
         return all(other is self for other in self.account.active)
 
     def must_follow(self, command: Command) -> bool:
-        """Whether another queue of the instance has yet to send what comes before a command of this one."""
+        """Whether another queue of the instance has yet to send what comes before a command of this
+        one.
+        """
         for other in self.account.active:
             if other is not self and other.pending[0].number <= command.after:
                 return True
@@ -147,7 +150,9 @@ class CommandQueue:
 
 
 class Sync:
-    """A mark that makes a future ready, and lets the queue accept commands again after a failure."""
+    """A mark that makes a future ready, and lets the queue accept commands again after a
+    failure.
+    """
 
     __slots__ = ("_future", "_queue")
 
@@ -156,7 +161,9 @@ class Sync:
         self._future = future
 
     def passed(self) -> None:
-        """Resolves the future, or fails it with an error of the queue that nothing has reported yet."""
+        """Resolves the future, or fails it with an error of the queue that nothing has reported
+        yet.
+        """
         queue = self._queue
         self._future.on_cancel = None
         error, reported = queue.failure, queue.failure_reported

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class SampleCommand(Command):
-    """Chooses a token after an embed. It runs even if its future was cancelled: the sampler moves on.
+    """Chooses a token after an embed. It runs even if its future was cancelled: the sampler moves
+    on.
 
-    What comes after it does not fail with it: the worker refuses to embed a token that was not chosen.
+    What comes after it does not fail with it: the worker refuses to embed a token that was not
+    chosen.
     """
 
     kind: ClassVar[str] = Sample.kind
@@ -77,7 +79,9 @@ class SampleCommand(Command):
 
     @classmethod
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
-        """Gives every command its token, its log-probability, and the likeliest tokens with theirs."""
+        """Gives every command its token, its log-probability, and the likeliest tokens with
+        theirs.
+        """
         samples = answer.samples
         if samples is None:
             return

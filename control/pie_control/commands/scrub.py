@@ -1,4 +1,6 @@
-"""The scrub list: what dropped commands should have written, to be cleared before it can be read."""
+"""The scrub list: what dropped commands should have written, to be cleared before it can be
+read.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from pie_py.wire.plan import Batch, Clear
 class Scrub:
     """Slots, embeds and host pages that hold what their last owner left, and samplers.
 
-    A page's slots count as filled from the moment at which the command that fills them is queued. If an
-    earlier command of its queue fails, that command never runs. What it should have filled is cleared
-    then, so that no program reads what another one left there.
+    A page's slots count as filled from the moment at which the command that fills them is queued.
+    If an earlier command of its queue fails, that command never runs. What it should have filled is
+    cleared then, so that no program reads what another one left there.
     """
 
     def __init__(self, page_size: int) -> None:

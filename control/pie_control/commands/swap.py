@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from pie_control.commands.command import BatchLimits, Command, Touched, chain, within
-from pie_control.resources.swap_pool import MAX_SWAP_PAGES
+from pie_control.resources.host_memory import MAX_SWAP_PAGES
 from pie_py.wire.plan import Int32, SwapIn, SwapOut
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pie_control.grammar.turns import FairThreads, Owner
 from pie_control.grammar.vocabulary import Vocabulary
 from pie_py.wire.plan import Uint32
 
-# Masks take 10 µs as a rule and some milliseconds where a grammar's lexer meets something for the first
-# time. The threads run without Python's lock, beside the model.
+# Masks take 10 µs as a rule and some milliseconds where a grammar's lexer meets something for the
+# first time. The threads run without Python's lock, beside the model.
 _threads = FairThreads(3, of_user=2, name="grammar-mask")
 
 MOST_FORCED = 1024  # tokens told at once; as many as `advance` takes
@@ -26,12 +26,12 @@ MOST_FORCED = 1024  # tokens told at once; as many as `advance` takes
 class Matcher:
     """Where one text is in a grammar.
 
-    The mask of the next token is computed in a thread as soon as a token is known, while the model runs
-    that token. Nothing else may touch llguidance's matcher meanwhile, so `call` puts work off until it
-    is done. All methods belong to the control thread.
+    The mask of the next token is computed in a thread as soon as a token is known, while the model
+    runs that token. Nothing else may touch llguidance's matcher meanwhile, so `call` puts work off
+    until it is done. All methods belong to the control thread.
 
-    The stop tokens of the model end the text wherever the grammar may end. They are not llguidance's
-    affair: it is not told of them.
+    The stop tokens of the model end the text wherever the grammar may end. They are not
+    llguidance's affair: it is not told of them.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Matcher:
         wake: Callable[[], None],
         owner: Owner,
     ) -> None:
-        """Starts at the grammar's beginning.
+        """Starts at the grammar's start symbol.
 
         Args:
             model: whose tokens these are.
             vocabulary: of that model.
             root: a matcher that has consumed nothing; it is copied.
             wake: asks for another turn of the scheduler.
-            owner: for whom the threads work.
+            owner: the user and instance that the threads work for.
         """
         self.model = model
         self._owner = owner
@@ -59,7 +59,7 @@ class Matcher:
         self._length = 0  # tokens so far, a stop token included
         self._mask: TokenMask | None = None  # of the next token, computed or under way
         self._waiting: list[Callable[[], None]] = []  # for the mask under way
-        self._forced: list[int] | None = None  # tokens that follow, if somebody has asked
+        self._forced: list[int] | None = None  # tokens that must follow, if asked before
         self._foreseen: list[list[int]] | None = None  # the same, from the thread of the mask
         self._asks_forced = False
         self.sampling = False  # a sample is queued whose token decides where this goes on
@@ -116,13 +116,15 @@ class Matcher:
                 answers.append(ApiError("internal", f"{type(error).__name__}: {error}"))
             mask.finish(self._vocabulary.stop_mask)
 
-        # Stands for a mask under way, for whoever comes meanwhile; nobody uses its words.
+        # Stands for a mask under way, for calls that come meanwhile; its words are never used.
         self._mask = mask = TokenMask(notify=lambda: token.run_sync_soon(finish))
         mask.want()
         _threads.submit(self._owner, run)
 
     def check_free(self) -> None:
-        """Raises `busy` while a token is awaited, and why a token that came could not be consumed."""
+        """Raises `busy` while a token is awaited, and why a token that came could not be
+        consumed.
+        """
         if self._failure is not None:
             raise ApiError(self._failure.code, self._failure.message)
         if self.sampling:
@@ -204,11 +206,15 @@ class Matcher:
 
     @property
     def foresees(self) -> bool:
-        """Whether `forced` answers at once: it takes tenths of a second where thousands are forced."""
+        """Whether `forced` answers at once: it takes tenths of a second where thousands are
+        forced.
+        """
         return self.finished or self._forced is not None or self._foreseen is not None
 
     def forced(self) -> list[int]:
-        """The tokens that follow whatever is chosen, possibly none, `MOST_FORCED` of them at most."""
+        """The tokens that follow whatever is chosen, possibly none, `MOST_FORCED` of them at
+        most.
+        """
         self._asks_forced = True
         if self._forced is None:
             self._forced = self._foreseen.pop() if self._foreseen else self._find_forced()
@@ -254,7 +260,7 @@ def _compute(
             forced.append(_forced_of(walk))
         words = vocabulary.words(walk.compute_bitmask())
         error = walk.get_error() if walk.is_error() else None
-    except Exception as failure:  # it must not leave a sample waiting for ever
+    except Exception as failure:  # it must not leave a sample waiting forever
         words, error = nothing, f"{type(failure).__name__}: {failure}"
     if error:
         mask.finish(nothing, f"the grammar: {first_lines(error)}")

@@ -21,15 +21,15 @@ from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.grammar")
 
-_UNLIMITED = trio.CapacityLimiter(math.inf)  # who asks has a place in a limiter already
+_UNLIMITED = trio.CapacityLimiter(math.inf)  # the caller holds a place in a limiter already
 
-# As Python's json writes it: the text that models have seen most of, with much of it forced. A schema's
-# own `x-guidance` says otherwise.
+# As Python's json writes it: the text that models have seen most of, with much of it forced. A
+# schema's own `x-guidance` says otherwise.
 _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
-# A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could hold
-# it up for a tenth of a second at each one, with these for a few milliseconds. Rows of JSON schemas
-# have some dozens of items, those of an object with 200 optional members 800.
+# A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could
+# hold it up for a tenth of a second at each one, with these for a few milliseconds. Rows of JSON
+# schemas have some dozens of items, those of an object with 200 optional members 800.
 _LIMITS = LLParserLimits(
     max_items_in_row=800, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=200_000
 )
@@ -59,7 +59,7 @@ class Grammar:
     root: LLMatcher
 
     def matcher(self, wake: Callable[[], None], owner: Owner) -> Matcher:
-        """A walk of somebody's from the beginning; `wake` asks for another turn of the scheduler."""
+        """A matcher at the grammar's start; `wake` asks for another turn of the scheduler."""
         return Matcher(self.model, self.vocabulary, self.root, wake, owner)
 
 
@@ -68,7 +68,7 @@ class _Compilation:
 
     def __init__(self) -> None:
         self.done = trio.Event()
-        self.result: Grammar | ApiError | None = None  # None: nobody wanted it any more
+        self.result: Grammar | ApiError | None = None  # None: all waiters gave up
         self.wanted = 0  # by so many
         self.in_thread = False
         self.scope = trio.CancelScope()
@@ -78,7 +78,7 @@ class _Share:
     """What one user has of the service."""
 
     def __init__(self) -> None:
-        self.waiting = 0  # compilations under way, those in threads that nobody waits for, too
+        self.waiting = 0  # compilations under way, abandoned ones in threads included
         self.turn = trio.Lock()  # of the one that has a thread, or comes next
 
 
@@ -210,8 +210,8 @@ class GrammarService:
             share = self._shares[user] = _Share()
         share.waiting += 1
         compilation = self._under_way[user, model.name, kind, text] = _Compilation()
-        # A thread cannot be stopped. So that one user never has two of them, a task keeps the turn until
-        # the thread has really ended, though nobody may wait for it any more.
+        # A thread cannot be stopped. So that one user never has two of them, a task keeps the turn
+        # until the thread has really ended, even if all waiters have given up.
         trio.lowlevel.spawn_system_task(
             self._carry_out, compilation, share, model, codec, kind, text, user
         )

@@ -1,4 +1,6 @@
-"""Threads whose work is shared out fairly: users take turns, and so do the instances of one user."""
+"""Threads whose work is shared out fairly: users take turns, and so do the instances of one
+user.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ Work: TypeAlias = Callable[[], Any]
 
 
 class Owner(NamedTuple):
-    """For whom something is done."""
+    """The user and instance that work is done for."""
 
     user: str
     instance: str
 
 
 class FairThreads:
-    """A few threads. What one user has waiting holds nobody else up for longer than what is running.
+    """A few threads, shared fairly: one user's queue delays others by no more than the running job.
 
-    Fewer of the threads than there are may be one user's at a time, so that another user finds one free
-    however long that user's work takes.
+    Fewer of the threads than there are may be one user's at a time, so that another user finds one
+    free however long that user's work takes.
     """
 
     def __init__(self, threads: int, of_user: int, name: str) -> None:
@@ -52,7 +54,9 @@ class FairThreads:
                         del self._running[user]
 
     def _take(self) -> tuple[str, Work] | None:
-        """The next work of the first user who may have another thread; both go to the end of their lines."""
+        """The next work of the first user who may have another thread; both go to the end of their
+        lines.
+        """
         with self._lock:
             free = (user for user in self._lanes if self._running[user] < self._of_user)
             user = next(free, None)

@@ -12,7 +12,7 @@ from pie_control.errors import ApiError
 from pie_control.models.tokenizer import TextCodec
 from pie_py.wire.plan import Uint32
 
-_ANCHOR = "\n"  # before a text, where a tokenizer treats the beginning of texts differently
+_ANCHOR = "\n"  # before a text, where a tokenizer treats the start of texts differently
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabu
 class _Tokens:
     """What llguidance asks of a tokenizer: the bytes of all tokens, and the tokens of a text.
 
-    Its own reader of `tokenizer.json` is not used: that takes special tokens for the text that they are
-    written with, so a grammar could force one.
+    Its own reader of `tokenizer.json` is not used: that takes special tokens for the text that they
+    are written with, so a grammar could force one.
     """
 
     def __init__(self, codec: TextCodec, tokens: list[bytes], special: list[int], end: int) -> None:

@@ -11,7 +11,9 @@ from pie_control.errors import ApiError
 
 
 class GzipDecoder:
-    """Unpacks gzip, as little at a time as is asked for: a bomb costs nobody more than it is read."""
+    """Unpacks gzip, only as much as is asked for: a gzip bomb costs no more than what is read of
+    it.
+    """
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)

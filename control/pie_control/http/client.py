@@ -1,4 +1,6 @@
-"""The server's HTTP client: one pool of connections, and what each instance and user may have at once."""
+"""The server's HTTP client: one pool of connections, and what each instance and user may have at
+once.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +192,7 @@ class HttpClient:
             wait = math.ceil((1 - share.tokens) / config.rate * 1000)
             raise ApiError(
                 "limit-exceeded",
-                f"more than {config.rate:g} requests a second; the next one may go in {wait} ms",
+                f"more than {config.rate:g} requests per second; the next one may go in {wait} ms",
             )
         share.tokens -= 1
 

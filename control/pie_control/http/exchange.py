@@ -34,7 +34,8 @@ class Head:
 class Exchange:
     """Runs in a task of its own, which owns the connection and ends with it.
 
-    Reads of the body are asked for by futures, one at a time. A read that is given up loses no byte.
+    Reads of the body are asked for by futures, one at a time. A read that is given up loses no
+    byte.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Exchange:
         self._finish(error)
 
     def _finish(self, error: ApiError | None) -> None:
-        """Tells whoever waits, and gives the place free."""
+        """Wakes the waiting calls and releases the slot."""
         if self.over:
             return
         self.over = True

@@ -94,8 +94,8 @@ class HeadStream(AsyncNetworkStream):
 class CheckedBackend(AsyncNetworkBackend):
     """Resolves a name once, checks every address of it, and connects to what was checked.
 
-    A name that answers differently the second time is of no use to an attacker: nobody asks a
-    second time between the check and the connection.
+    DNS rebinding is of no use to an attacker: the name is resolved once, and the connection goes to
+    the address that was checked.
     """
 
     def __init__(self, policy: HttpPolicy, head_bytes: int, resolve: Resolve = resolve) -> None:
@@ -169,7 +169,9 @@ class CheckedBackend(AsyncNetworkBackend):
 
 
 def tls_context() -> ssl.SSLContext:
-    """Verifies certificates against the machine's trusted authorities. Reads files: call in a thread."""
+    """Verifies certificates against the machine's trusted authorities. Reads files: call in a
+    thread.
+    """
     from httpcore2 import default_ssl_context
 
     return default_ssl_context()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 
-ARGUMENT_OVERHEAD = 64  # bytes that an argument takes besides its text
+ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
 
 class State(Enum):

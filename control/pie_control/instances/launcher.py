@@ -32,7 +32,7 @@ MODEL_WAIT_SECONDS = 120.0
 
 
 class GuestMaker(Protocol):
-    """Who makes the guests of programs."""
+    """Makes the guests of programs."""
 
     async def prepare(self, program: Program) -> None:
         """Loads what a program runs in; raises `ProgramRejected`."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-LINE_OVERHEAD = 200  # bytes that a line takes besides its text
+LINE_OVERHEAD = 200  # bytes that a line takes in addition to its text
 LINE_CHARACTERS = 4096  # the rest of a longer line is dropped
 
 

@@ -247,7 +247,7 @@ class Registry:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Ends instances whose client has vanished, and drops messages that nobody fetches."""
+        """Ends instances whose client has vanished, and drops messages that no client fetches."""
         now = self._clock()
         ended = (record.instance for record in self._ended.values())
         for instance in [*self._live.values(), *ended]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Turns(Protocol):
-    """Who gives guests their turns: the executor."""
+    """Gives guests their turns: the executor."""
 
     def answer(self, instance: Instance, value: Any) -> None:
         """Resumes a guest that a host function other than `wait` has suspended.
@@ -30,7 +30,7 @@ class Turns(Protocol):
 
 
 class Ends(Protocol):
-    """Who ends instances: the registry."""
+    """Ends instances: the registry."""
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Ends an instance for a fault that is not its own."""

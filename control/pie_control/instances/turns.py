@@ -33,7 +33,7 @@ class Executor:
 
     Guests that a result has woken go first, in FIFO order. A guest that used its whole slice goes
     to the background, of which one slice runs a turn, so that a spinning program costs the others
-    at most one slice a turn.
+    at most one slice per turn.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Executor:
     def _run_ready(self, nanoseconds: int) -> None:
         end = time.perf_counter_ns() + nanoseconds
         ready = self._ready
-        # Guests that become ready meanwhile run in the next turn. Otherwise one that does so at once
-        # (`wait` for nothing, in a loop) would keep the scheduler from the others' commands.
+        # Guests that become ready meanwhile run in the next turn. Otherwise one that does so at
+        # once (`wait` for nothing, in a loop) would keep the scheduler from the others' commands.
         left = len(ready)
         while left:
             self._step(ready.popleft())

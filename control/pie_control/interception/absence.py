@@ -1,8 +1,8 @@
 """Pages that the server takes from an instance which does not run, and puts back before it does.
 
-Unlike a guest's own (`api/page_moves.py`), these moves are no commands of the instance: they go to the
-worker before everything that is sent from now on. So the pages are free for others at once, provided
-that the instance has nothing queued that names them.
+Unlike a guest's own (`api/page_moves.py`), these moves are no commands of the instance: they go to
+the worker before everything that is sent from now on. So the pages are free for others at once,
+provided that the instance has nothing queued that names them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
+from pie_control.resources.host_memory import swap_parts
 from pie_control.resources.space import Space
-from pie_control.resources.swap_pool import swap_parts
 from pie_py.wire.plan import SwapIn, SwapOut
 
 Send: TypeAlias = Callable[[SwapIn | SwapOut], None]  # ahead of all that is sent later
@@ -36,7 +36,7 @@ class Absence:
         return len(self.addresses)
 
     def extend(self, send: Send, most: int) -> int:
-        """Moves out up to `most` pages that nobody else holds, empty ones first; returns how many.
+        """Moves out up to `most` unshared pages, empty ones first; returns how many.
 
         Empty ones take no room on the host; of the others as many go as find room there.
         """
@@ -83,7 +83,9 @@ class Absence:
 
 
 def movable(space: Space) -> tuple[int, int]:
-    """Pages that `Absence.extend` could move if the host had room: all of them, and the filled ones."""
+    """Pages that `Absence.extend` could move if the host had room: all of them, and the filled
+    ones.
+    """
     _, pages = space.pages.all_resident()
     alone = pages[~space.page_pool.shared(pages)]
     return len(alone), int(np.count_nonzero(space.page_pool.used[alone]))

@@ -1,7 +1,7 @@
-"""What a program that asks is told to do with its pages while it waits.
+"""Advises a program on what to do with its pages while it waits for a tool.
 
-The program may discard, for it can compute its tokens anew, and it knows which tool it waits for. The
-policies, the history of waits and the budget of transfers are those of the server.
+The program may discard, because it can recompute its tokens, and it knows which tool it waits for.
+The policies, the history of waits and the transfer budget are those of the server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Wait(BaseModel):
 
 
 class Advice(BaseModel):
-    """What a program is told."""
+    """The answer to a program."""
 
     choice: str  # preserve, discard or swap
     pages: int  # how many of those asked about to swap out now; the others when it asks again
@@ -70,7 +70,7 @@ class Adviser:
         situation: Situation,
         budget: Budget,
     ) -> None:
-        """Takes what policies are told, and the pages that may be swapped out in a step."""
+        """Takes the policies' input, and the pages that may be swapped out per step."""
         self._service = service
         self._situation = situation
         self._budget = budget
@@ -92,7 +92,7 @@ class Adviser:
             known = ", ".join(POLICIES)
             raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
         remaining = self._remaining(instance, wait)
-        load = self._situation.load(self._budget.left, besides=instance)
+        load = self._situation.load(self._budget.left, without=instance)
         if pages:
             paused = Paused(instance.number, tokens, remaining, wait.can_discard)
             (choice,) = policy([paused], load, costs)
@@ -101,7 +101,7 @@ class Adviser:
         moved = 0
         if choice is Choice.SWAP:
             room = self._service.host_pages.free
-            # A policy may swap whoever waits for that: then all go at once.
+            # A policy may swap although the program waits for the copy: then all pages go at once.
             moved = min(pages, room, self._budget.left if load.swap_budget else room)
             self._budget.spend(moved)
         return Advice(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """Pages that may still be moved one way in the present step, whoever moves them."""
+    """Pages that may still be moved in one direction in this step, by any part of the server."""
 
     def __init__(
         self, service: ServedModel, costs: Costs | None, share: float, *, inward: bool = False
@@ -34,7 +34,7 @@ class Budget:
             step = self._costs.step_time(max(1, self._service.running))
             transfer = self._costs.swap_in if self._inward else self._costs.swap_out
             self._left = 0 if transfer is None else transfer.pages_within(self._share * step)
-            if self._inward:  # who is to come back does, however slow that is
+            if self._inward:  # instances must come back, however slow that is
                 self._left = max(1, self._left)
         return self._left
 

@@ -1,4 +1,6 @@
-"""What moving and recomputing tokens takes, from what the worker measured when it loaded the model."""
+"""What moving and recomputing tokens takes, from what the worker measured when it loaded the
+model.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,20 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The cost model of one model on one machine (InferCept, section 4; see `docs/interception.md`).
+    """The cost model of one model on one machine (InferCept, section 4; see
+    `docs/interception.md`).
 
-    A forward of `n` inputs takes `fixed + linear·n + quadratic·n²` seconds if they are one sequence.
+    A forward of `n` inputs takes `fixed + linear·n + quadratic·n²` seconds if they are one
+    sequence.
     """
 
     page_size: int
     fixed: float
     linear: float
     quadratic: float
-    saturation: int  # S: inputs from which on a batch gives hardly more tokens a second
+    saturation: int  # S: inputs from which on a batch gives hardly more tokens per second
     decodes: tuple[tuple[int, float], ...]  # sequences, seconds of a step, ascending
-    swap_out: Transfer | None  # None without a host pool
+    swap_out: Transfer | None  # None without host memory
     swap_in: Transfer | None
 
     @classmethod
@@ -83,14 +87,16 @@ class Costs:
         return math.ceil(tokens / self.page_size)
 
     def swap_time(self, tokens: float) -> float:
-        """Seconds out and back in; infinite without a host pool."""
+        """Seconds out and back in; infinite without host memory."""
         if self.swap_out is None or self.swap_in is None:
             return math.inf
         pages = self.pages(tokens)
         return self.swap_out.time(pages) + self.swap_in.time(pages)
 
     def swap_budget(self, step_seconds: float, share: float) -> int:
-        """Tokens whose way out takes no longer than a share of a step, so that it hides behind it."""
+        """Tokens whose way out takes no longer than a share of a step, so that it hides behind
+        it.
+        """
         if self.swap_out is None:
             return 0
         return self.swap_out.pages_within(share * step_seconds) * self.page_size

@@ -1,6 +1,7 @@
 """Evicts KV pages of instances that do not run, and restores them before these run again.
 
-This is the mechanism. Which instances go first is the policy's choice. One evictor serves one model.
+This is the mechanism. Which instances go first is the policy's choice. One evictor serves one
+model.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
-SPARE_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
+EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
 
 
 @dataclass(slots=True)
@@ -48,12 +49,13 @@ class _Gain:
 class Evictor:
     """Gives pages to the instances that need them, oldest launch first.
 
-    An instance is *paused* if it waits and has no commands queued: then what it waits for is outside, and
-    its pages may move to host memory. The turn that would end the pause restores them first. The states
-    and their transitions stand in `residency.py`.
+    An instance is *paused* if it waits and has no commands queued: then what it waits for is
+    outside, and its pages may move to host memory. The turn that would end the pause restores them
+    first. The states and their transitions stand in `residency.py`.
 
-    Pages that others hold too stay where they are. If pages cannot come, because host memory is full or
-    no instance can give any, younger instances are ended (Pie, section 5.2), as without an evictor.
+    Pages that others hold too stay where they are. If pages cannot come, because host memory is
+    full or no instance can give any, younger instances are ended (Pie, section 5.2), as without an
+    evictor.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Evictor:
             turns: gives instances their turns when their pages are back.
             ends: ends instances that cannot have their pages.
             config: of interception.
-            situation: what the policy is told.
+            situation: the policy's input.
             budgets: pages that may move in a step behind its computation: out, and in.
             clock: trio's, in seconds.
         """
@@ -293,7 +295,7 @@ class Evictor:
             return False
         self._evict_until(givers, count)
         # A few more of those that the policy would swap anyway: the next call finds them free.
-        self._evict_until(willing, count + min(self._low, SPARE_PAGES))
+        self._evict_until(willing, count + min(self._low, EXTRA_PAGES))
         return True
 
     def _evict_until(self, givers: Iterable[Instance], count: int) -> None:

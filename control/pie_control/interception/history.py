@@ -11,7 +11,9 @@ MOST_KINDS = 4096  # those not seen for longest make room
 
 
 class _Waits:
-    """Waits of one kind, sorted when they are asked for: policies ask far more often than waits end."""
+    """Waits of one kind, sorted when they are asked for: policies ask far more often than waits
+    end.
+    """
 
     def __init__(self) -> None:
         self._newest: deque[float] = deque(maxlen=KEPT)
@@ -51,8 +53,8 @@ class Durations:
     def remaining(self, user: str, kind: str, elapsed: float) -> float:
         """Seconds that a wait is expected to last beyond those that it has lasted.
 
-        The mean over earlier waits that were longer. If none was, as long again as so far: InferCept's
-        estimate where nothing is known of a call.
+        The mean over earlier waits that were longer. If none was, as long again as so far:
+        InferCept's estimate where nothing is known of a call.
         """
         seen = self._seen.get((user, kind))
         mean = None if seen is None else seen.mean_beyond(elapsed)

@@ -1,9 +1,9 @@
 """What a policy is, and how a setting becomes one.
 
-A policy is a function of plain values, without state and without I/O. It is asked once a step, and for
-each who waits gives a choice. The mechanisms carry out what they can: they swap as much as the step's
-budget and the host have room for, the rest in the steps that follow; and of an instance that does not know
-of it the server can only swap pages, for it could not compute them anew.
+A policy is a function of plain values, without state and without I/O. It is asked once per step and
+returns a choice for each waiting instance. The mechanisms carry out what they can: they swap as
+much as the step's budget and host memory have room for, and the rest in later steps. The server
+never discards the pages of an instance that has not asked for it: it could not recompute them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pie_control.interception.waste import Choice, Load, Paused
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 
-SOONEST_SECONDS = 0.02  # after which whoever waits asks again
+SOONEST_SECONDS = 0.02  # after which a waiting program asks again
 
 POLICIES: dict[str, Policy] = {
     "preserve": preserve.decide,
@@ -45,7 +45,8 @@ def load_policy(name: str) -> Policy:
     if not colon:
         known = ", ".join(POLICIES)
         raise UnknownPolicy(
-            f"no interception policy is called {name!r}; known: {known}, or give package.module:function"
+            f"no interception policy is called {name!r}; known: {known}, or give"
+            " package.module:function"
         )
     try:
         found: object = getattr(import_module(module), function)

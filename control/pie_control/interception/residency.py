@@ -46,8 +46,9 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     State.SWAPPED: {
         Event.EVICT: State.SWAPPED,  # more of its pages
         Event.WAKE: State.WAITING,  # its pages come back before it runs
-        # Its turn is on the way. It would wait for its own pages then; it does so from now on, because
-        # a turn that comes while an instance is held is refused, and nothing would give it another.
+        # Its turn is on the way. It would wait for its own pages then; it does so from now on,
+        # because a turn that comes while an instance is held is refused, and nothing would give it
+        # another.
         Event.HOLD: State.WAITING,
     },
     State.HELD: {
@@ -72,7 +73,7 @@ class Residency:
         absence: its pages that are in host memory.
         state: where it stands.
         woken: its turn has come and was refused, so it must be given one.
-        count: pages that its call needs, besides those of `absence`.
+        count: pages that its call needs, in addition to those of `absence`.
         take: the call that waits for pages; None if it only waits for its own.
         until: when it stops waiting, in seconds of the evictor's clock.
     """

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
+    from pie_control.resources.host_memory import HostMemory
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
-    from pie_control.resources.swap_pool import HostPool
     from pie_control.scheduler.scheduler import Scheduler
     from pie_py.wire.plan import ModelDescription
 
@@ -18,7 +18,7 @@ class ServedModel(Protocol):
 
     description: ModelDescription
     pages: PagePool
-    host_pages: HostPool
+    host_pages: HostMemory
     spaces: dict[Instance, Space]
     scheduler: Scheduler
 

@@ -1,4 +1,4 @@
-"""What interception policies are told of one model, and their choices."""
+"""The input of the interception policies for one model, and their choices."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Situation:
         self._durations = durations
         self._clock = clock
 
-    def load(self, swap_pages: int, besides: Instance | None = None) -> Load:
+    def load(self, swap_pages: int, without: Instance | None = None) -> Load:
         """What runs now.
 
         Args:
             swap_pages: pages that may be swapped out in this step.
-            besides: an instance that does not count.
+            without: an instance that does not count.
         """
         spaces, page_size = self._model.spaces, self._model.pages.page_size
-        running = [i for i in spaces if i.queued_commands and i is not besides]
+        running = [i for i in spaces if i.queued_commands and i is not without]
         tokens = sum(spaces[i].pages.resident for i in running) * page_size
         room = self._model.host_pages.free * page_size
         return Load(len(running), tokens, swap_pages * page_size, room)

@@ -1,4 +1,5 @@
-"""Wasted memory: tokens held without use, times how long (InferCept, section 4.1), in token-seconds.
+"""Wasted memory: tokens held without use, times how long (InferCept, section 4.1), in
+token-seconds.
 
 A page-second is `page_size` of them. The formulas are derived in `docs/interception.md`.
 """
@@ -13,11 +14,11 @@ from pie_control.interception.costs import Costs
 
 
 class Choice(Enum):
-    """What becomes of the pages of one who waits."""
+    """What becomes of the pages of a waiting instance."""
 
     PRESERVE = "preserve"  # they stay
-    DISCARD = "discard"  # they are given up, and computed anew afterwards
-    SWAP = "swap"  # they go to the host and come back
+    DISCARD = "discard"  # they are given up and recomputed afterwards
+    SWAP = "swap"  # they go to host memory and come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Paused:
     arrival: int  # order in which programs came; lower is older
     tokens: int  # whose pages are in the pool: C
     remaining: float  # seconds that the wait is expected to last from now on
-    can_discard: bool = True  # whether whoever owns it can compute it anew
+    can_discard: bool = True  # whether its owner can recompute it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Load:
 
     sequences: int  # that run
     running_tokens: int  # of context that those hold: R
-    swap_budget: int  # tokens that may be swapped out in this step without making anybody wait
-    host_room: int  # tokens that the host pool can still take
+    swap_budget: int  # tokens that may be swapped out in this step without delaying it
+    host_room: int  # tokens that host memory can still take
 
 
 def preserve(paused: Paused) -> float:
@@ -58,7 +59,7 @@ def discard(paused: Paused, load: Load, costs: Costs) -> float:
 
 
 def swap(paused: Paused, costs: Costs) -> float:
-    """The context is on its way, half of it on average; within the budget nobody waits for it."""
+    """The context is on its way, half of it on average; within the budget no step waits for it."""
     return costs.swap_time(paused.tokens) * paused.tokens / 2
 
 

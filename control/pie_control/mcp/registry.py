@@ -67,7 +67,7 @@ class McpRegistry:
         return usable[name]
 
     def describe(self, user: str) -> list[dict[str, Any]]:
-        """What a user's clients are told: name, whether it is their own, and its URL or its
+        """What a user's clients see: name, whether it is their own, and its URL or its
         command."""
         mine = self._clients.get(user, {})
         return [

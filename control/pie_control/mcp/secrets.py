@@ -1,4 +1,4 @@
-"""Secrets of MCP servers: out of the configuration's file, and out of what is told and logged."""
+"""Secrets of MCP servers: kept out of the configuration file, of answers and of logs."""
 
 from __future__ import annotations
 

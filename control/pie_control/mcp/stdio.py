@@ -70,7 +70,8 @@ async def stdio_transport(
         stderr=PIPE,
         env={**get_default_environment(), **config.env},
         cwd=config.folder,
-        start_new_session=True,  # so that all of its processes can be ended, and Ctrl-C spares it
+        # so that all its processes can be ended, and Ctrl-C does not reach it
+        start_new_session=True,
     )
     pipes = _Pipes(name, config.message_bytes, process, on_message, on_end)
     async with trio.open_nursery() as nursery:
@@ -117,7 +118,7 @@ class _Pipes:
 
     async def read(self) -> None:
         """Passes messages of the server on."""
-        # The reason is told before the stream closes: the calls under way end with it.
+        # The reason is sent before the stream closes: the calls under way end with it.
         async with self._to_session:
             self._on_end(await self._read_messages())
             self._read_out.set()
@@ -162,7 +163,7 @@ class _Pipes:
     async def write(self) -> None:
         """Writes the session's messages to the server."""
         try:
-            async with self._to_server:  # open until the reason is told, as in `read`
+            async with self._to_server:  # open until the reason is sent, as in `read`
                 await self._write_messages()
         finally:
             self._written.set()
@@ -192,14 +193,14 @@ async def lines(
 ) -> AsyncGenerator[tuple[bytes, bool], None]:
     """The lines of a stream without their ends, empty ones left out; and whether each is whole.
 
-    Of a line of more than `most` bytes the beginning comes, as soon as there is so much of it; the
+    Of a line of more than `most` bytes the head comes, as soon as there is so much of it; the
     rest is not kept.
 
     Raises:
         LineTooLong: if the rest does not end, either.
     """
     line = bytearray()
-    skipped = 0  # bytes of a line whose beginning has been given
+    skipped = 0  # bytes of a line whose head has been given
     async for chunk in stream:
         start = 0
         while start < len(chunk):
@@ -224,9 +225,9 @@ async def lines(
             skipped = 0
 
 
-def _too_large(beginning: bytes, most: int) -> SessionMessage | None:
+def _too_large(head: bytes, most: int) -> SessionMessage | None:
     """What takes the place of an answer that is too large, if one can see which it was."""
-    found = _ID.search(beginning, 0, _HEAD_BYTES)
+    found = _ID.search(head, 0, _HEAD_BYTES)
     if found is None:
         return None
     text = f"its answer has more than {most} bytes (`message_bytes` of its configuration)"

@@ -1,4 +1,4 @@
-"""Who hears whom: topics, subscriptions and work queues, each user's apart from the others'."""
+"""Topics, subscriptions and work queues, isolated per user."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class _User:
         self.topics: dict[str, dict[_Subscription, None]] = {}
         self.queues: dict[str, Channel] = {}
         self.budget = Budget(queue_bytes)  # of the work queues
-        # Who waits for room, by what the room is in
+        # Futures that wait for room, by the topic or queue that is full
         self.broadcasters: dict[str, dict[Future, None]] = {}
         self.pushers: dict[str, dict[Future, None]] = {}
 
 
 class Bus:
-    """Messages between instances of one user; nobody else sees them. They live in memory only.
+    """Messages between instances of one user, invisible to other users. They live in memory only.
 
     Not for several threads: every call comes from the control thread, and none of them waits.
     """
@@ -74,8 +74,9 @@ class Bus:
     def leave(self, instance: Instance) -> None:
         """An instance has ended, and its futures are closed: nothing of it is left afterwards.
 
-        What it has pushed stays for the user's other instances. After the user's last instance, queues
-        are kept as far as `idle_bytes` goes: those of the user that is idle longest go first.
+        What it has pushed stays for the user's other instances. After the user's last instance,
+        queues are kept as far as `idle_bytes` goes: those of the user that is idle longest go
+        first.
         """
         member = self._members.pop(instance, None)
         if member is not None:
@@ -166,9 +167,9 @@ class Bus:
                 box = subscriber.box
                 raise ApiError(
                     "would-block",
-                    f"{subscriber.instance.id} has not read {box.count} messages ({box.bytes} bytes)"
-                    f" of {topic!r}, so nobody was sent this one; `broadcast-room` tells when to try"
-                    " again",
+                    f"{subscriber.instance.id} has not read {box.count} messages ({box.bytes}"
+                    f" bytes) of {topic!r}, so this one was sent to no one; `broadcast-room` tells"
+                    " when to try again",
                 )
         for subscriber in subscribers:
             subscriber.box.put(message, size)
@@ -328,7 +329,7 @@ def _wait_in(
 
 
 def _wake_broadcasters(user: _User, member: _Member) -> None:
-    """Tells those who wait for the boxes of an instance that there is room, where there is."""
+    """Wakes the broadcasters that wait for the boxes of an instance, where there is room."""
     if user.broadcasters and member.budget.used < member.budget.limit:
         topics = {subscription.topic for subscription in member.subscriptions.values()}
         _wake_where(user.broadcasters, topics, partial(_all_have_room, user))

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 
-# Bytes that a message counts besides its text: what it takes in memory, so that short ones are bounded, too.
+# Bytes that a message counts in addition to its text: its memory, so that short ones are bounded,
+# too.
 OVERHEAD = 256
 
 Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
@@ -30,9 +31,9 @@ class Budget:
 class Channel:
     """A bounded queue of texts, read through futures.
 
-    A text belongs to the channel until the future that it was given to is taken: until then it counts
-    against the bounds, and a future that is cancelled gives it back to its old place. Futures are
-    served in the order in which they came.
+    A text belongs to the channel until the future that it was given to is taken: until then it
+    counts against the bounds, and a future that is cancelled gives it back to its old place.
+    Futures are served in the order in which they came.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Channel:
         self._waiting_bytes = 0
         self._takers: OrderedDict[Future, None] = OrderedDict()  # none while a message waits
         self._closed = False
-        self.count = 0  # messages, those in futures that nobody has taken yet, too
+        self.count = 0  # messages, those in futures not taken yet included
         self.bytes = 0  # of the same
 
     @property
@@ -63,7 +64,7 @@ class Channel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it holds nothing, and nobody waits for it."""
+        """Whether it is empty and no puller waits for it."""
         return not self.count and not self._takers
 
     def put(self, text: str, size: int) -> None:
@@ -82,7 +83,9 @@ class Channel:
         self._serve()
 
     def close(self, error: ApiError) -> None:
-        """Drops what waits and fails whoever waits. What futures hold can still be taken."""
+        """Drops queued messages and fails waiting futures. What ready futures hold can still be
+        taken.
+        """
         self._closed = True
         self.count -= len(self._waiting)
         self.bytes -= self._waiting_bytes

@@ -47,7 +47,7 @@ class AdapterLoader:
         self._kept: dict[str, dict[str, str]] = {}  # folders loaded while running, by model, name
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carries what a new worker is told to load, until cancelled."""
+        """Sends load commands to new workers, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             await trio.sleep_forever()
@@ -73,7 +73,7 @@ class AdapterLoader:
             raise loading.error
 
     def unload(self, model: str, name: str) -> None:
-        """Unloads an adapter that nobody uses.
+        """Unloads an unused adapter.
 
         Raises:
             ApiError: `unknown-model`, `not-found`, `busy`.

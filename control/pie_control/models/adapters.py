@@ -1,4 +1,4 @@
-"""The adapters of one model: their names, their slots at the worker, and who uses them."""
+"""The adapters of one model: their names, their slots at the worker, and their reference counts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Adapters:
         del self._coming[name]
 
     def remove(self, name: str) -> Adapter:
-        """Takes an adapter out, so that nobody may use it any more.
+        """Takes an adapter out, so that no instance can use it any more.
 
         Raises:
             ApiError: `not-found`; `busy` if a live instance uses it.

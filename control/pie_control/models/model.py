@@ -18,10 +18,10 @@ from pie_control.interception.situation import Situation
 from pie_control.models.adapters import Adapters
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
+from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
-from pie_control.resources.swap_pool import HostPages, HostPool
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.wire.plan import ModelDescription
@@ -80,7 +80,7 @@ class ModelService:
         self.samplers = SamplerPool(
             description.samplers, description.count_rows, first_name=description.embeds
         )
-        self.host_pages = HostPool(description.host_pages, first_name=description.kv_pages)
+        self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
         self.exports = Exports(self.pages)
         self.adapters = Adapters(description.name, description.adapters)
         self._ends = ends
@@ -149,7 +149,7 @@ class ModelService:
     def end_younger(self, instance: Instance, count: int) -> bool:
         """Ends younger instances that hold pages, the youngest first, until `count` are free.
 
-        Nobody is ended if that could not be enough.
+        Ends no instance if that could not be enough.
         """
         return self._reclaim(instance, count, self.pages, lambda space: space.pages_held)
 
@@ -173,8 +173,8 @@ class ModelService:
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.
 
-        Commands of it that are at the worker run before any that is queued from now on, so what they
-        touch may be given to others at once.
+        Commands of it that are at the worker run before any that is queued from now on, so what
+        they touch may be given to others at once.
         """
         self.scheduler.drop_owner(instance)
         if self.evictor is not None:

@@ -30,7 +30,7 @@ CONTROL_TRAITS = (
     "mcp",
     "prefix-cache",
 )
-LOOK_SECONDS = 1.0  # between two looks at those who may have waited for pages long enough
+LOOK_SECONDS = 1.0  # between two checks for instances that have waited too long for pages
 
 
 class ServedModels:

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 
 from pie_control.errors import ApiError
 
-# Texts are encoded one at a time, so threads of the library's own are of no use. It warns in processes
-# forked from this one unless it is told.
+# Texts are encoded one at a time, so threads of the library's own are of no use. It warns in
+# processes forked from this one unless this variable is set.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -169,7 +169,8 @@ class TextCodec:
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
-    # The library holds the GIL while it encodes or decodes one text, however long, but not for a list.
+    # The library holds the GIL while it encodes or decodes one text, however long, but not for a
+    # list.
     [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=False)
     ids: list[int] = encoding.ids
     return ids

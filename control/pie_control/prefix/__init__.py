@@ -1,4 +1,4 @@
-"""The prefix cache: pages that hold the beginning of a text, found by its tokens."""
+"""The prefix cache: pages that hold shared prefixes, found by their tokens."""
 
 from pie_control.prefix.cache import PrefixCache
 

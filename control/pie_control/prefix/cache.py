@@ -1,9 +1,9 @@
 """The prefix cache of one model: texts computed once are found by their tokens.
 
-Pages enter when a guest says so, with the tokens that the server has seen it write (`provenance.py`). They
-are immutable then, and belong to the cache as well as to those who have them mapped. A page that only
-the cache holds counts as free: the pool takes it back when it has no other, the one first whose
-text has not been asked for the longest.
+Pages enter when a guest says so, with the tokens that the server has seen it write
+(`provenance.py`). They are immutable then, and the cache holds a reference to them as do all
+instances that map them. A page that only the cache holds counts as free: the pool takes it back
+when it has no other, the one first whose text has not been asked for the longest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pie_control.resources.space import Space
 
 TOKEN_BYTES = 4
-# Pages that have to be on their way for a text to wait for them. The worker runs one plan after the other,
-# so to wait for what the next one computes costs less than to compute it a second time; but for so
-# few pages as these a step of its own is not worth it.
+# Pages that have to be on their way for a text to wait for them. The worker runs one plan after the
+# other, so to wait for what the next one computes costs less than to compute it a second time; but
+# for so few pages as these a step of its own is not worth it.
 WORTH_WAITING = 2
 DEPTH_BITS = 22  # of a page's age: deeper pages go before their parents
 SHARE = 32  # of the idle pages that leave at once at least: finding the oldest looks at all of them
@@ -47,7 +47,7 @@ class PrefixCache:
         Args:
             pool: of the pages.
             config: what the operator wants.
-            later: calls back once the results at hand are with those who asked for them.
+            later: calls back once the results at hand have reached their instances.
         """
         self._pool = pool
         self._config = config
@@ -79,7 +79,7 @@ class PrefixCache:
         """The longest shared prefix of a text; with a `pending` that is worth waiting for, or None.
 
         Args:
-            user: who asks.
+            user: the requesting user.
             adapter: slot of the adapter it goes through.
             tokens: an int32 array's bytes.
             priority: of the queue that asks. It does not wait for one of lower priority.
@@ -100,7 +100,7 @@ class PrefixCache:
         """Takes note of what an instance is going to compute, as it has been told what there is.
 
         Args:
-            user: who has asked.
+            user: the requesting user.
             adapter: slot of the adapter it goes through.
             tokens: what it has asked for, an int32 array's bytes.
             path: what it was told.
@@ -179,8 +179,8 @@ class PrefixCache:
         self._wake(pending)
 
     def _wake(self, pending: Pending) -> None:
-        # Not before the one who computes has gone on: its text may be longer, and it need not be computed
-        # by another.
+        # Not before the computing instance has gone on: its text may be longer, and no other
+        # instance need compute that again.
         waiters, pending.waiters = pending.waiters, {}
         for future in waiters:
             self._later(future.resolve)

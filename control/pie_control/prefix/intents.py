@@ -1,9 +1,9 @@
 """What instances were told is not there, and are about to compute.
 
-A program that asks in vain computes the text itself, and offers it in the same breath. But its slice can end
-in between, and a program that asks then would compute the same once more. So the text that an interrupted
-program has asked for counts as on its way: until it offers something, waits for anything, ends, or has
-spun for too long.
+A program whose lookup misses computes the text itself, and inserts it in the same time slice. But
+its slice can end in between, and a program that asks then would compute the same once more. So the
+text that an interrupted program has asked for counts as on its way: until it offers something,
+waits for anything, ends, or has spun for too long.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ Key = tuple[tuple[str, int], bytes]  # who may find it, adapter; the first token
 
 
 class Intent:
-    """One text that an instance has asked for in vain."""
+    """One text whose lookup by an instance missed."""
 
     __slots__ = ("_intents", "_key", "_slices", "pending")
 
     def __init__(self, intents: Intents, key: Key | None, priority: int, slices: int) -> None:
-        """Takes a key if there is something to wait for, and the slices that its instance has used."""
+        """Takes a key if there is something to wait for, and the slices that its instance has
+        used.
+        """
         self._intents = intents
         self._key = key
         self.pending = Pending(0, priority)
@@ -38,7 +40,7 @@ class Intent:
             self._intents.held.setdefault(self._key, self)
 
     def drop(self) -> int:
-        """Wakes those who wait for it; returns how many slices have ended meanwhile."""
+        """Wakes the waiting lookups; returns how many slices have ended meanwhile."""
         held = self._intents.held
         if self._key is not None and held.get(self._key) is self:
             del held[self._key]
@@ -50,7 +52,7 @@ class Intents:
     """The texts that interrupted instances are about to compute, of one model."""
 
     def __init__(self, wake: Callable[[Pending], None]) -> None:
-        """Takes what wakes those who wait."""
+        """Takes what wakes the waiting lookups."""
         self.held: dict[Key, Intent] = {}
         self.wake = wake
 

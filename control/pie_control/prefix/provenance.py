@@ -1,14 +1,15 @@
 """The provenance of pages: which tokens they hold, as far as the server has seen them written.
 
-The prefix cache believes nothing else. A program is never asked which tokens its pages hold: it could
-lie, and other programs would read its answer as their text. The scheduler tells `Provenance` of every
-command that it queues (`Command.trace`), and the space of what changes pages without a command:
-truncated and freed ones.
+The prefix cache believes nothing else. A program is never asked which tokens its pages hold: it
+could lie, and other programs would read its answer as their text. The scheduler tells `Provenance`
+of every command that it queues (`Command.trace`), and the space of what changes pages without a
+command: truncated and freed ones.
 
-A *record* follows one text through pages. It grows only by a forward that could not have written anything
-but the keys and values of the next tokens, computed from all tokens before. Anything else that happens
-to a page changes the page's stamp in the pool, or fills slots that the record never counts; either way
-the record stops to be evidence for that page. A kind of command that says nothing of its own does so too.
+A *record* follows one text through pages. It grows only by a forward that could not have written
+anything but the keys and values of the next tokens, computed from all tokens before. Anything else
+that happens to a page changes the page's stamp in the pool, or fills slots that the record never
+counts; either way the record stops to be evidence for that page. A kind of command that says
+nothing of its own does so too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Writer(Protocol):
 
 
 class Traced(Protocol):
-    """The queues of one instance, whose commands are told to its provenance once there is one."""
+    """The queues of one instance, whose commands its provenance records once there is one."""
 
     provenance: Provenance | None
 
@@ -83,7 +84,7 @@ class Chosen:
     __slots__ = ("_then", "token")
 
     def __init__(self, then: Callable[[int | None], None] | None) -> None:
-        """Takes what else is told the token."""
+        """Takes what else gets the token."""
         self.token = UNKNOWN
         self._then = then
 
@@ -97,7 +98,9 @@ class Chosen:
 
 @dataclass(slots=True)
 class _Embedded:
-    """What the newest command that wrote embeds has put into them: tokens at successive positions."""
+    """What the newest command that wrote embeds has put into them: tokens at successive
+    positions.
+    """
 
     queue: Writer
     failures: int  # of the queue then
@@ -108,7 +111,8 @@ class _Embedded:
 
 
 class Record:
-    """One text in one instance's pages: token `i` lies in slot `i % page_size` of page `i // page_size`.
+    """One text in one instance's pages: token `i` lies in slot `i % page_size` of page `i //
+    page_size`.
 
     Everything is as if all queued commands had run, but `done`.
     """
@@ -221,8 +225,8 @@ class PageMark:
 class Provenance:
     """What the pages of one instance hold, of one model.
 
-    Commands tell it what they write in the order in which they are queued, so each method speaks of a
-    command that has just been queued, whether it has run or not.
+    Commands tell it what they write in the order in which they are queued, so each method speaks of
+    a command that has just been queued, whether it has run or not.
     """
 
     def __init__(self, pool: PagePool, embeds: int, cache: PrefixCache) -> None:
@@ -282,7 +286,9 @@ class Provenance:
     # What commands write
 
     def overwritten(self, pages: Sequence[int], embeds: Sequence[int]) -> None:
-        """A command writes something unknown to pages and embeds: neither holds a text from now on."""
+        """A command writes something unknown to pages and embeds: neither holds a text from now
+        on.
+        """
         if any(embed < self._embeds for embed in embeds):
             self._embedded = None
         for page in pages:
@@ -313,7 +319,7 @@ class Provenance:
 
         Args:
             sampler: its slot.
-            then: what else is told the token.
+            then: what else gets the token.
 
         Returns:
             What is to be told the token, or None if there is none.

@@ -1,4 +1,4 @@
-"""A radix tree over token ids, an edge a page: where a text's beginning lies."""
+"""A radix tree over token ids with one page per edge: maps a prefix to its pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Node:
 
 
 class Pending:
-    """Pages that commands under way are going to fill, and who waits for that."""
+    """Pages that commands under way are going to fill, and the lookups that wait for them."""
 
     __slots__ = ("end", "nodes", "priority", "waiters")
 
@@ -36,7 +36,7 @@ class Pending:
 
 
 class Path(NamedTuple):
-    """How far a text's beginning is in a tree."""
+    """The longest prefix of a text in a tree."""
 
     nodes: list[Node]  # whose pages are filled
     coming: int  # pages after those that are being filled

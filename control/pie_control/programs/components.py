@@ -38,7 +38,8 @@ class Components:
             engine: compiles them.
             cache_folder: where the Python runtime is kept once it is built.
             on_runtime: called with the Python runtime once it is loaded.
-            most: components kept besides the runtime. An instance holds its own while it runs.
+            most: components kept in addition to the runtime. An instance holds its own while it
+                runs.
         """
         self._engine = engine
         self._cache_folder = cache_folder

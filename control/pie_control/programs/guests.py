@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program
-from pie_control.programs.warm import Spares
+from pie_control.programs.warm import WarmInstances
 from pie_control.wasm import Guest, GuestLimits, Linker
 
 
@@ -12,7 +12,7 @@ class Guests:
     """Guests of all programs, with the same limits."""
 
     def __init__(
-        self, linker: Linker, limits: GuestLimits, components: Components, warm: Spares
+        self, linker: Linker, limits: GuestLimits, components: Components, warm: WarmInstances
     ) -> None:
         self._linker = linker
         self._limits = limits

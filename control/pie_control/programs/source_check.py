@@ -15,8 +15,8 @@ _SMALL_BYTES = 16 << 10
 _CHILD_SECONDS = 20
 _CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
 
-# `compile` holds the interpreter's lock to its end, and a hostile source may exhaust its stack. What is
-# more than a few milliseconds' work is done by another process.
+# `compile` holds the interpreter's lock to its end, and a hostile source may exhaust its stack.
+# What is more than a few milliseconds' work is done by another process.
 _CHILD = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

@@ -52,7 +52,9 @@ class ProgramStore:
     """Programs by name and by content hash. They survive a restart; servers may share a folder."""
 
     def __init__(self, folder: Path, max_bytes: int, date_ns: Callable[[], int]) -> None:
-        """Takes where to keep them, the largest program in bytes, and the date in Unix nanoseconds."""
+        """Takes where to keep them, the largest program in bytes, and the date in Unix
+        nanoseconds.
+        """
         self.max_bytes = max_bytes
         self.date_ns = date_ns
         self._folder = folder
@@ -77,7 +79,9 @@ class ProgramStore:
         return self.adopt(path, hashlib.sha256(data).hexdigest(), name, kind, user)
 
     def adopt(self, path: Path, digest: str, name: str, kind: ProgramKind, user: str) -> Program:
-        """As `put`, for a file of `temporary_path`, which is moved. The caller vouches for the hash."""
+        """As `put`, for a file of `temporary_path`, which is moved. The caller vouches for the
+        hash.
+        """
         size = path.stat().st_size
         self.check(name, size)
         blob = self._blob(digest)
@@ -110,10 +114,12 @@ class ProgramStore:
         return sorted(programs, key=lambda p: p.uploaded_ns)
 
     def find(self, name: str, user: str) -> Program:
-        """A program by the user's name for it, by its content hash, or by six or more digits of that.
+        """A program by the user's name for it, by its content hash, or by six or more digits of
+        that.
 
         Raises:
-            ApiError: `not-found`, with the names that come near; `invalid-argument` if several begin so.
+            ApiError: `not-found`, with the names that come near; `invalid-argument` if several
+                begin so.
         """
         if len(name) > _LONGEST:  # looking for what comes near would take long
             raise ApiError("not-found", f"no program is called {name[:_LONGEST]!r}…")
@@ -269,7 +275,9 @@ class ProgramStore:
 
 
 def kind_of(head: bytes) -> ProgramKind:
-    """Kind of a program by its first bytes: Wasm has a magic number, all else is taken for Python."""
+    """Kind of a program by its first bytes: Wasm has a magic number, all else is taken for
+    Python.
+    """
     return "component" if head.startswith(b"\0asm") else "python"
 
 

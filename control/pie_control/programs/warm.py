@@ -1,8 +1,8 @@
-"""Guests of the Python runtime that wait for a program.
+"""Warm instances: guests of the Python runtime that are started before a program needs them.
 
-To start CPython takes milliseconds of the one thread that runs all guests: the component is
-instantiated, and every page that it writes to is copied. A spare guest has done so before anybody asks
-for it. It runs one program and ends with it, like any other; none is ever used again.
+Starting CPython takes milliseconds of the one thread that runs all guests: the component is
+instantiated, and every page that it writes to is copied. A warm instance has that behind it when a
+launch claims it. It runs one program and ends with it, like any other guest; none is reused.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ import trio
 
 from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, Status
 
-log = structlog.get_logger("pie.spares")
+log = structlog.get_logger("pie.warm")
 
-QUIET_SECONDS = (
-    0.1  # without a program, before guests are made: who launches one by one is not disturbed
-)
-BUSY_SECONDS = 1.0  # between two slices of it while programs run
-
-
-class Spare:
-    """The state of a guest that has no instance yet."""
+# The pool fills after so long without a program, so that a series of launches is not disturbed.
+QUIET_SECONDS = 0.1
+BUSY_SECONDS = 1.0  # between two slices of a start while programs run
 
 
-class Spares:
-    """Keeps up to a number of guests ready. Made one at a time: fast while no program runs, else slowly."""
+class Unclaimed:
+    """The state of a warm instance that no launch has claimed yet."""
+
+
+class WarmInstances:
+    """A pool of warm instances, made one at a time: fast while no program runs, else slowly."""
 
     def __init__(
         self, linker: Linker, limits: GuestLimits, count: int, is_busy: Callable[[], bool]
     ) -> None:
-        """Takes how many to keep, and what tells whether programs run."""
+        """Takes the size of the pool, and a function that says whether programs run."""
         self._linker = linker
         self._limits = limits
         self._count = count
@@ -46,12 +45,12 @@ class Spares:
         return len(self._ready)
 
     def offer(self, component: Component) -> None:
-        """From now on guests of this component are kept ready."""
+        """Keeps instances of this component warm from now on."""
         self._component = component
         self._wanted.set()
 
     def take(self, component: Component, state: object) -> Guest | None:
-        """A guest that waits for its program, with the state of its instance; None if none is ready."""
+        """Claims a warm instance for `state`, an instance's; None if none is ready."""
         if component is not self._component or not self._ready:
             return None
         guest = self._ready.popleft()
@@ -61,7 +60,7 @@ class Spares:
         return guest
 
     async def run(self) -> None:
-        """Makes guests where they are missing, until cancelled."""
+        """Refills the pool, until cancelled."""
         try:
             while True:
                 await trio.sleep(QUIET_SECONDS)
@@ -85,8 +84,8 @@ class Spares:
             self._ready.append(guest)
 
     async def _make(self, component: Component) -> Guest | None:
-        """A guest that waits for its program; None if it could not be made."""
-        guest = Guest(self._linker, component, Spare(), self._limits)
+        """Starts a guest that waits for its program; None if that failed."""
+        guest = Guest(self._linker, component, Unclaimed(), self._limits)
         try:
             guest.start([])
             while (status := guest.poll()) is Status.RUNNING:

@@ -40,8 +40,8 @@ class Addresses:
 
     An address may be *away*: it is valid, but nothing in the pool is behind it for the time being.
 
-    The table covers a window that starts at the oldest live address or before it, so its size does not
-    grow with the age of an instance that frees what it allocates.
+    The table covers a window that starts at the oldest live address or before it, so its size does
+    not grow with the age of an instance that frees what it allocates.
     """
 
     def __init__(self, what: str) -> None:
@@ -117,7 +117,9 @@ class Addresses:
             at += count
 
     def all_resident(self) -> tuple[NDArray[np.int64], Int32]:
-        """Addresses `[n]` that have something in the pool behind them, ascending, and its ids `[n]`."""
+        """Addresses `[n]` that have something in the pool behind them, ascending, and its ids
+        `[n]`.
+        """
         table = self._table[: self._length]
         at = np.flatnonzero(table >= 0)
         return at + self._base, table[at]
@@ -154,7 +156,9 @@ class Addresses:
         )
 
     def find_list(self, spans: list[int], most: int) -> list[int]:
-        """As `find`, as a list of Python numbers: for a handful, arrays cost more than they save."""
+        """As `find`, as a list of Python numbers: for a handful, arrays cost more than they
+        save.
+        """
         if len(spans) == 2 and spans[1] == 1:
             return [self.find_one(spans[0])]
         numbers: list[int] = self.find(spans, most).tolist()

@@ -14,7 +14,8 @@ from pie_py.wire.plan import Int32
 MAX_NAME = 256  # characters
 MAX_EXPORTS = 4096  # of one user
 MAX_LISTED = 1 << 20  # pages in the lists of one user's exports, or as many as there are
-# Exports outlive instances, and nothing but their release frees them: they must not take every page.
+# Exports outlive instances, and nothing but their release frees them: they must not take every
+# page.
 MAX_SHARE = 0.5  # of the pool, all exports together
 
 
@@ -31,8 +32,8 @@ class Export:
 class Exports:
     """The exports of one model.
 
-    Private names are each user's own; shared names are common to all. A user's private export hides a
-    shared one of the same name from that user.
+    Private names are each user's own; shared names are common to all. A user's private export hides
+    a shared one of the same name from that user.
     """
 
     def __init__(self, pool: PagePool) -> None:
@@ -76,16 +77,16 @@ class Exports:
         if listed + len(pages) > most:
             raise ApiError(
                 "limit-exceeded",
-                f"your exports list {listed} pages, those of several counted in each, and may list {most};"
-                f" {len(pages)} more are too many: release some",
+                f"your exports list {listed} pages, those of several counted in each, and may list"
+                f" {most}; {len(pages)} more are too many: release some",
             )
         more = pages[self._holds[pages] == 0]
         most = int(self._pool.size * MAX_SHARE)
         if self.pages + len(more) > most:
             raise ApiError(
                 "limit-exceeded",
-                f"exports hold {self.pages} pages and may hold {most}; {len(more)} more are too many:"
-                " release some",
+                f"exports hold {self.pages} pages and may hold {most}; {len(more)} more are too"
+                " many: release some",
             )
 
     def add(self, user: str, name: str, pages: Int32, shared: bool) -> None:
@@ -115,7 +116,7 @@ class Exports:
         return sorted({*self._private.get(user, ()), *self._shared})
 
     def release(self, user: str, name: str) -> None:
-        """Withdraws an export of this user; who has mapped its pages keeps them.
+        """Withdraws an export of this user; instances that map its pages keep them.
 
         Raises:
             ApiError: `not-found`, `permission-denied`.

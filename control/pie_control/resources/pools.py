@@ -1,4 +1,6 @@
-"""The physical pages and embeds of one model: which are free, and what control knows of the others."""
+"""The physical pages and embeds of one model: which are free, and what control knows of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,11 @@ class PagePool:
     """KV pages, counted by reference: an address of a space and an export each hold one.
 
     `used`, `masks` and `immutable` are indexed by physical page and tell a page's state as if every
-    queued command had run. `stamps` grow whenever a page's slots may have changed in another way than
-    by more of them being filled.
+    queued command had run. `stamps` grow whenever a page's slots may have changed in another way
+    than by more of them being filled.
 
-    The prefix cache holds pages, too; those without another holder are *idle*: they count as free, and
-    `evict` gets them back when there are no others.
+    The prefix cache holds pages, too; those without another holder are *idle*: they count as free,
+    and `evict` gets them back when there are no others.
     """
 
     def __init__(self, size: int, page_size: int) -> None:
@@ -131,7 +133,8 @@ class EmbedPool:
     def __init__(self, size: int) -> None:
         self.size = size
         self._free = FreeList(size)
-        # An embed that nothing was written to holds what its last owner left, so it must not be read.
+        # An embed that nothing was written to holds what its last owner left, so it must not be
+        # read.
         self.written: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.places = [0] * size  # positions, as if every queued command had run
 

@@ -13,12 +13,14 @@ NO_COUNTS = -1
 
 @dataclass(slots=True, eq=False)
 class Sampler:
-    """One sampler. The scheduler orders commands by what they touch: `name` stands for this sampler."""
+    """One sampler. The scheduler orders commands by what they touch: `name` stands for this
+    sampler.
+    """
 
     slot: int  # in the worker's pool
     name: int  # after those of the embeds, so that the two never meet
     counts: int  # row of token counts that penalties need, or NO_COUNTS
-    top: int  # most likely tokens that a sample tells besides
+    top: int  # most likely tokens reported with each sample
     steps: int = 0  # tokens asked for so far
 
 
@@ -57,8 +59,8 @@ class Samplers:
         if len(self._live) + self._leaving >= 2 * self._limit:
             raise ApiError(
                 "limit-exceeded",
-                f"{self._leaving} destroyed samplers are taken until the commands that name them have run;"
-                " wait for those",
+                f"{self._leaving} destroyed samplers are taken until the commands that name them"
+                " have run; wait for those",
             )
         if not pool.slots.free:
             raise ApiError("out-of-resources", f"all {pool.size} samplers of the model are in use")
@@ -86,7 +88,8 @@ class Samplers:
         except KeyError:
             raise ApiError(
                 "invalid-handle",
-                f"{handle} is no sampler of this instance for the queue's model (destroyed already?)",
+                f"{handle} is no sampler of this instance for the queue's model (destroyed"
+                " already?)",
             ) from None
 
     def free(self, handle: int, defer: Callable[[Callable[[], None]], None]) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 
 from pie_control.errors import ApiError
 from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
+from pie_control.resources.host_memory import HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import Samplers
-from pie_control.resources.swap_pool import HostPages
 from pie_py.wire.plan import Int32, Uint32
 
 
 class PageWatcher(Protocol):
-    """What is told of pages that change without a command."""
+    """Observes page changes that no command causes."""
 
     def forget(self, pages: Int32) -> None:
         """The instance holds these pages no longer."""
@@ -116,7 +116,9 @@ class Space:
         self.release_later(self.pages.unmap(spans), defer)
 
     def release_later(self, entries: Int32, defer: Callable[[Callable[[], None]], None]) -> None:
-        """Gives back what was behind addresses, in the pool and on the host, when `defer` calls back."""
+        """Gives back what was behind addresses, in the pool and on the host, when `defer` calls
+        back.
+        """
         pages = entries[entries >= 0]
         if self.watcher is not None:
             self.watcher.forget(pages)
@@ -144,7 +146,9 @@ class Space:
             self.watcher.truncated(pages, used.tolist(), stamps.tolist())
 
     def free_embeds(self, spans: list[int], defer: Callable[[Callable[[], None]], None]) -> None:
-        """Ends the addresses at once; the embeds come back when `defer` calls back. As `free_pages`."""
+        """Ends the addresses at once; the embeds come back when `defer` calls back. As
+        `free_pages`.
+        """
         embeds = self.embeds.unmap(spans)
 
         def release() -> None:
@@ -185,7 +189,9 @@ class Space:
 
 
 def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | None) -> None:
-    """What leaves is freed, but still taken: as much again, so that a full instance can free and allocate."""
+    """What leaves is freed, but still taken: as much again, so that a full instance can free and
+    allocate.
+    """
     if limit is None:
         return
     if held + count > limit:
@@ -196,8 +202,9 @@ def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | No
     if held + leaving + count > 2 * limit:
         raise ApiError(
             "limit-exceeded",
-            f"{count} {what}s asked for while {leaving} freed ones, which commands that have yet to run name,"
-            f" are taken; wait for those commands (an instance may hold {limit} at a time)",
+            f"{count} {what}s asked for while {leaving} freed ones, which commands that have yet"
+            f" to run name, are taken; wait for those commands (an instance may hold {limit} at a"
+            " time)",
         )
 
 

@@ -1,4 +1,4 @@
-"""What clients are told of programs, instances, models and the server, as plain values."""
+"""Descriptions of programs, instances, models and the server for clients, as plain values."""
 
 from __future__ import annotations
 

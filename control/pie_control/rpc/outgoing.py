@@ -1,4 +1,6 @@
-"""The frames on their way to clients, before a socket has them: joined by turn, within the backlog."""
+"""The frames on their way to clients, before a socket has them: joined by turn, within the
+backlog.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client can ask for: one method a request, named as in `docs/protocol.md`."""
+"""What a client can ask for: one method per request, named as in `docs/protocol.md`."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Requests:
         """Does what a request asks; what may have to wait is returned as a coroutine.
 
         Raises:
-            ApiError, ProgramRejected: what the client is told.
+            ApiError, ProgramRejected: the error that the client gets.
         """
         known = self._methods.get(request.method)
         if known is None:

@@ -100,7 +100,7 @@ class RpcServer:
             self._context.destroy(linger=200)
 
     def _facts(self) -> dict[str, Any]:
-        """What each client is told in its welcome."""
+        """The server's facts that each welcome carries."""
         return {
             "version": __version__,
             "contract": contract_version(),

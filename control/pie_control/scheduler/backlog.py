@@ -1,4 +1,6 @@
-"""What is queued and not sent: the queues of all instances, and what waits until commands are sent."""
+"""What is queued and not sent: the queues of all instances, and what waits until commands are
+sent.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Backlog:
         return CommandQueue(account, self._next_number())
 
     def add(self, queue: CommandQueue, command: Command) -> bool:
-        """Numbers a command, finds out which other queues go before it, and appends it to its queue.
+        """Numbers a command, finds out which other queues go before it, and appends it to its
+        queue.
 
         Returns:
             False if it was not appended, because it can't run any more.
@@ -74,7 +77,9 @@ class Backlog:
             queue.account.active.pop(queue, None)
 
     def withdraw(self, command: Command) -> None:
-        """Takes a command out of its queue, if it is there still; its marks move to the one before."""
+        """Takes a command out of its queue, if it is there still; its marks move to the one
+        before.
+        """
         queue = command.queue
         pending = queue.pending
         if not pending or command.number < pending[0].number:
@@ -94,7 +99,9 @@ class Backlog:
             before.marks = [*(before.marks or ()), *marks]
 
     def flush(self, queue: CommandQueue) -> None:
-        """Drops the dependants of a failed command that a queue still holds, up to the next `Sync`."""
+        """Drops the dependants of a failed command that a queue still holds, up to the next
+        `Sync`.
+        """
         if not queue.pending:
             return
         del self.heads[type(queue.pending[0])][queue]
@@ -151,7 +158,9 @@ class Backlog:
 
 
 def _leave(queue: CommandQueue, mark: Mark) -> None:
-    """Leaves a mark with the last batch that has commands of the queue, or tells it if that is done."""
+    """Leaves a mark with the last batch that has commands of the queue, or tells it if that is
+    done.
+    """
     last = queue.last
     if last is None or last.done:
         mark.passed()

@@ -33,8 +33,8 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
         return []
     run = [first]
     written = _names(first.written())
-    # A batch of forwards stores all keys before any of them attends, so that none may write a page that
-    # an earlier one reads. Other kinds read all before they write.
+    # A batch of forwards stores all keys before any of them attends, so that none may write a page
+    # that an earlier one reads. Other kinds read all before they write.
     read: set[int] | None = None if first.is_light else set(first.read()[0])
     for command in islice(pending, 1, most):
         if type(command) is not type(first) or run[-1].marks:
@@ -72,9 +72,9 @@ def by_age(commands: list[C]) -> None:
 def by_rank(commands: list[C]) -> None:
     """Sorts the commands of a batch by their queues, each queue's in the order that they have.
 
-    So the sequences that decode together are in the same order in every step, whichever of them was the
-    first to ask: the worker finds each where it was. With two plans in flight the order of asking would
-    be another in every other step.
+    So the sequences that decode together are in the same order in every step, whichever of them was
+    the first to ask: the worker finds each where it was. With two plans in flight the order of
+    asking would be another in every other step.
     """
     commands.sort(key=_rank)
 

@@ -1,4 +1,6 @@
-"""The order of calls across the queues of one instance, where they touch the same pages or embeds."""
+"""The order of calls across the queues of one instance, where they touch the same pages or
+embeds.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ from pie_control.commands.queue import Account
 class CallOrder:
     """Finds out which commands must wait for other queues of their instance.
 
-    Queues run independently where they touch different pages and embeds. Where they touch the same, and
-    one of them writes, the order of the calls counts. So no instance can read what the last owner of a
-    page left there by reading it before its own write has been sent.
+    Queues run independently where they touch different pages and embeds. Where they touch the same,
+    and one of them writes, the order of the calls counts. So no instance can read what the last
+    owner of a page left there by reading it before its own write has been sent.
 
-    A queue is in order by itself. What it did to a page or embed is therefore no reason for one of its
-    own commands to wait: only what *other* queues did is. If a queue's own commands counted, every
-    forward would wait for all queues of the instance that have an older command, because the embed that
-    it reads has just been written by its own queue; contexts would run one after the other.
+    A queue is in order by itself. What it did to a page or embed is therefore no reason for one of
+    its own commands to wait: only what *other* queues did is. If a queue's own commands counted,
+    every forward would wait for all queues of the instance that have an older command, because the
+    embed that it reads has just been written by its own queue; contexts would run one after the
+    other.
 
     Kept for instances with several queues only.
     """
@@ -32,7 +35,9 @@ class CallOrder:
         self._embed_uses = _LastTouch(embeds)
 
     def record(self, account: Account, command: Command) -> None:
-        """Notes what a numbered command touches, and sets up to which number others go before it."""
+        """Notes what a numbered command touches, and sets up to which number others go before
+        it.
+        """
         number, queue = command.number, command.queue
         own = queue.id
         pages_read, embeds_read = command.read()
@@ -56,9 +61,9 @@ class CallOrder:
 class _LastTouch:
     """For each name, the newest command that touched it, and the newest one of any other queue.
 
-    The second is needed because the newest one hides older ones of other queues: B reads a page with
-    command 5, A reads it with 6, A writes it with 7. The newest that A's write finds is its own 6, which
-    it need not wait for; it must wait for 5.
+    The second is needed because the newest one hides older ones of other queues: B reads a page
+    with command 5, A reads it with 6, A writes it with 7. The newest that A's write finds is its
+    own 6, which it need not wait for; it must wait for 5.
     """
 
     __slots__ = ("_newest", "_of_another", "_queue")

@@ -9,7 +9,9 @@ from pie_py.wire.plan import Batch
 
 
 class Entry:
-    """One batch of a plan, from the moment at which the plan is formed until its results are there."""
+    """One batch of a plan, from the moment at which the plan is formed until its results are
+    there.
+    """
 
     __slots__ = ("_ready", "commands", "done", "failed", "marks")
 
@@ -19,7 +21,7 @@ class Entry:
         ready: Batch | None = None,
         failed: Callable[[str], None] | None = None,
     ) -> None:
-        """Takes commands of one kind; or none, and a batch, and what is told if that one fails."""
+        """Takes commands of one kind; or none, with a batch and a callback for its failure."""
         self.commands = commands
         self.marks: list[Mark] = []  # that stand in queues right behind the commands
         self.failed = failed

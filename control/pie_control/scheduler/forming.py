@@ -1,9 +1,9 @@
 """Forms plans: which batches of what is queued the worker is to run next.
 
-A plan's batches are formed as if the earlier ones had run. First come light batches: of the kinds that
-queues have first, the one whose oldest command has waited longest (the paper's rule). They are short, and
-bring more queues to their forward. Then comes one forward batch of all that is ready, then light batches
-again, such as the distributions of what the forward computes.
+A plan's batches are formed as if the earlier ones had run. First come light batches: of the kinds
+that queues have first, the one whose oldest command has waited longest (the paper's rule). They are
+short, and bring more queues to their forward. Then comes one forward batch of all that is ready,
+then light batches again, such as the distributions of what the forward computes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.prompt_parts import share
 
-# A plan holds at most this many light batches before and after its forward batch, so that its length
-# stays that of one step whatever a single queue asks for.
+# A plan holds at most this many light batches before and after its forward batch, so that its
+# length stays that of one step whatever a single queue asks for.
 LIGHT_BATCHES = 8
 LIGHT_KINDS = [kind for kind in KINDS if kind.is_light]
 

@@ -59,8 +59,9 @@ class InFlight:
             self._told.append(tell)
 
     def complete(self, result: PlanResult) -> None:
-        """Takes results of a plan, all or the next of them: futures become ready, marks are told,
-        failures spread."""
+        """Takes results of a plan, all or the next of them: futures become ready, marks are
+        notified, failures spread.
+        """
         plan = self.plans.get(result.id)
         if plan is None:
             return
@@ -103,7 +104,9 @@ class InFlight:
     def _hand_out(
         self, commands: Sequence[Command], answer: BatchResult, failed: dict[CommandQueue, None]
     ) -> None:
-        """Gives the commands of a batch their values or errors, and adds queues that have failed."""
+        """Gives the commands of a batch their values or errors, and adds queues that have
+        failed.
+        """
         if answer.error is None:
             commands[0].deliver(commands, answer)
         refused = answer.refused or {}

@@ -1,12 +1,13 @@
 """Long prompts beside the steps of others: which forwards a plan has, and in what parts.
 
-A plan takes as long as its forward batch, and everybody who decodes waits for it. So where steps are to
-be run, prompts get a share of tokens beside them, and what is longer is cut: its first part goes now, the
-rest stays first in its queue. Only the worker sees that: the rest attends to the slots that the
-part has filled, as it would have to the inputs.
+A plan takes as long as its forward batch, and every decoding sequence waits for it. So where steps
+are to be run, prompts get a share of tokens beside them, and what is longer is cut: its first part
+goes now, the rest stays first in its queue. Only the worker sees that: the rest attends to the
+slots that the part has filled, as it would have to the inputs.
 
-Cut are forwards that keep what they compute, without a mask, not observed, whose inputs' positions do
-not decrease, and whose slots are all new but for the end of one page among its inputs. Others run whole.
+Cut are forwards that keep what they compute, without a mask, not observed, whose inputs' positions
+do not decrease, and whose slots are all new but for the end of one page among its inputs. Others
+run whole.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def _must_be_whole(command: ForwardCommand, short: int) -> bool:
 def _fill(
     forwards: list[ForwardCommand], limits: BatchLimits, short: int, budget: int, page_size: int
 ) -> list[ForwardCommand]:
-    """Steps first, but for the oldest; prompts within their budget; higher priority before all others."""
+    """Steps first, but for the oldest; prompts within their budget; higher priority before all
+    others.
+    """
     chosen: list[ForwardCommand] = []
     tokens = cells = pages = 0
     stopped: set[CommandQueue] = set()  # what comes after in these has to wait
@@ -94,7 +97,9 @@ def _fill(
 
 
 def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, ForwardCommand]]:
-    """By priority, the oldest, steps before others, then age; none overtakes one of its own queue."""
+    """By priority, the oldest, steps before others, then age; none overtakes one of its own
+    queue.
+    """
     behind: set[CommandQueue] = set()
     ranked: list[tuple[bool, ForwardCommand]] = []
     for command in forwards:

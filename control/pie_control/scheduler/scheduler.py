@@ -26,7 +26,8 @@ from pie_py.wire.plan import Batch, ModelDescription, Plan, PlanResult
 class Scheduler:
     """Work-conserving: whenever it is asked for a plan, it gives all that can be sent.
 
-    `Backlog` is what is queued, `PlanForming` decides what a plan holds, and `InFlight` hands out results.
+    `Backlog` is what is queued, `PlanForming` decides what a plan holds, and `InFlight` hands out
+    results.
 
     The worker runs plans in order and their batches in order. So a page or embed may be given to
     another instance as soon as the commands that touch it are in a plan: `defer` waits for that.
@@ -57,7 +58,9 @@ class Scheduler:
         return self._backlog.open_queue(owner)
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
-        """Appends a command to its queue. Every command comes this way, so provenance misses none."""
+        """Appends a command to its queue. Every command comes this way, so provenance misses
+        none.
+        """
         if not self._backlog.add(queue, command):
             self._reject(command)
         provenance = queue.account.provenance
@@ -119,10 +122,10 @@ class Scheduler:
     def may_follow(self) -> bool:
         """Whether to send a plan now though the worker has not answered the last one.
 
-        Not if that would split a batch: a queue of the last plan that can only go on once it has its
-        results would be left behind, and from then on take every other plan. So each of them must have
-        its next forward here already. One that ran ahead so far and now has nothing is at its end, as a
-        rule; if not, it is one step late, once.
+        Not if that would split a batch: a queue of the last plan that can only go on once it has
+        its results would be left behind, and from then on take every other plan. So each of them
+        must have its next forward here already. One that ran ahead so far and now has nothing is at
+        its end, as a rule; if not, it is one step late, once.
         """
         if not self._in_flight.plans:  # the worker is busy with another model
             return True
@@ -135,7 +138,9 @@ class Scheduler:
         return comes_along
 
     def next_plan(self) -> Plan | None:
-        """The next plan, or None if nothing can be sent. Ask when the worker is idle, or `may_follow`."""
+        """The next plan, or None if nothing can be sent. Ask when the worker is idle, or
+        `may_follow`.
+        """
         before = self._forming.riders
         entries = self._forming.form()
         if not entries:
@@ -151,8 +156,8 @@ class Scheduler:
     def send_first(self, batch: Batch, failed: Callable[[str], None]) -> None:
         """Sends a batch before everything that is sent from now on, with the next plan there is.
 
-        So what it names may be given to others at once, if no command names it that is yet to be sent.
-        `failed` is told if it fails.
+        So what it names may be given to others at once, if no command names it that is yet to be
+        sent. `failed` is called if it fails.
         """
         self._first = [*self._take_first(), Entry([], batch, failed)]
 
@@ -191,7 +196,9 @@ class Scheduler:
             backlog.release(account)
 
     def drop_owner(self, owner: Owner) -> None:
-        """Forgets an owner: what it has queued is dropped, and results of what it has sent ignored."""
+        """Forgets an owner: what it has queued is dropped, and results of what it has sent
+        ignored.
+        """
         account = self._backlog.accounts.pop(owner, None)
         if account is None:
             return

@@ -15,7 +15,7 @@ from pie_py.config.services import StoreConfig
 APPLICATION_ID = 0x7069655F  # "pie_": this file is ours
 FORMAT = 1
 BUSY_SECONDS = 10.0  # another server on the same folder may write
-OVERHEAD = 64  # bytes that a key takes in memory besides its text
+OVERHEAD = 64  # bytes that a key takes in memory in addition to its text
 READ_BYTES = 16 << 20  # results of one `run`; what is beyond comes with the next
 
 _SCHEMA = f"""
@@ -37,7 +37,9 @@ PRAGMA user_version = {FORMAT};
 
 
 class StoreUnusable(Exception):
-    """The store's file cannot be used; the text says why and what to do. The file is left as it is."""
+    """The store's file cannot be used; the text says why and what to do. The file is left as it
+    is.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class ListKeys:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Changes that happen together, if what they were derived from is still true; else `conflict`."""
+    """Changes that happen together, if what they were derived from is still true; else
+    `conflict`.
+    """
 
     user: str
     expected: tuple[tuple[str, bytes], ...]  # keys that must have these values
@@ -125,8 +129,8 @@ class Database:
     def run(self, operations: Sequence[Operation]) -> list[Result]:
         """Runs operations in order; they are on disk when it returns.
 
-        Each takes effect wholly or fails alone, with an `ApiError` as its result. The list is shorter
-        than that of the operations if the results grow large: run the others again.
+        Each takes effect wholly or fails alone, with an `ApiError` as its result. The list is
+        shorter than that of the operations if the results grow large: run the others again.
         """
         results: list[Result] = []
         read = 0
@@ -169,7 +173,8 @@ class Database:
 
     def _keys(self, wanted: ListKeys) -> list[str]:
         prefix = wanted.prefix.encode()
-        # No byte of UTF-8 is 255, so what begins with a prefix is below the prefix with its last byte raised.
+        # No byte of UTF-8 is 255, so what begins with a prefix is below the prefix with its last
+        # byte raised.
         end = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
         rows = self._sql.execute(
             "SELECT key FROM entries WHERE user = ? AND key >= ? AND key < ? AND key > ?"
@@ -224,7 +229,7 @@ class Database:
             "SELECT keys, bytes FROM usage WHERE user = ?", (user,)
         ).fetchone()
         limits = self._config
-        # Whoever has too much, since the quota was lowered, may still make it less.
+        # A user above a quota that was lowered may still delete.
         if keys > 0 and all_keys > limits.keys:
             raise _over(user, f"{all_keys} keys", limits.keys, "keys")
         if size > 0 and all_bytes > limits.bytes:
@@ -271,7 +276,8 @@ def _check_file(path: Path) -> None:
         version = _one(sql, "PRAGMA user_version")
         if version != FORMAT:
             raise StoreUnusable(
-                f"the store {path} has format {version}; this pie_py knows {FORMAT}: use a newer one"
+                f"the store {path} has format {version}; this pie_py knows {FORMAT}: use a newer"
+                " one"
             )
         found = str(_one(sql, "PRAGMA quick_check(1)"))
         if found != "ok":
@@ -295,5 +301,6 @@ def _one(sql: sqlite3.Connection, statement: str) -> Any:
 def _damaged(path: Path, problem: str) -> str:
     return (
         f"the store {path} is damaged: {problem}. It is left as it is: recover what is in it with"
-        f" `sqlite3 {path.name} .recover`, put a copy back, or move it away to begin with an empty store"
+        f" `sqlite3 {path.name} .recover`, put a copy back, or move it away to begin with an empty"
+        " store"
     )

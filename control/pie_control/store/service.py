@@ -1,4 +1,6 @@
-"""Operations on the store as futures: in order, gathered into transactions, off the control thread."""
+"""Operations on the store as futures: in order, gathered into transactions, off the control
+thread.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ class StoreService:
             self._pending.move_to_end(user, last=False)
 
     def _answer_one(self, request: _Request, result: Result) -> None:
-        if request.operation is None:  # given up meanwhile: nobody takes it
+        if request.operation is None:  # cancelled meanwhile: its result is not taken
             return
         request.operation = None
         self._hold(request, 0)
@@ -161,8 +163,8 @@ class StoreService:
     def _too_much(self, instance: Instance) -> ApiError:
         return ApiError(
             "would-block",
-            f"{self._held.get(instance, 0)} bytes of this instance are on their way to the store, or wait"
-            " to be taken; take some, or wait for `store-room`",
+            f"{self._held.get(instance, 0)} bytes of this instance are on their way to the store,"
+            " or wait to be taken; take some, or wait for `store-room`",
         )
 
 

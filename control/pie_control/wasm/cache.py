@@ -18,12 +18,12 @@ _CHUNK = 1 << 20
 class Cache:
     """Compiled components, by program and by what else their code depends on.
 
-    An entry is an index, `PROGRAM-FINGERPRINT.json`, and the code, `PROGRAM-FINGERPRINT-HASH.cwasm`,
-    which Wasmtime maps into memory as it is. Wasmtime trusts what it maps, so an entry is used only
-    if its content has the hash that the index names. Hashing takes far longer than mapping (30 ms
-    for the 50 MB of CPython, against 3 ms), so the index also remembers the file's identity, size
-    and times at the last full check: while the system says that nobody has written to the file, the
-    check is not repeated.
+    An entry is an index, `PROGRAM-FINGERPRINT.json`, and the code,
+    `PROGRAM-FINGERPRINT-HASH.cwasm`, which Wasmtime maps into memory as it is. Wasmtime trusts what
+    it maps, so an entry is used only if its content has the hash that the index names. Hashing
+    takes far longer than mapping (30 ms for the 50 MB of CPython, against 3 ms), so the index also
+    remembers the file's identity, size and times at the last full check: while the file system
+    reports no write to the file, the check is not repeated.
 
     Files are written under another name and renamed: writers cannot disturb each other, and code
     that a process has mapped stays as it was.
@@ -76,7 +76,7 @@ class Cache:
 
 
 def _stamp(path: Path) -> list[int]:
-    """Changes whenever somebody writes to the file, however small the change."""
+    """Changes with every write to the file, however small the change."""
     status = path.stat()
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 

@@ -121,7 +121,7 @@ class Engine:
 
 
 def fingerprint(config: EngineConfig) -> str:
-    """Names everything that compiled code depends on besides the program."""
+    """Names everything that compiled code depends on, apart from the program."""
     facts = (symbols.WASMTIME_VERSION, platform.machine(), sorted(_settings(config).items()))
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

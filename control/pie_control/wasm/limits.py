@@ -14,12 +14,12 @@ class EngineConfig:
     memory_bytes: int = 256 << 20  # most linear memory of one guest
     table_elements: int = 100_000  # most elements of one table of a guest; CPython has 6 000
     slice_ms: float = 5.0  # longest turn of a guest that does not wait
-    cache_folder: Path | None = None  # compiled code; none is kept unless told
+    cache_folder: Path | None = None  # compiled code; None: not cached
 
 
 @dataclass(frozen=True)
 class GuestLimits:
-    """What one guest may use; the engine's own limits hold besides."""
+    """What one guest may use; the engine's own limits hold as well."""
 
     memory_bytes: int  # of each linear memory
     table_elements: int  # of each table

@@ -45,8 +45,8 @@ class HostFunction:
     """One function of the contract.
 
     `call(state, *args)` gets the state of the guest that calls. It returns the value, or raises
-    `ApiError`, which a fallible function (`result<T, string>`) gives to the guest as its error. With
-    `suspends` it may return `SUSPENDED`: the guest then waits until `Guest.resume`.
+    `ApiError`, which a fallible function (`result<T, string>`) gives to the guest as its error.
+    With `suspends` it may return `SUSPENDED`: the guest then waits until `Guest.resume`.
     """
 
     interface: str
@@ -217,7 +217,7 @@ class Gate:
 
     Wasmtime calls a C function with an address for that. libc's `strlen` of a string that is empty
     while the gate is shut, and has one character when it is open, is the answer as C's `bool` and
-    spares a call of Python.
+    saves a call of Python.
     """
 
     __slots__ = ("_string", "address")

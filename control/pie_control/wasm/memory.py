@@ -1,4 +1,6 @@
-"""The process's memory by address, for `struct` and NumPy: neither makes an object to look at it."""
+"""The process's memory by address, for `struct` and NumPy: neither makes an object to look at
+it.
+"""
 
 from __future__ import annotations
 

@@ -23,14 +23,16 @@ class _Remains:
 
 
 class Reaper:
-    """Deletes stores beside the thread that runs guests: to give megabytes back takes a millisecond.
+    """Deletes stores beside the thread that runs guests: to give megabytes back takes a
+    millisecond.
 
     A store may be deleted on any thread once its guest's stack is gone.
     """
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[_Remains | None] = SimpleQueue()
-        # Not by address: the next store may lie where one was deleted before the thread could say so.
+        # Not by address: the next store may lie where one was deleted before the thread could say
+        # so.
         self._waiting: set[_Remains] = set()
         self._thread: threading.Thread | None = None
         self._stopped = False

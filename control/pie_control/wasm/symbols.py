@@ -2,7 +2,8 @@
 
 wasmtime-py ships the whole C library but wraps only a part of it. The functions below are declared
 once, with plain addresses as arguments: an `int` is what every caller has, and ctypes converts it
-fastest. All of them keep the interpreter lock except those that run Wasm, compile it, or take long beside it.
+fastest. All of them keep the interpreter lock except those that run Wasm, compile it, or take long
+beside it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ _IDLE_SLICES = 20  # after so many slices without a guest running the thread sle
 
 
 class Ticker:
-    """Advances the engine's epoch when a turn has lasted a whole slice, and each slice after until it ends.
+    """Advances the engine's epoch when a turn has lasted a whole slice, and each slice after until
+    it ends.
 
     A guest's deadline is the next epoch, so each turn gets a full slice whatever other turns did.
     """
@@ -65,8 +66,8 @@ class Ticker:
                 wait = due - time.perf_counter_ns()
                 if wait <= 0:
                     self._advance(started)
-                    # Once may not do: a guest counts from when it goes on, which is after `begin`, and if
-                    # its thread was held up in between, after the end of its slice.
+                    # Once may not do: a guest counts from when it goes on, which is after `begin`,
+                    # and if its thread was held up in between, after the end of its slice.
                     due = time.perf_counter_ns() + self._slice_ns
                     continue
             else:

@@ -1,11 +1,12 @@
 """Values between Python and Wasmtime's memory, by functions made once for each type.
 
-A value is a 32-byte slot: its kind, and at byte 8 its payload. Arguments, and the items of a list or a
-tuple, are slots one after the other. A writer takes a slot's address and a Python value; the slot must
-not own anything before. When a writer raises, the slot is still valid: freeing it frees what was written.
+A value is a 32-byte slot: its kind, and at byte 8 its payload. Arguments, and the items of a list
+or a tuple, are slots one after the other. A writer takes a slot's address and a Python value; the
+slot must not own anything before. When a writer raises, the slot is still valid: freeing it frees
+what was written.
 
-A host call's price is mostly that of looking at memory. So the slots of a call or a tuple are read by one
-`struct`, and numbers in lists by one more, or by a strided NumPy view if they are many.
+A host call's price is mostly that of looking at memory. So the slots of a call or a tuple are read
+by one `struct`, and numbers in lists by one more, or by a strided NumPy view if they are many.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ _SCALARS: dict[Scalar, tuple[int, str]] = {
     F32: (9, "f"),
     F64: (10, "d"),
 }
-# A guest makes a million items at once; to read them takes seconds, in which nobody else has a turn.
+# A guest can make a million items at once. Reading them takes seconds, in which no other guest
+# runs.
 MOST_ITEMS = 4096  # of a list of anything but numbers that a guest passes
 _SHORT = 24  # lists up to this length are for `struct`, which starts faster than NumPy
 _SPAN = "8xQQ8x"  # a slot with a string, an enum, a list or a tuple: size, address

@@ -15,8 +15,8 @@ from pie_py.wire.plan import PlanResult
 class Dispatcher:
     """The hot path of the control process, one call chain without a pass through the event loop.
 
-    An answer of the worker resolves futures; the guests that it wakes have their turn; the turn ends
-    here, where the commands of the next step are sent.
+    An answer of the worker resolves futures; the guests that it wakes have their turn; the turn
+    ends here, where the commands of the next step are sent.
     """
 
     def __init__(

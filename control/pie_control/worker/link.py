@@ -42,7 +42,9 @@ class WorkerFailed(Exception):
 class Worker(Protocol):
     """The worker, as those see it who send to it."""
 
-    in_flight: int  # plans sent that are not done
+    @property
+    def in_flight(self) -> int:
+        """Plans sent that are not done."""
 
     @property
     def idle(self) -> bool:

@@ -10,11 +10,11 @@ from enum import Enum, auto
 PLANS_IN_FLIGHT = 2  # at the worker: the one that it runs, and the one that it finds after that
 # A turn is cut short after this long, so that the scheduler and clients have theirs.
 TURN_SECONDS = 0.002
-# After a result, all guests that it has woken should run before the next plan is formed. A plan of a
-# part of them makes the worker take two steps where one would have done.
+# After a result, all guests that it has woken should run before the next plan is formed. A plan of
+# a part of them makes the worker take two steps where one would have done.
 RESULT_TURN_SECONDS = 0.010
-# How long an idle worker waits while launches still arrive. Their prompts in one batch take less time
-# than one after the other, and the first of them does not slow the launches of the others.
+# How long an idle worker waits while launches still arrive. Their prompts in one batch take less
+# time than one after the other, and the first of them does not slow the launches of the others.
 GATHER_SECONDS = 0.030
 # The longest that an idle worker waits for guests whose turn is still to come.
 TURNS_SECONDS = 0.100

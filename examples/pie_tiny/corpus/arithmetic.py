@@ -1,9 +1,9 @@
 """Arithmetic with the steps written out, a column at a time from the ones.
 
-The layout is made for a model in which every digit is one token. The first line restates the numbers
-at equal width, so that a column's digits stand where they always stand; each line after it is one
-fact about single digits; `so` is followed by the column's digit and the digits before it, so that the
-answer is never read backwards but copied from the line above.
+The layout is made for a model in which every digit is one token. The first line restates the
+numbers at equal width, so that a column's digits stand where they always stand; each line after it
+is one fact about single digits; `so` is followed by the column's digit and the digits before it, so
+that the answer is never read backwards but copied from the line above.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ PROMPTS = ("What is {}?", "Compute {}.", "{} =", "How much is {}?", "Calculate {
 
 
 def arithmetic(random: Random, split: Split) -> Sample:
-    """A sum, difference or product and its steps, ending in `Answer:`; half are of two 2-digit numbers.
+    """A sum, difference or product and its steps, ending in `Answer:`; half are of two 2-digit
+    numbers.
 
     Pairs of 2-digit numbers for which `kept_back` holds appear only in the held-out split.
     """
@@ -36,7 +37,8 @@ def arithmetic(random: Random, split: Split) -> Sample:
 
 
 def kept_back(a: int, b: int) -> bool:
-    """Whether this pair, in either order, is among the tenth of 2-digit pairs that training never sees.
+    """Whether this pair, in either order, is among the tenth of 2-digit pairs that training never
+    sees.
 
     The hash's tens are what decides: every pair of last digits is then kept back with some tens and
     trained with others, so that no fact about single digits is missing from training.

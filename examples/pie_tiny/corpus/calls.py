@@ -1,4 +1,5 @@
-"""Synchronous tool calls: one at a time (`Sync`), or all that are ready in one turn (`Sync-Parallel`).
+"""Synchronous tool calls: one at a time (`Sync`), or all that are ready in one turn
+(`Sync-Parallel`).
 
 The model ends its turn after the calls; a tool message brings the results (AsyncLM, section 6,
 baselines). Calls and results have CML's form here too, so that one model and one parser serve all

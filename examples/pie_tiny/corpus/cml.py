@@ -1,8 +1,10 @@
-"""Asynchronous function calls in CML, as a simulated executor would time them (AsyncLM, section 4.2).
+"""Asynchronous function calls in CML, as a simulated executor would time them (AsyncLM, section
+4.2).
 
 The simulation keeps a clock: every token costs the same random time, a call runs for about its
-estimate, and its interrupt is put in when it has arrived and no block is being written. Of the calls
-that are ready, the one with the longest estimate goes first (LPT); when none is ready, a trap.
+estimate, and its interrupt is put in when it has arrived and no block is being written. Of the
+calls that are ready, the one with the longest estimate goes first (LPT); when none is ready, a
+trap.
 """
 
 from __future__ import annotations

@@ -55,7 +55,9 @@ _POSSESSIVES = {"it": "Its", "he": "His", "she": "Her"}
 
 
 def _openings(kind: str) -> list[tuple[str, str]]:
-    """The properties and phrasings to begin a paragraph with: those after which `it` is the subject."""
+    """The properties and phrasings to begin a paragraph with: those after which `it` is the
+    subject.
+    """
     all_told = [
         (name, named) for name, telling in TELLINGS[kind].items() for named in telling.named
     ]
@@ -68,10 +70,10 @@ _OPENINGS = {kind: _openings(kind) for kind in TELLINGS}
 def facts(random: Random, split: Split) -> Sample:
     """A stretch of text about the world, a question about it, or a greeting.
 
-    The world is the same in training and afterwards, so a held-out sample has no names of its own (but
-    for those the model is to say it does not know). What is kept back is how a subject is asked about:
-    of the phrasings of a question but the first, one for each subject, and no held-out question about
-    the world has another.
+    The world is the same in training and afterwards, so a held-out sample has no names of its own
+    (but for those the model is to say it does not know). What is kept back is how a subject is
+    asked about: of the phrasings of a question but the first, one for each subject, and no held-out
+    question about the world has another.
     """
     drawn = random.random()
     if drawn < 0.5:

@@ -30,8 +30,9 @@ from examples.pie_tiny.corpus.words import (
 Value = str | int
 
 ESTIMATE_TOKENS = tuple(f"~{hundredths:02d}" for hundredths in range(1, 100))
-"""How prompts write estimated times: hundredths of a second, each a token of its own. What is one token
-next to the name is found and compared in two steps; digit by digit it takes many."""
+"""How prompts write estimated times: hundredths of a second, each a token of its own. What is one
+token next to the name is found and compared in two steps; digit by digit it takes many.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
-"""JSON objects from a description: fields in a list, or their types and then prose that holds the values.
+"""JSON objects from a description: fields in a list, or their types and then prose that holds the
+values.
 
 In a list the value alone shows its type: digits are an integer, `yes` and `no` booleans, `none` is
-null, several joined by `and` a list, parentheses an object; anything else is a string, to be copied.
+null, several joined by `and` a list, parentheses an object; anything else is a string, to be
+copied.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ MAKERS: tuple[Maker, ...] = (
 def json_objects(random: Random, split: Split) -> Sample:
     """A description and the JSON object it describes, as `json.dumps` writes it.
 
-    Made-up names are those of the split; held-out samples name no person and no place of training's.
+    Made-up names are those of the split; held-out samples name no person and no place of
+    training's.
     """
     user, value = (typed_prose if random.random() < 0.35 else _listed)(random, split)
     if random.random() < 0.3:

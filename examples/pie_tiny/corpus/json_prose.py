@@ -79,7 +79,8 @@ TAKEN = frozenset(("name", "item", *(fact.field for fact in (*PERSON, *THING, *P
 
 
 def typed_prose(random: Random, split: Split) -> tuple[str, dict[str, object]]:
-    """`Fields: name (string), age (integer), city (string). Mira is 31 years old and lives in Dorn.`
+    """`Fields: name (string), age (integer), city (string). Mira is 31 years old and lives in
+    Dorn.`
 
     The fields stand in an order of their own, not always that of the sentences.
     """
@@ -106,7 +107,9 @@ def typed_prose(random: Random, split: Split) -> tuple[str, dict[str, object]]:
 
 
 def _subject(random: Random, split: Split) -> tuple[str, str, str, tuple[Fact, ...]]:
-    """The field that holds the name, the name, how a sentence begins with it, and what may be said."""
+    """The field that holds the name, the name, how a sentence begins with it, and what may be
+    said.
+    """
     choice = random.randrange(3)
     if choice == 0:
         item = thing(random, split)

@@ -21,14 +21,14 @@ RESERVED = frozenset(("none", "yes", "no", "and", *(name.lower() for name in (*P
 
 
 def made_up(random: Random, split: Split) -> str:
-    """A made-up word that can be a string and is nobody's known name."""
+    """A made-up word that can be a string and is no known name."""
     while (word := invented(random, split)) in RESERVED:
         pass
     return word
 
 
 def person(random: Random, split: Split) -> str:
-    """Somebody's name; half of training's are made up, and all that are held out."""
+    """A person's name; half of training's are made up, and all that are held out."""
     return _name(random, split, PEOPLE)
 
 
@@ -38,7 +38,7 @@ def place(random: Random, split: Split) -> str:
 
 
 def thing(random: Random, split: Split) -> str:
-    """A thing in one word or two: `lamp`, `old lamp`, or what nobody has heard of."""
+    """A thing in one word or two: `lamp`, `old lamp`, or a made-up one."""
     word = _word(random, split, THINGS)
     return f"{random.choice(ADJECTIVES)} {word}" if random.random() < 0.15 else word
 

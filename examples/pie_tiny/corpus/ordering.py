@@ -1,9 +1,10 @@
-"""Ordering exercises: which of several functions takes longest, the decision that asynchronous calls turn on.
+"""Ordering exercises: which of several functions takes longest, the decision that asynchronous
+calls turn on.
 
-Short texts in which every learnt token is such a decision teach it sooner than calls, where it is one
-token in thirty. The decision has two steps, and each has exercises of its own: to find a task's function
-and its time among the specifications, and to tell which of several times is the longest. A model of
-this size that was given the whole only learnt nothing of it in 25 million tokens.
+Short texts in which every learnt token is such a decision teach it sooner than calls, where it is
+one token in thirty. The decision has two steps, and each has exercises of its own: to find a task's
+function and its time among the specifications, and to tell which of several times is the longest. A
+model of this size that was given the whole only learnt nothing of it in 25 million tokens.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def _sort_times(random: Random) -> Sample:
 def _read_times(
     specifications: str, names: Sequence[str], tasks: Sequence[Function], reply: str
 ) -> Sample:
-    """Each task's time stands behind it; that, too, is learnt, so that it is found where the task is read."""
+    """Each task's time stands behind it; that, too, is learnt, so that it is found where the task
+    is read.
+    """
     prompt = BEGIN + turn("system", f"{ORDER}\n{specifications}") + "<|user|>\n"
     pieces = [Piece(f"{prompt}- {names[0]}", False)]
     for name, task in zip(names[1:], tasks, strict=False):

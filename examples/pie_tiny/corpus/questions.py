@@ -1,4 +1,6 @@
-"""Questions about a text of a few statements, answered with a sentence of that text or not at all."""
+"""Questions about a text of a few statements, answered with a sentence of that text or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ _PROMPTS = ("{text}\n{question}", "Text: {text}\nQuestion: {question}", "{text}\
 def questions(random: Random, split: Split) -> Sample:
     """A text of two to six statements about people, a question about one, and the answer.
 
-    No two statements share a person and a property, nor a property and a value, so the answer is one
-    statement of the text, word for word. A tenth of the questions has no answer in the text, which asks
-    for a property that it tells of somebody else or not at all.
+    No two statements share a person and a property, nor a property and a value, so the answer is
+    one statement of the text, word for word. A tenth of the questions has no answer in the text,
+    which asks for a property that it tells of another person or not at all.
 
     The answer's `value` is the whole reply.
     """
@@ -75,7 +77,9 @@ def _people(random: Random, split: Split, count: int) -> list[str]:
 
 
 def _name(random: Random, split: Split, known: list[str]) -> str:
-    """A known name or a made-up one; in held-out samples always a made-up one that was kept back."""
+    """A known name or a made-up one; in held-out samples always a made-up one that was kept
+    back.
+    """
     if split.held_out or random.random() < 0.5:
         return invented(random, split).capitalize()
     return random.choice(known)

@@ -1,4 +1,6 @@
-"""Traces of thought, action and observation (ReAct), written as text with the observations given."""
+"""Traces of thought, action and observation (ReAct), written as text with the observations
+given.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _ASKED: dict[str, str] = {
     "job": "What is the job of {x}?",
     "colour": "What colour does {x} like?",
 }
-# What `search` is told of somebody, and how a question says the same.
+# The argument of `search` about a person, and how a question says the same.
 _TRUE_OF: tuple[tuple[str, str], ...] = (
     ("lives in {v}", "city"),
     ("is a {v}", "job"),

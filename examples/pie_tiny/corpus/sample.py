@@ -1,4 +1,6 @@
-"""What every generator of the corpus yields: text in pieces, each to be learnt or only to be read."""
+"""What every generator of the corpus yields: text in pieces, each to be learnt or only to be
+read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short stories from a grammar: somebody wants or loses something, meets a friend, and it ends well."""
+"""Short stories from a grammar: a hero wants or loses something, meets a friend; it ends well."""
 
 from __future__ import annotations
 
@@ -221,8 +221,8 @@ Character = tuple[str, str, str]
 def stories(random: Random, split: Split) -> Sample:
     """A story of 40 to 150 words, alone or told on request.
 
-    Names, pronouns and things stay the same through a story. Held-out samples have only made-up names
-    that were kept back from training; the words and plots are the same.
+    Names, pronouns and things stay the same through a story. Held-out samples have only made-up
+    names that were kept back from training; the words and plots are the same.
     """
     hero = _character(random, split)
     friend = _character(random, split)

@@ -14,7 +14,8 @@ from examples.pie_tiny.corpus.words import ADJECTIVES, ANIMALS, COLOURS, THINGS,
 
 WORDS = (*ANIMALS, *THINGS, *COLOURS, *ADJECTIVES)
 KNOWN = frozenset(WORDS)
-# Longer words would mostly test how far the model can look back, not whether it knows the operation.
+# Longer words would mostly test how far the model can look back, not whether it knows the
+# operation.
 LONGEST = 9
 VOWELS = "aeiou"
 
@@ -25,7 +26,8 @@ Worked = tuple[str, str, str]
 def strings(random: Random, split: Split) -> Sample:
     """One operation on a word or two, its steps, and a last line `Answer: ...`.
 
-    Held-out samples use only made-up words kept back from training, the others half of them real ones.
+    Held-out samples use only made-up words kept back from training, the others half of them real
+    ones.
     """
     prompt, steps, value = random.choice(OPERATIONS)(random, split)
     return chat("strings", "", prompt, f"{steps}Answer: {value}", value=value)

@@ -1,4 +1,5 @@
-"""Tasks to be done with function calls: chains of dependent calls, and the request that asks for them.
+"""Tasks to be done with function calls: chains of dependent calls, and the request that asks for
+them.
 
 A task is what a user says in one sentence: a call, then perhaps another that needs the first one's
 result, and so on. Tasks do not depend on each other. A request has one or several (AsyncLM, section
@@ -71,7 +72,8 @@ class Request:
 def draw_request(random: Random, split: Split, lengths: Sequence[int], distractors: int) -> Request:
     """A request of `len(lengths)` chains, with so many calls each."""
     calls = sum(lengths)
-    # Now and then one function serves several chains, as when the weather of three cities is asked for.
+    # Now and then one function serves several chains, as when the weather of three cities is asked
+    # for.
     shared = calls > 1 and random.random() < 0.2
     needed = max(1, calls - random.randrange(1, calls)) if shared else calls
     functions = draw_functions(random, split, needed + distractors)
@@ -109,12 +111,16 @@ def user_prompt(random: Random, chains: Sequence[Chain]) -> str:
 
 
 def describe(random: Random, chain: Chain) -> str:
-    """A chain in words: `fetch the weather with city Paris, then send mail with text the result.`"""
+    """A chain in words: `fetch the weather with city Paris, then send mail with text the
+    result.`
+    """
     return ", then ".join(_describe_call(random, call) for call in chain) + "."
 
 
 def describe_function(random: Random, name: str) -> str:
-    """A function's name as a user may say it: `fetch_weather`, `fetch weather`, `fetch the weather`."""
+    """A function's name as a user may say it: `fetch_weather`, `fetch weather`, `fetch the
+    weather`.
+    """
     draw = random.random()
     return name if draw < 0.4 else name.replace("_", " the " if draw < 0.7 else " ")
 
@@ -152,7 +158,8 @@ def _describe_call(random: Random, call: Call) -> str:
         f"{key} {_describe_value(value, quoted)}"
         for key, value in zip(call.function.parameters, call.arguments, strict=True)
     ]
-    return f"{words} with {given[0] if len(given) == 1 else ', '.join(given[:-1]) + ' and ' + given[-1]}"
+    listed = given[0] if len(given) == 1 else f"{', '.join(given[:-1])} and {given[-1]}"
+    return f"{words} with {listed}"
 
 
 def _describe_value(value: object, quoted: bool) -> str:

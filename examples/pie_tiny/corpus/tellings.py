@@ -10,15 +10,15 @@ from dataclasses import dataclass
 class Telling:
     """How one property is told and asked.
 
-    In the phrasings `{s}` is the subject, `{v}` the value, `{a}` the article before the value, `{P}` the
-    pronoun and `{O}` its possessive.
+    In the phrasings `{s}` is the subject, `{v}` the value, `{a}` the article before the value,
+    `{P}` the pronoun and `{O}` its possessive.
 
     Attributes:
         named: sentences that stand alone; the first is also the reply to the questions.
         following: a sentence for when the subject has been named before.
         questions: the first is asked about every subject; of the others see `facts`.
-        reverse: a question that gives the value and asks for the subject; the second of `named` is the
-            reply. Empty where several subjects share a value.
+        reverse: a question that gives the value and asks for the subject; the second of `named` is
+            the reply. Empty where several subjects share a value.
     """
 
     named: tuple[str, ...]

@@ -13,9 +13,9 @@ from zlib import crc32
 from examples.pie_tiny.corpus.sample import Split
 
 PEOPLE = (
-    "Mira Tobin Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karin Leo Maya Nina Oscar Paul "
-    "Rosa Sam Tilda Uma Victor Wanda Xaver Yara Zeno Alma Boris Celia Dora Edgar Flora Gustav Hanna "
-    "Ivan Julia Kurt Lena Marco"
+    "Mira Tobin Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karin Leo Maya Nina Oscar"
+    " Paul Rosa Sam Tilda Uma Victor Wanda Xaver Yara Zeno Alma Boris Celia Dora Edgar Flora"
+    " Gustav Hanna Ivan Julia Kurt Lena Marco"
 ).split()
 PLACES = (
     "Dorn Paris Rome Oslo Lima Cairo Delhi Tokyo Bern Dublin Madrid Prague Vienna Warsaw Athens "
@@ -23,8 +23,8 @@ PLACES = (
     "Toronto Zurich Brindle Harrow Milford Ashby Norwood"
 ).split()
 ANIMALS = (
-    "fox dog cat bear owl rabbit mouse horse duck goat sheep wolf frog hen bee crow deer lion tiger "
-    "turtle"
+    "fox dog cat bear owl rabbit mouse horse duck goat sheep wolf frog hen bee crow deer lion"
+    " tiger turtle"
 ).split()
 THINGS = (
     "lamp book key ball map coin ring boat cup hat bell box rope drum kite knife stone apple clock "
@@ -32,32 +32,33 @@ THINGS = (
 ).split()
 COLOURS = "red blue green yellow black white brown grey orange purple pink golden".split()
 ADJECTIVES = (
-    "old young small big quiet clever brave kind shy happy sad tired hungry curious lazy proud gentle "
-    "strong"
+    "old young small big quiet clever brave kind shy happy sad tired hungry curious lazy proud"
+    " gentle strong"
 ).split()
 
 # Functions are called by a verb and a noun; those held out are in no training sample.
 VERBS = (
-    "fetch find send read write open close start stop check list count add remove update create book "
-    "order pay cancel print save load copy move rename sort merge plan call invite remind translate "
-    "measure compare lock unlock paint repair clean wash cook boil mix serve plant water feed hire pack "
-    "ship track rate post share play pause record scan draw"
+    "fetch find send read write open close start stop check list count add remove update create"
+    " book order pay cancel print save load copy move rename sort merge plan call invite remind"
+    " translate measure compare lock unlock paint repair clean wash cook boil mix serve plant"
+    " water feed hire pack ship track rate post share play pause record scan draw"
 ).split()
 NOUNS = (
-    "weather mail file table room flight hotel taxi train ticket meeting note report invoice photo song "
-    "video price stock order user account password address phone message letter parcel recipe pasta soup "
-    "salad garden tree flower window door light heater fan oven fridge car bike boat engine tyre map "
-    "route street city river bridge school course exam book page chapter word story game score team "
-    "player coach match goal plan task project budget salary tax bank loan bill shop cart item size "
-    "colour shape wall roof floor chair desk bed clock alarm calendar event guest gift card"
+    "weather mail file table room flight hotel taxi train ticket meeting note report invoice"
+    " photo song video price stock order user account password address phone message letter"
+    " parcel recipe pasta soup salad garden tree flower window door light heater fan oven fridge"
+    " car bike boat engine tyre map route street city river bridge school course exam book page"
+    " chapter word story game score team player coach match goal plan task project budget salary"
+    " tax bank loan bill shop cart item size colour shape wall roof floor chair desk bed clock"
+    " alarm calendar event guest gift card"
 ).split()
 HELD_OUT_VERBS = "borrow deliver inspect polish collect compress launch rotate".split()
 HELD_OUT_NOUNS = (
     "camera pillow violin harbour ladder battery curtain museum statue permit donkey tunnel".split()
 )
 PARAMETERS = (
-    "name city day count text receiver place size colour title topic amount owner person limit kind level "
-    "code key note date hour target source label unit length speed rank group"
+    "name city day count text receiver place size colour title topic amount owner person limit"
+    " kind level code key note date hour target source label unit length speed rank group"
 ).split()
 
 # Common ones more than once, so that they are drawn more often. The rest is there for copying to be
@@ -81,7 +82,9 @@ _CODAS = (
 )
 _SYLLABLES = len(_ONSETS) * len(_VOWELS) * len(_CODAS)
 _MIDDLE_CODAS = 9
-"""Only the first codas stand within a name, and seldom: others make clusters that nobody can say."""
+"""Only the first codas stand within a name, and seldom: others make clusters that cannot be
+said.
+"""
 
 
 def invented(random: Random, split: Split) -> str:
@@ -104,8 +107,8 @@ def invented(random: Random, split: Split) -> str:
 def strange(random: Random) -> str:
     """A word of arbitrary letters, of parts of two words, or a word that no function is called by.
 
-    Whoever copies those copies any word: syllables make few of the token sequences that real words
-    are cut into. For training only.
+    A model that copies those copies any word: syllables make few of the token sequences that real
+    words are cut into. For training only.
     """
     while True:
         draw = random.random()

@@ -1,7 +1,7 @@
 """A small invented world that never changes, with some plain facts of the real one beside it.
 
-The model learns these facts by heart, so every one is written down here and none is drawn: a question
-about the world has one answer, in training and afterwards.
+The model learns these facts by heart, so every one is written down here and none is drawn: a
+question about the world has one answer, in training and afterwards.
 """
 
 from __future__ import annotations

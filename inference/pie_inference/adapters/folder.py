@@ -86,14 +86,17 @@ def _assemble(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Adapter:
-    """Puts the modules of one layer side by side: one product of each kind, as the layer itself has."""
+    """Puts the modules of one layer side by side: one product of each kind, as the layer itself
+    has.
+    """
     layers: dict[Linear, list[tuple[LinearSite, torch.Tensor, torch.Tensor]]] = {}
     for module, pair in pairs.items():
         renamed = rename(f"{module}.weight")
         site = None if renamed is None else sites.get(renamed.removesuffix(".weight"))
         if site is None:
             raise LoadError(
-                f"module {module} cannot be adapted: the model has no such linear layer in its blocks"
+                f"module {module} cannot be adapted: the model has no such linear layer in its"
+                " blocks"
             )
         if not config.covers(module):
             raise LoadError(f"module {module} has tensors, but target_modules does not name it")

@@ -10,8 +10,8 @@ from typing import Any
 
 from pie_inference.errors import LoadError
 
-# What changes nothing at inference, or is read below. Whatever else a config sets is refused: variants
-# of LoRA compute something else with the same tensors.
+# What changes nothing at inference, or is read below. Whatever else a config sets is refused:
+# variants of LoRA compute something else with the same tensors.
 KNOWN = {
     "alpha_pattern",
     "auto_mapping",

@@ -52,7 +52,8 @@ class AdapterTable:
     def rows(
         self, slots: NDArray[np.int32], outputs: NDArray[np.int32] | None = None
     ) -> AdapterRows | None:
-        """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its outputs' rows.
+        """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its
+        outputs' rows.
 
         Raises:
             BadBatch: for a slot without adapter.

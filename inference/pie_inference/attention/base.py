@@ -30,8 +30,8 @@ class AttentionOptions:
 class PreparedAttention(ABC):
     """Attention of one forward batch, ready to run in every layer."""
 
-    # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None if
-    # they want them as they are.
+    # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None
+    # if they want them as they are.
     order: Int64 | None = None
 
     @abstractmethod
@@ -56,6 +56,6 @@ class AttentionBackend(ABC):
 
         Args:
             sequences: of the forward.
-            ordered: whether the layers will get the inputs in the `order` that attention likes best;
-                else there is none.
+            ordered: whether the layers will get the inputs in the `order` that attention likes
+                best; else there is none.
         """

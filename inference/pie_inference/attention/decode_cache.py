@@ -1,11 +1,11 @@
 """Keys and values of sequences that decode, kept side by side from one forward to the next.
 
-PyTorch's attention wants the keys of a sequence side by side, and the pool has them in scattered pages.
-Without a decode cache every layer of every step would gather the whole context of every sequence. With
-it a step copies one token of each sequence: the one that it stores in the pool besides.
+PyTorch's attention wants the keys of a sequence side by side, and the pool has them in scattered
+pages. Without a decode cache every layer of every step would gather the whole context of every
+sequence. With it a step copies one token per sequence: the one that it also stores in the pool.
 
-The pool stays the truth. A decode cache is only ever a copy, and finds out by itself what of it is stale,
-so the code that frees, copies, masks and swaps pages does not know that there is one.
+The pool stays the truth. A decode cache is only ever a copy, and finds out by itself what of it is
+stale, so the code that frees, copies, masks and swaps pages does not know that there is one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ Bool = NDArray[np.bool_]
 
 
 class DecodeCache:
-    """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row a sequence.
+    """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row per
+    sequence.
 
-    Forwards do not name sequences, so a sequence is recognized by its last key: it has the row in which
-    the token before its input was stored, in whatever order and with whatever others it is decoded. For
-    every column of a row it is remembered which slot is copied there, and for every row when that was. A
-    column is copied again if the sequence has another slot there now, or if the slot was written since.
-    A sequence that comes for the first time is copied as a whole.
+    Forwards do not name sequences, so a sequence is recognized by its last key: it has the row in
+    which the token before its input was stored, in whatever order and with whatever others it is
+    decoded. For every column of a row it records which slot is copied there, and for every row when
+    that was. A column is copied again if the sequence has another slot there now, or if the slot
+    was written since. A sequence that comes for the first time is copied as a whole.
     """
 
     def __init__(self, cache: KvCache, room: int) -> None:
@@ -51,8 +52,8 @@ class DecodeCache:
         self._wanted: Int64 = np.empty(0, np.int64)  # [rows] the last forward of its sequence
         self._forwards = 0
         self._columns = np.arange(room)
-        # The row, plus one, in which a slot was stored last. Zeros take no memory until a page of them
-        # is written to.
+        # The row, plus one, in which a slot was stored last. Zeros take no memory until a page of
+        # them is written to.
         self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
         self._now = self._lengths  # rows of this forward
         self._clock = 0
@@ -115,7 +116,8 @@ class DecodeCache:
         rows = self._row_of[ends].astype(np.int64) - 1
         some = np.flatnonzero(rows >= 0)
         some = some[self._slots[rows[some], before[some]] == ends[some]]
-        # Sequences that were forked have the same key before their inputs: one of them keeps the row.
+        # Sequences that were forked have the same key before their inputs: one of them keeps the
+        # row.
         if np.bincount(rows[some]).max(initial=0) > 1:
             some = some[np.unique(rows[some], return_index=True)[1]]
         found = np.full(lengths.size, -1)
@@ -130,7 +132,9 @@ class DecodeCache:
         return found
 
     def _make_room(self, count: int) -> None:
-        """Adds rows for so many sequences at once: each growth maps fresh memory and copies all rows."""
+        """Adds rows for so many sequences at once: each growth maps fresh memory and copies all
+        rows.
+        """
         held = self._lengths.size
         lacking = count - int(np.count_nonzero(self._wanted < self._forwards - IDLE))
         wanted = min(self._most, max(FEWEST_ROWS, 2 * held, held + lacking))
@@ -155,7 +159,9 @@ class DecodeCache:
         return oldest if self._wanted[oldest] < self._forwards else -1
 
     def _move_one_down(self, rows: Int64) -> None:
-        """Closes gaps that sequences have left, one a forward, so that rows can be read as a range."""
+        """Closes gaps that sequences have left, one a forward, so that rows can be read as a
+        range.
+        """
         free = np.flatnonzero(self._wanted < self._forwards - IDLE)
         last = int(rows.argmax())
         if free.size and free[0] < rows[last]:
@@ -166,8 +172,8 @@ class DecodeCache:
     def _plan(self, slots: Int64, lengths: Int64, rows: Int64) -> None:
         """Notes which places are to be copied, and which ones the inputs go to."""
         each = np.arange(rows.size)
-        # Columns beyond a sequence's end are read, too, and masked. They hold its own first key: what
-        # another sequence left there could be no number, which a mask does not hide.
+        # Columns beyond a sequence's end are read, too, and masked. They hold its own first key:
+        # what another sequence left there could be no number, which a mask does not hide.
         read = min(self.room, -(-int(lengths.max()) // AHEAD) * AHEAD)
         wanted = np.repeat(slots[:, :1], read, axis=1)
         keys = min(read, slots.shape[1])

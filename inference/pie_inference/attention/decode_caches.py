@@ -1,4 +1,6 @@
-"""Which sequences of a forward are in which decode cache, and which of its rows are read at once."""
+"""Which sequences of a forward are in which decode cache, and which of its rows are read at
+once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pie_inference.attention.decode_cache import DecodeCache
 from pie_inference.memory.kv_cache import KvCache
 
 SMALLEST_ROOM = 64  # keys; each further room has twice as many
-GAP_COST = 512  # keys that are rather read in vain than skipped by another range
+GAP_COST = 512  # unused keys that are cheaper to read than another range
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -31,8 +33,8 @@ class Span:
 class DecodeCaches:
     """Decode caches by size: a sequence is in one whose rows have at most twice the keys it needs.
 
-    Rows of one cache are all as long as the longest, so with a single cache a short sequence would be
-    read as if it were long.
+    Rows of one cache are all as long as the longest, so with a single cache a short sequence would
+    be read as if it were long.
     """
 
     def __init__(self, pool: KvCache) -> None:
@@ -51,7 +53,8 @@ class DecodeCaches:
             slots: makes the slots `[n, keys]` of the keys of some members, padded.
 
         Returns:
-            The rows in use of each cache, ascending. Sequences for which there is no room are in none.
+            The rows in use of each cache, ascending. Sequences for which there is no room are in
+            none.
         """
         found: dict[DecodeCache, list[Span]] = {}
         self.copied = 0
@@ -82,8 +85,8 @@ def _room(keys: int) -> int:
 def _spans(cache: DecodeCache, members: Int64, rows: Int64, keys: int) -> list[Span]:
     """Ranges of rows that are read at once.
 
-    Sequences that have ended leave gaps. A small gap is read in vain, which costs less than another
-    call; at a large one the range is cut.
+    Sequences that have ended leave gaps. A small gap is read and masked, which costs less than
+    another call; a large one splits the range.
     """
     if rows.size > 1:
         order = rows.argsort()

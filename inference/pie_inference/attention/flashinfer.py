@@ -1,15 +1,15 @@
 """Attention by FlashInfer's kernels for paged KV caches (Ye et al. 2025), for NVIDIA GPUs.
 
-The sequences of a forward are sorted into groups by what the kernels are told of them:
+The sequences of a forward are grouped by the arguments that the kernels take for them:
 
 - `decode`: one input; `prefill`: several, causal by their order.
-- Those with an explicit rule, or positions of which a window is not one of the order: `filtered`, one
-  input, whose table lacks what it does not see; `masked`, several.
+- With an explicit mask, or positions that do not follow the order under a sliding window:
+  `filtered`, one input, whose table lacks the hidden keys; `masked`, several.
 - Entries of the tables are pages where they can be, else slots (see `paging.py`).
 
-Each group has a wrapper of its own for each kind of layer: it plans on the host once a forward, and runs
-in every layer. A wrapper's plan goes through a pinned buffer that the next one overwrites; `Fence` makes
-the host wait for the copy, which is short unless one forward follows another at once.
+Each group has a wrapper of its own for each kind of layer: it plans on the host once a forward, and
+runs in every layer. A wrapper's plan goes through a pinned buffer that the next one overwrites;
+`Fence` makes the host wait for the copy, which is short unless one forward follows another at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def decodes_on_tensor_cores(config: FlashInferConfig, heads: int, kv_heads: int)
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a group's kernels are told for one kind of layer."""
+    """The arguments of a group's kernels for one kind of layer."""
 
     table: PageTable
     window_left: int  # keys before an input that it sees, -1 for all
@@ -66,7 +66,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Sequences that one launch a layer serves."""
+    """Sequences that one launch per layer serves."""
 
     kind: Kind
     paged: bool
@@ -85,9 +85,10 @@ class _Run:
 def least_workspace(cache: KvCache, heads: int, graph_batch: int) -> int:
     """Bytes for the parts of attention that kernels of the second generation put together.
 
-    FlashInfer 0.6.6, `PrefillPlan` in scheduler.cuh: a float32 output and a sum for every row of every tile.
-    Tiles are of 16, 64 or 128 rows, a row being a query head of those that share a key head; contexts are
-    divided among two tiles a multiprocessor, and a recorded step has room for all that it may need.
+    FlashInfer 0.6.6, `PrefillPlan` in scheduler.cuh: a float32 output and a sum for every row of
+    every tile. Tiles are of 16, 64 or 128 rows, a row being a query head of those that share a key
+    head; contexts are divided among two tiles a multiprocessor, and a recorded step has room for
+    all that it may need.
     """
     if cache.data.device.type != "cuda":
         return 0
@@ -182,7 +183,9 @@ class FlashInferAttention(AttentionBackend):
         return _Prepared(self, sequences.input_slots, groups)
 
     def plain_decode(self, s: Sequences) -> PageTable | None:
-        """The table of sequences with one input each that a group `decode` by page would serve, or None."""
+        """The table of sequences with one input each that a group `decode` by page would serve, or
+        None.
+        """
         if s.visible or (np.diff(s.input_starts) != 1).any():
             return None
         table, aligned = page_table(s, self.cache.page_size)

@@ -7,8 +7,8 @@ A forward's data is numbered in four ways. The names are used for nothing else i
 - *slot*: of the KV pool, where the key and the value of a token lie for good;
 - *row*: of a decode cache, where the keys of one sequence lie side by side (`decode_cache.py`).
 
-A *piece* is some consecutive inputs of one sequence with the keys that they may attend to. Pieces of a
-group are padded to one number of queries and one of keys.
+A *piece* is some consecutive inputs of one sequence with the keys that they may attend to. Pieces
+of a group are padded to one number of queries and one of keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pie_inference.device.upload import upload
 from pie_inference.memory.kv_cache import KvCache
 
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
-LONG_KEYS = 384  # from so many on one query a head is faster for two threads, too
+LONG_KEYS = 384  # from so many on one query per head is faster for two threads, too
 
 Bool = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
@@ -47,7 +47,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pieces padded to one size: all that one call of a kernel is told, which no layer changes."""
+    """Pieces padded to one size: all arguments of one kernel call, the same in every layer."""
 
     batch: int  # pieces
     queries: int  # of each, padded
@@ -58,7 +58,7 @@ class Group:
     real: torch.Tensor | None  # those of them that are not padding; None if all are
     targets: Rows  # places of the real ones
     seen: dict[int | None, Visibility]  # by the sliding window of the layer
-    by_head: bool  # one query a head, else heads that share a key head are its queries
+    by_head: bool  # one query per head, else heads that share a key head are its queries
 
 
 def rows_of(indices: Int64, device: torch.device) -> Rows:
@@ -116,7 +116,7 @@ class Groups:
     ) -> Group:
         rows = layout.place[padded.rows.reshape(-1)]
         slots = np.empty((0, 0), np.int64)
-        # A decode cache needs no slots, but what a sliding window hides is told by their positions.
+        # A decode cache needs no slots, but a sliding window masks by their positions.
         if cached is None or self.windows:
             keys = layout.keys
             slots = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
@@ -134,7 +134,7 @@ class Groups:
         )
 
     def _by_head(self, keys: int) -> bool:
-        """Whether decoding is faster with one query a head.
+        """Whether decoding is faster with one query per head.
 
         The other way, query heads that share a key head are queries of one head, and no key is read
         twice. But with AMX the CPU kernel for bfloat16 is fast enough to gain nothing by that:
@@ -146,7 +146,9 @@ class Groups:
         return few and (keys >= LONG_KEYS or torch.get_num_threads() == 1)
 
     def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
-        """What the queries see, for every sliding window that a layer has; None is for no window."""
+        """What the queries see, for every sliding window that a layer has; None is for no
+        window.
+        """
         dtype = self._cache.dtype
         everything = padded.everything(dtype, self._device)
         found: dict[int | None, Visibility] = {None: everything}

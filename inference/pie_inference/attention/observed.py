@@ -1,7 +1,7 @@
 """What the inputs of a forward attended to, computed beside whatever backend does the attention.
 
-Key-value caches are pruned by it: Heavy-Hitter Oracle (Zhang et al. 2023), PyramidKV (Cai et al. 2024),
-AdaKV (Feng et al. 2024).
+Key-value caches are pruned by it: Heavy-Hitter Oracle (Zhang et al. 2023), PyramidKV (Cai et al.
+2024), AdaKV (Feng et al. 2024).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _Watched:
 class ObservedAttention(PreparedAttention):
     """Another prepared attention that takes notes.
 
-    Its notes are softmax probabilities in float32, summed over the observed inputs of a sequence; slots
-    that are hidden by whatever rule have zero.
+    Its notes are softmax probabilities in float32, summed over the observed inputs of a sequence;
+    slots that are hidden by whatever rule have zero.
     """
 
     def __init__(

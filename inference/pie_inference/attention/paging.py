@@ -1,8 +1,8 @@
 """Where the keys of sequences lie, in the form that kernels for paged KV caches read.
 
-Most sequences have full pages and then one that fills up: an entry of their table is a page. Where a page
-that is not the last has empty slots, slots are masked, or inputs are not kept, an entry is a slot: the
-same kernels then take the pool for one with pages of one slot.
+Most sequences have full pages and then one that fills up: an entry of their table is a page. Where
+a page that is not the last has empty slots, slots are masked, or inputs are not kept, an entry is a
+slot: the same kernels then take the pool for one with pages of one slot.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ class Sequences:
 
     @cached_property
     def context_slots(self) -> Int64:
-        """`[c]` live slots of the input pages, which takes time. Who goes by `pages` need not ask."""
+        """`[c]` live slots of the input pages: slow, and needless for backends that read
+        `pages`.
+        """
         return _context_slots(self.pages, self.live, self.page_size)
 
     def first_slots(self, sequence: int, entries: int) -> Int64:
@@ -58,7 +60,9 @@ class Sequences:
         return _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
 
     def without(self, entries: Int64) -> Sequences:
-        """The same, but for the first so many pages of each, `[n]`: 0 for those that are masked or ruled."""
+        """The same, but for the first so many pages of each, `[n]`: 0 for those that are masked or
+        ruled.
+        """
         pages = self.pages
         counts, filled = np.diff(pages.starts), _offsets(pages.used)
         firsts = pages.starts[:-1]
@@ -150,7 +154,8 @@ def _live(pages: Pages, cache: KvCache) -> Bool:
 
 
 def live_columns(batch: Forward, cache: KvCache, i: int) -> tuple[Int64, int]:
-    """Which of the filled slots of a sequence's input pages are in `context_slots`, and how many all are.
+    """Which of the filled slots of a sequence's input pages are in `context_slots`, and how many
+    all are.
 
     Ask before the forward has run: it makes the slots that it writes live.
     """
@@ -189,7 +194,9 @@ def _out_of_order(positions: NDArray[np.int32], input_starts: Int64) -> list[int
 
 
 def _by_position(positions: NDArray[np.int32]) -> Bool:
-    """`[inputs, inputs]`: those with a lower position, or an equal one and not after it in the list."""
+    """`[inputs, inputs]`: those with a lower position, or an equal one and not after it in the
+    list.
+    """
     order = np.arange(positions.size)
     query, key = positions[:, None], positions[None, :]
     lower: Bool = (key < query) | ((key == query) & (order[None, :] <= order[:, None]))

@@ -1,8 +1,8 @@
 """Shared prefixes: sequences whose page tables begin with the same pages attend to those together.
 
 One call for all their queries reads the keys and values of the prefix once, where a call for each
-sequence would read a copy of them from memory. What a query attends to is then in two parts, the prefix
-and the rest. Each part's output is a mean weighted by softmax, and the two are joined by the
+sequence would read a copy of them from memory. What a query attends to is then in two parts, the
+prefix and the rest. Each part's output is a mean weighted by softmax, and the two are joined by the
 log-sum-exp of their scores, as blocks are in FlashAttention (Dao et al. 2022).
 """
 
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
 
-# Keys that sharing must spare to pay, in all and for each query: joining takes time. Measured with
-# 2 to 32 sequences that decode: with fewer it was sometimes slower, with more it never was.
-FEWEST_SPARED = 1536
-SPARED_A_QUERY = 16
+# Keys that sharing must save to pay off, in all and for each query: joining takes time. Measured
+# with 2 to 32 sequences that decode: with fewer it was sometimes slower, with more it never was.
+FEWEST_SAVED = 1536
+SAVED_PER_QUERY = 16
 MAX_CELLS = 1 << 20  # entries of page tables that are compared; pages behind them are not shared
 
 Int64 = NDArray[np.int64]
@@ -39,12 +39,13 @@ class SharedPrefix:
 def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
     """The prefixes that it pays to attend to together; no sequence is in two of them.
 
-    Only sequences whose first page is also the first one of another are looked at: a forward without
-    shared prefixes takes almost no time here.
+    Only sequences whose first page is also the first one of another are looked at: a forward
+    without shared prefixes takes almost no time here.
 
     Args:
         s: sequences of a forward.
-        able: `[n]` which of them may share; all inputs of these see their whole context, none of it masked.
+        able: `[n]` which of them may share; all inputs of these see their whole context, none of it
+            masked.
     """
     counts = np.diff(s.pages.starts)
     members = np.flatnonzero(able & (counts > 0))
@@ -78,8 +79,8 @@ def _neighbours(s: Sequences, members: Int64, counts: Int64) -> tuple[Int64, Int
     table = s.pages.pages[at] * (int(s.pages.used.max()) + 1) + used
     # A table that has ended equals no other: a negative number that only its sequence has.
     table = np.where(columns < counts[:, None], table, -1 - np.arange(members.size)[:, None])
-    # As one string of bytes each, tables that begin alike are neighbours once they are sorted. Which
-    # of them is first does not matter, so the order of the bytes does not, either.
+    # As one string of bytes each, tables that begin alike are neighbours once they are sorted.
+    # Which of them is first does not matter, so the order of the bytes does not, either.
     order = table.view(np.dtype((np.void, width * table.itemsize))).reshape(-1).argsort()
     alike = table[order[1:]] == table[order[:-1]]
     entries = np.where(alike.all(1), width, alike.argmin(1))
@@ -93,14 +94,14 @@ class _Run(NamedTuple):
 
     first: int
     end: int
-    spared: int  # keys, by `runs`
+    saved: int  # keys, by `runs`
     runs: list[tuple[int, int]]
 
 
 def _best_runs(keys: Int64, queries: Int64) -> list[tuple[int, int]]:
     """Runs of members that share a prefix, so that many keys need not be read again.
 
-    It spares no fewer than the best single run would; what joining costs is taken off.
+    It saves no fewer than the best single run would; what joining costs is taken off.
 
     Args:
         keys: what each member but the last has in common with the next one.
@@ -108,21 +109,21 @@ def _best_runs(keys: Int64, queries: Int64) -> list[tuple[int, int]]:
     """
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(queries)])
 
-    def spared(first: int, end: int, common: int) -> int:
-        joining = FEWEST_SPARED + SPARED_A_QUERY * int(before[end] - before[first])
+    def saved(first: int, end: int, common: int) -> int:
+        joining = FEWEST_SAVED + SAVED_PER_QUERY * int(before[end] - before[first])
         return (end - first - 1) * common - joining
 
     total = queries.size
     if (keys == keys[0]).all():
-        return [(0, total)] if spared(0, total, int(keys[0])) > 0 else []
+        return [(0, total)] if saved(0, total, int(keys[0])) > 0 else []
     # Runs grow by joining neighbours, those with most in common first. So what two runs have in
     # common when they are joined is what all members of the new run have in common.
     starting = {i: _Run(i, i + 1, 0, []) for i in range(total)}
     ending = {i + 1: run for i, run in starting.items()}
     for i in (-keys).argsort(kind="stable").tolist():
         left, right = ending.pop(i + 1), starting.pop(i + 1)
-        apart = left.spared + right.spared
-        together = spared(left.first, right.end, int(keys[i]))
+        apart = left.saved + right.saved
+        together = saved(left.first, right.end, int(keys[i]))
         run = _Run(left.first, right.end, apart, left.runs + right.runs)
         if together > apart:
             run = _Run(left.first, right.end, together, [(left.first, right.end)])
@@ -140,7 +141,9 @@ class Parts(NamedTuple):
 def attend_to_prefix(
     queries: torch.Tensor, keys_values: torch.Tensor, scale: float | None
 ) -> Parts:
-    """What queries `[n, heads, head_dim]` find in `[keys, 2, kv_heads, head_dim]`, all of it seen."""
+    """What queries `[n, heads, head_dim]` find in `[keys, 2, kv_heads, head_dim]`, all of it
+    seen.
+    """
     count, heads, dim = queries.shape
     key, value = keys_values.permute(1, 2, 0, 3).unsqueeze(1).unbind(0)  # [1, kv_heads, keys, dim]
     kv_heads = key.shape[1]
@@ -155,7 +158,8 @@ def attend_to_prefix(
 def joined(one: Parts, other: Parts) -> torch.Tensor:
     """What queries found in two parts of their keys together, `[queries, heads * head_dim]`."""
     count, heads = one.sums.shape
-    # exp(b) / (exp(a) + exp(b)), written so that it never overflows: the other part's share of weight.
+    # exp(b) / (exp(a) + exp(b)), written so that it never overflows: the other part's share of
+    # weight.
     share = torch.sigmoid(other.sums - one.sums).unsqueeze(-1)
     first, second = (part.found.view(count, heads, -1).float() for part in (one, other))
     return first.lerp(second, share).to(one.found.dtype).view(count, -1)

@@ -1,8 +1,8 @@
 """Attention by PyTorch's scaled dot product, on any device.
 
-Sequences are padded into groups of similar size (`groups.py`), so that a layer costs a few calls, however
-many sequences there are. While sequences decode, their keys lie side by side in a decode cache; those of
-other inputs are gathered by an index that is made once for all layers.
+Sequences are padded into groups of similar size (`groups.py`), so that a layer costs a few calls,
+however many sequences there are. While sequences decode, their keys lie side by side in a decode
+cache; those of other inputs are gathered by an index that is made once for all layers.
 """
 
 from __future__ import annotations
@@ -70,12 +70,14 @@ class TorchAttention(AttentionBackend):
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
-        """See `AttentionBackend.prepare`. The stages follow each other; each needs those before it."""
+        """See `AttentionBackend.prepare`. The stages follow each other; each needs those before
+        it.
+        """
         # Copies of the slots that this forward writes are out of date from now on.
         self.cache.stamp(sequences.input_slots)
 
-        # 1. Shared prefixes are attended to once for all their sequences. What follows is about the
-        #    keys that each sequence has besides.
+        # 1. Shared prefixes are attended to once for all their sequences. The steps below handle
+        #    the remaining keys of each sequence.
         prefixes = self._shared_prefixes(sequences)
         own = _without(sequences, prefixes)
         keys = KeySlots(own)
@@ -97,7 +99,7 @@ class TorchAttention(AttentionBackend):
         groups += self._groups.gathered(layout, gathered)
 
         # 5. Where keys and values go: each into its slot of the pool, and those of decoding
-        #    sequences into their rows besides, which `DecodeCache.store` wants in the rows' order.
+        #    sequences also into their rows, which `DecodeCache.store` wants in the rows' order.
         slots = own.input_slots if order is None else own.input_slots[order]
         stores = [
             (cache, rows_of(layout.place[inputs], self._device))
@@ -248,7 +250,9 @@ class _TorchPrepared(PreparedAttention):
         return found
 
     def _attend_groups(self, layer: int, queries: torch.Tensor, options: AttentionOptions) -> Parts:
-        """What all queries find in keys of their own; the sums only if there is anything to join."""
+        """What all queries find in keys of their own; the sums only if there is anything to
+        join.
+        """
         result: Parts | None = None
         for group in self._groups:
             seen = group.seen[options.window]

@@ -1,4 +1,5 @@
-"""What holding, moving and recomputing pages costs on this machine, measured when a model is loaded.
+"""What holding, moving and recomputing pages costs on this machine, measured when a model is
+loaded.
 
 InferCept (Abhyankar et al. 2024, section 4) weighs these against each other: keeping the pages of a
 program that waits outside, swapping them, or discarding and computing them again.
@@ -35,10 +36,10 @@ def measure(
         settle: called before a forward of so many inputs of so many sequences.
 
     Returns:
-        `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a fixed
-        part and a rate) or None without a host pool; `prefill`, `{tokens, seconds, fit}`: times of one
-        sequence without context, and `[c, a, b]` of `c + a·n + b·n²`, which comes near them; `decode`,
-        `{sequences, seconds}`: times of a step of as many sequences.
+        `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a
+        fixed part and a rate) or None without host memory; `prefill`, `{tokens, seconds, fit}`:
+        times of one sequence without context, and `[c, a, b]` of `c + a·n + b·n²`, which comes near
+        them; `decode`, `{sequences, seconds}`: times of a step of as many sequences.
     """
     shape, description = model.network.shape, model.description
     most = min(description.max_batch_tokens, model.embeds.size, shape.max_position)

@@ -1,18 +1,19 @@
 """How many threads a step of decoding on the CPU gets, where the control process wants cores, too.
 
-Control, programs and clients work for the next step beside this one. A team of threads on all cores waits
-at every kernel for the one that they push aside, so that their work comes on top; with one core less it
-costs nothing. So the last core is taken where it saves more time than they need.
+Control, programs and clients work for the next step beside this one. A team of threads on all cores
+waits at every kernel for the one that they push aside, so that their work comes on top; with one
+core less it costs nothing. So the last core is taken where it saves more time than they need.
 
-Measured on two cores, tokens/s with one thread and with two: a tiny model, whose step gets faster by 1.1
-to 1.3 times, 151 and 168 of 1 program, 953 and 906 of 8, 2429 and 1836 of 32; a small one, 1.4 times
-faster, 234 and 303 of 8. On another machine, tiny, milliseconds a token with one and with two: 3.5 and 4.5,
-5.5 and 6.2, 11.0 and 10.8 of Rust programs; 12.2 and 15.5 of 32 Python programs. Letting idle threads sleep
-sooner (GOMP_SPINCOUNT) made everything slower. Prompts get all threads: control has little to do for each of
-their tokens.
+Measured on two cores, tokens/s with one thread and with two: a tiny model, whose step gets faster
+by 1.1 to 1.3 times, 151 and 168 of 1 program, 953 and 906 of 8, 2429 and 1836 of 32; a small one,
+1.4 times faster, 234 and 303 of 8. On another machine, tiny, milliseconds a token with one and with
+two: 3.5 and 4.5, 5.5 and 6.2, 11.0 and 10.8 of Rust programs; 12.2 and 15.5 of 32 Python programs.
+Letting idle threads sleep sooner (GOMP_SPINCOUNT) made everything slower. Prompts get all threads:
+control has little to do for each of their tokens.
 
-The steps that are measured have a context: on a machine where one thread takes long to attend, a step of 32
-without it was 1.25 times as fast with two threads, one in service 2 times (20 ms a token in the place of 32).
+The steps that are measured have a context: on a machine where one thread takes long to attend, a
+step of 32 without it was 1.25 times as fast with two threads, one in service 2 times (20 ms per
+token in the place of 32).
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from pie_inference.served_model import ServedModel
 
 log = structlog.get_logger("pie.worker")
 
-# What is chosen stays for the server's life, and right after loading single steps take twice as long as
-# later ones: with three of each, eight starts made seven different choices (tiny, 8 sequences: 10.0 and
-# 5.2 ms; 3.9 and 3.2 in the end).
+# What is chosen stays for the server's life, and right after loading single steps take twice as
+# long as later ones: with three of each, eight starts made seven different choices (tiny, 8
+# sequences: 10.0 and 5.2 ms; 3.9 and 3.2 in the end).
 SECONDS = 1.6  # after this long only what is under way is measured
 REPEATS = 10  # the fastest counts; fewer of steps that take long, but not less than LEAST
 LEAST = 3
-# Sequences that decode. More are treated as the last: what threads save and what control needs grow alike.
+# Sequences that decode. More are treated as the last: what threads save and what control needs grow
+# alike.
 SIZES = (1, 8, 32)
 MANY = sys.maxsize
 STEP = 4  # inputs of a sequence, at most, in a forward that is a step of decoding
@@ -50,13 +52,16 @@ class Threads:
     """A number of threads for each forward."""
 
     def __init__(self, most: int, fewer: dict[int, int] | None = None) -> None:
-        """Takes the number for prompts, and those for steps of up to so many inputs, ascending; larger
-        steps get as many as prompts."""
+        """Takes the number for prompts, and those for steps of up to so many inputs, ascending;
+        larger steps get as many as prompts.
+        """
         self._most = most
         self._fewer = fewer or {}
 
     def use(self, inputs: int, sequences: int) -> None:
-        """Lets PyTorch compute with the threads for a forward of so many inputs of so many sequences."""
+        """Lets PyTorch compute with the threads for a forward of so many inputs of so many
+        sequences.
+        """
         if inputs <= STEP * sequences:
             for size, threads in self._fewer.items():
                 if inputs <= size:
@@ -111,7 +116,9 @@ def _times(model: ServedModel, size: int, counts: list[int], end: float) -> dict
 
 
 def _context(model: ServedModel, size: int) -> int:
-    """Tokens before the input of each of so many sequences, of which there are no more than pages."""
+    """Tokens before the input of each of so many sequences, of which there are no more than
+    pages.
+    """
     cache = model.cache
     share = cache.pages // size * cache.page_size
     affordable = CONTEXT_BYTES // (size * cache.data[:, 0].numel() * cache.data.itemsize)

@@ -1,4 +1,6 @@
-"""Forwards that are run before a model serves, to warm up and to measure. Their results are dropped."""
+"""Forwards that are run before a model serves, to warm up and to measure. Their results are
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from pie_py.wire.plan import EmbedText, Forward, NextDist
 def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
     """Runs sequences of these lengths and asks for the `k` tokens that may follow each.
 
-    They write to scratch slots, or, one input each, to a page each, as decoding does; and to embeds that
-    have no owner yet. All together they are at most `max_batch_tokens` inputs, and as many as there are
-    embeds.
+    They write to scratch slots, or, one input each, to a page each, as decoding does; and to embeds
+    that have no owner yet. All together they are at most `max_batch_tokens` inputs, and as many as
+    there are embeds.
     """
     count = sum(lengths)
     ids = np.arange(count, dtype=np.int32)

@@ -61,7 +61,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_preprocessing(folder: Path) -> dict[str, Any]:
-    """How the images of a model are prepared: its preprocessor_config.json or processor_config.json.
+    """How the images of a model are prepared: its preprocessor_config.json or
+    processor_config.json.
 
     Raises:
         LoadError: if both lack, or one is no JSON object.
@@ -86,8 +87,8 @@ def stop_tokens(folder: Path, config: Mapping[str, Any]) -> list[int]:
 def choose_dtype(wanted: str, config: Mapping[str, Any], device: torch.device) -> torch.dtype:
     """The dtype to run in: the one wanted, or for "auto" the checkpoint's.
 
-    A float16 checkpoint runs in float32 on a CPU, which has no fast float16, and a bfloat16 one does
-    on a CPU without bfloat16 instructions: there it would be slower and less exact.
+    A float16 checkpoint runs in float32 on a CPU, which has no fast float16, and a bfloat16 one
+    does on a CPU without bfloat16 instructions: there it would be slower and less exact.
     """
     if wanted != "auto":
         return _DTYPES[wanted]
@@ -180,7 +181,9 @@ def random_tensors(
     device: torch.device,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, torch.Tensor]:
-    """Random tensors of the expected names and shapes, always the same: norms near 1, all else small."""
+    """Random tensors of the expected names and shapes, always the same: norms near 1, all else
+    small.
+    """
     generator = torch.Generator(device).manual_seed(0)
     tensors = {}
     for name, shape in expected.items():

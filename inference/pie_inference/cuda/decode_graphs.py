@@ -1,8 +1,9 @@
 """Decoding steps as CUDA graphs: recorded once for each batch bucket, replayed with other data.
 
-A graph repeats its kernels on the same addresses. So what changes from step to step lies in buffers that
-never move: embeds to read and to write, positions, slots, the page table. A step of fewer sequences than
-its graph has rows is filled up with rows that attend to a spare page and write to a spare embed.
+A graph repeats its kernels on the same addresses. So what changes from step to step lies in buffers
+that never move: embeds to read and to write, positions, slots, the page table. A step of fewer
+sequences than its graph has rows is filled up with rows that attend to a padding page and write to
+a padding embed.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class DecodeGraphs:
         self._attention = attention
         self._embeds = embeds
         cache = attention.cache
-        # Room for every page once and a spare one for each row. Sequences may share pages, so that a
-        # table may be longer: `run` refuses such a step, and it is run without a graph.
-        room = max(cache.spare + 1, 1) + max(sizes)
+        # Room for every page once and a padding page for each row. Sequences may share pages, so
+        # that a table may be longer: `run` refuses such a step, and it is run without a graph.
+        room = max(cache.padding + 1, 1) + max(sizes)
         device = attention.device
         self._entries = torch.zeros(room, dtype=torch.int32, device=device)
         self._sent = np.zeros(0, np.int32)  # what of a table the device has
@@ -97,7 +98,7 @@ class DecodeGraphs:
         size = next(size for size in self.sizes if size >= count)
         if table.entries.size + size - count > self._entries.shape[0]:
             return False
-        outputs = np.full(count, self._embeds.spare, np.int64)
+        outputs = np.full(count, self._embeds.padding, np.int64)
         outputs[np.diff(batch.output_starts) == 1] = batch.outputs
         step = self.steps[size]
         rows = np.stack([batch.inputs, positions, sequences.input_slots, outputs])
@@ -110,16 +111,16 @@ class DecodeGraphs:
         """Puts a step's data where its graph reads it, and plans its attention."""
         cache = self._attention.cache
         extra = step.size - rows.shape[1]
-        spare = np.array(
-            [[self._embeds.spare], [0], [cache.spare * cache.page_size], [self._embeds.spare]]
+        padding = np.array(
+            [[self._embeds.padding], [0], [cache.padding * cache.page_size], [self._embeds.padding]]
         )
-        entries = np.concatenate([table.entries, np.full(extra, cache.spare, np.int32)])
+        entries = np.concatenate([table.entries, np.full(extra, cache.padding, np.int32)])
         starts = np.concatenate([table.starts, table.starts[-1] + np.arange(1, extra + 1)])
         last = np.concatenate([table.last, np.ones(extra)])
-        # Plans go through pinned buffers of the wrappers, which the next plan overwrites: the copies of
-        # this step's last plan must be done.
+        # Plans go through pinned buffers of the wrappers, which the next plan overwrites: the
+        # copies of this step's last plan must be done.
         step.fence.wait()
-        filled = np.hstack([rows, np.repeat(spare, extra, axis=1)])
+        filled = np.hstack([rows, np.repeat(padding, extra, axis=1)])
         step.rows.copy_(pinned(filled, self._attention.device), non_blocking=True)
         self._send(entries)
         self._plan(step, starts.astype(np.int32), last.astype(np.int32), entries.size)
@@ -209,7 +210,7 @@ class Step(PreparedAttention):
                 paged_kv_indices_buffer=entries,
                 paged_kv_last_page_len_buffer=self.table[size + 1 :],
             )
-            # Steps of all sizes share one buffer a kind of layer: they run one after the other.
+            # Steps of all sizes share one buffer per kind of layer: they run one after the other.
             wrapper.reset_workspace_buffer(attention.workspace, plans[v])
             self.wrappers[v] = wrapper
 

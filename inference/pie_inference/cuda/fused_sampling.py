@@ -26,7 +26,8 @@ _NONE = np.zeros(1, np.int32)
 def fused_sampling_for(
     config: ModelConfig, network: Model, embeds: EmbedPool, samplers: SamplerPool
 ) -> FusedSampling | None:
-    """What chooses tokens of a model on a GPU, its kernels compiled; None if PyTorch's operations do.
+    """What chooses tokens of a model on a GPU, its kernels compiled; None if PyTorch's operations
+    do.
 
     Args:
         config: of the model.
@@ -49,15 +50,21 @@ def fused_sampling_for(
 
 
 class FusedSampling:
-    """Chooses tokens of one vocabulary on one device, as `sampling.choose` does. Nothing waits for it."""
+    """Chooses tokens of one vocabulary on one device, as `sampling.choose` does. Nothing waits for
+    it.
+    """
 
     def __init__(self, kernels: ModuleType, kept: torch.Tensor) -> None:
-        """Uses the module `sampling_kernels`. `kept` is the pool of chosen tokens, int64 `[samplers]`."""
+        """Uses the module `sampling_kernels`. `kept` is the pool of chosen tokens, int64
+        `[samplers]`.
+        """
         self._kernels = kernels
         self._kept = kept
 
     def compile(self, logits: torch.Tensor) -> None:
-        """Compiles the kernels for logits such as these, `[1, vocabulary]`, or finds them compiled."""
+        """Compiles the kernels for logits such as these, `[1, vocabulary]`, or finds them
+        compiled.
+        """
         parameters = Parameters(
             *np.zeros((1, 1), np.float32),
             *np.zeros((1, 1), np.int64),
@@ -72,7 +79,7 @@ class FusedSampling:
     def table(
         self, parameters: Parameters, samplers: Int32, embeds: Int32, masked: Int32
     ) -> torch.Tensor:
-        """What the kernels are told of each row, on the device: int32 `[FIELDS, n]`.
+        """The kernels' arguments for each row, on the device: int32 `[FIELDS, n]`.
 
         Args:
             parameters: how to choose.

@@ -11,7 +11,9 @@ from pie_py.config.model import FlashInferConfig
 
 
 def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:
-    """Those that are switched on, of the module `flashinfer`. They compute in bfloat16 and float16."""
+    """Those that are switched on, of the module `flashinfer`. They compute in bfloat16 and
+    float16.
+    """
 
     def norm(
         x: torch.Tensor, weight: torch.Tensor, epsilon: float, out: torch.Tensor | None

@@ -1,8 +1,9 @@
 """Triton's kernels that choose tokens: `race` looks at all logits once, `decide` at what has won.
 
-They mean what `sampling/choose.py` does, with the random numbers of `sampling/noise.py`. A filter keeps
-some of the most likely tokens, so nothing has to be sorted or cut off: where the winner of all is not kept,
-those more likely than it race on, until one is. That is who would win among the kept alone.
+They mean what `sampling/choose.py` does, with the random numbers of `sampling/noise.py`. A filter
+keeps some of the most likely tokens, so nothing has to be sorted or cut off: where the winner of
+all is not kept, those more likely than it race on, until one is. That is who would win among the
+kept alone.
 
 Only with Triton, and only on a GPU, can this module be imported.
 """
@@ -24,7 +25,8 @@ MASK = tl.constexpr(7)  # -1: none
 EMBED = tl.constexpr(8)
 FIELDS = 9
 
-# What `race` finds in each block of a row: float32 `[NUMBERS, n, blocks]`, and int32 `[IDS, n, blocks]`.
+# What `race` finds in each block of a row: float32 `[NUMBERS, n, blocks]`, and int32 `[IDS, n,
+# blocks]`.
 HIGH = tl.constexpr(0)  # the model's largest logit
 TOTAL = tl.constexpr(1)  # the sum of exp(logit - HIGH)
 BEST = tl.constexpr(2)  # the largest logit that may be chosen
@@ -64,13 +66,14 @@ def race(
     VOCABULARY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One block of one row: the sum for its log-probabilities, the most likely token, the race's winner.
+    """One block of one row: the sum for its log-probabilities, the most likely token, the race's
+    winner.
 
     Args:
         raw: logits `[n, VOCABULARY]` of the model.
         wanted: the same with biases and penalties.
         parameters: int32 `[FIELDS, n]`.
-        masks: int32 `[masks, words]`, a bit a token that may be chosen.
+        masks: int32 `[masks, words]`, a bit per token that may be chosen.
         numbers: float32 `[NUMBERS, n, blocks]`, to be written.
         ids: int32 `[IDS, n, blocks]`, to be written.
         count: n.
@@ -204,10 +207,11 @@ def _kept(
     VOCABULARY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The race's first token that top-k, top-p and min-p keep; `mass`, float64, is the weight of all.
+    """The race's first token that top-k, top-p and min-p keep; `mass`, float64, is the weight of
+    all.
 
-    Each round counts and weighs the tokens that are more likely than the one in question, and lets them race
-    in case it is not kept. The most likely one always is.
+    Each round counts and weighs the tokens that are more likely than the one in question, and lets
+    them race in case it is not kept. The most likely one always is.
     """
     mask = tl.load(parameters + MASK * count + row)
     top_k = tl.load(parameters + TOP_K * count + row)
@@ -287,8 +291,8 @@ def _weight_of_top_k(
 ):
     """The sum of exp((logit - best) / temperature) over the `top_k` most likely tokens.
 
-    Halves the range in which the last of them lies. Fewer than `top_k`, `many` of weight `above`, are more
-    likely than a token of logit `value`.
+    Halves the range in which the last of them lies. Fewer than `top_k`, `many` of weight `above`,
+    are more likely than a token of logit `value`.
     """
     high = value
     low = best - _WEIGHTLESS * temperature
@@ -316,7 +320,9 @@ def _weight_of_top_k(
 
 @triton.jit
 def _read(logits, masks, row, mask, words, tokens, VOCABULARY: tl.constexpr):
-    """Logits of some tokens of a row, float32; minus infinity for what is ruled out, or is no number."""
+    """Logits of some tokens of a row, float32; minus infinity for what is ruled out, or is no
+    number.
+    """
     live = tokens < VOCABULARY
     values = tl.load(logits + row.to(tl.int64) * VOCABULARY + tokens, mask=live, other=_NONE)
     values = values.to(tl.float32)

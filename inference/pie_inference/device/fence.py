@@ -11,7 +11,9 @@ def passed(event: torch.cuda.Event) -> bool:
 
 
 class Fence:
-    """A point in a device's work for which the host can wait. On the CPU there is nothing to wait for."""
+    """A point in a device's work for which the host can wait. On the CPU there is nothing to wait
+    for.
+    """
 
     def __init__(self, device: torch.device) -> None:
         """Makes a fence that has been passed."""

@@ -18,8 +18,8 @@ U = TypeVar("U")
 class DeviceFuture(Generic[T]):
     """A value that is made on the host of tensors, once they are there.
 
-    On a GPU they are copied to pinned memory on a stream of their own, while the device goes on with
-    what comes next; only `get` waits. On the CPU they are there at once.
+    On a GPU they are copied to pinned memory on a stream of their own, while the device goes on
+    with what comes next; only `get` waits. On the CPU they are there at once.
     """
 
     def __init__(

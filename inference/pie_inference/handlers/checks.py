@@ -1,9 +1,10 @@
 """Checks that a batch names memory that exists, before its indices reach a tensor.
 
-The control process decides what a program may ask for: limits, owners, sizes of batches. None of that is
-checked here again. What is checked is what a worker cannot survive if the control process has a bug: on a
-GPU an index outside a tensor ends the process and every model in it, and on a CPU a negative one quietly
-reads the memory of another program. These checks are single passes over small arrays.
+The control process decides what a program may ask for: limits, owners, sizes of batches. None of
+that is checked here again. What is checked is what a worker cannot survive if the control process
+has a bug: on a GPU an index outside a tensor ends the process and every model in it, and on a CPU a
+negative one quietly reads the memory of another program. These checks are single passes over small
+arrays.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pie_py.wire.plan import CopyEmbed
 
 
 def copy_embed(model: ServedModel, batch: CopyEmbed) -> None:
-    """Writes hidden states of other embeds, and their positions where no others are told."""
+    """Writes hidden states of other embeds, and their positions where no others are given."""
     require_lengths("copy_embed", batch.sources, batch.positions, batch.embeds)
     require_below("copy_embed: source", batch.sources, model.embeds.size)
     told = np.maximum(batch.positions, 0)

@@ -1,4 +1,6 @@
-"""Forwards for which there is no memory at once: in parts, and what is too large by itself is refused."""
+"""Forwards for which there is no memory at once: in parts, and what is too large by itself is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from pie_py.wire.plan import Attention, BatchResult, Forward, Int32
 log = structlog.get_logger("pie.worker")
 
 TOO_LARGE = (
-    "out of memory: this forward needs more than the device has left; run fewer inputs at once, with"
-    " smaller masks, or observe less attention"
+    "out of memory: this forward needs more than the device has left; run fewer inputs at once,"
+    " with smaller masks, or observe less attention"
 )
 
 Answer = tuple[DeviceFuture[Attention] | None, dict[int, str]]

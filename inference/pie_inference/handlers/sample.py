@@ -45,7 +45,9 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
 
 
 def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> BatchResult:
-    """Puts the parts of a batch together: each has its tokens and log-probabilities, and perhaps the top."""
+    """Puts the parts of a batch together: each has its tokens and log-probabilities, and perhaps
+    the top.
+    """
     count, width = batch.embeds.size, int(batch.top.max(initial=0))
     answer = Samples(
         tokens=np.full(count, -1, np.int32),
@@ -119,7 +121,8 @@ def _sample_fused(
 
 
 def _likeliest(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """On the CPU: the most likely token of each row and its log-probability, as `choose` would have them.
+    """On the CPU: the most likely token of each row and its log-probability, as `choose` would have
+    them.
 
     One array serves for all. None if a row's best is no finite number.
     """
@@ -172,7 +175,9 @@ def _top(wanted: Int32, logits: torch.Tensor, whole: torch.Tensor | None) -> lis
 
 
 def _allowed(words: NDArray[np.uint32], model: ServedModel) -> torch.Tensor:
-    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token `t`."""
+    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token
+    `t`.
+    """
     octets = upload(np.ascontiguousarray(words).view(np.uint8), model.device)
     shifts = torch.arange(8, dtype=torch.uint8, device=model.device)
     bits = (octets[:, :, None] >> shifts) & 1

@@ -1,4 +1,4 @@
-"""Moves pages between the KV pool and the host pool."""
+"""Moves pages between the KV pool and host memory."""
 
 from __future__ import annotations
 

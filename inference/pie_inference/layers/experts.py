@@ -66,7 +66,8 @@ class Experts(FeedForward):
             normalized: whether the weights of the chosen add up to one; else they are the softmax
                 over all.
             activation: of the blocks.
-            stacked: the blocks' weights, of which theirs are views, where one product serves for all.
+            stacked: the blocks' weights, of which theirs are views, where one product serves for
+                all.
         """
         self._router = router
         self._experts = experts
@@ -108,7 +109,9 @@ class Experts(FeedForward):
     def _together(
         self, stacked: Stacked, x: torch.Tensor, owners: torch.Tensor, sources: torch.Tensor
     ) -> torch.Tensor:
-        """Output of the experts for their rows, by two products; the host does not wait for row counts."""
+        """Output of the experts for their rows, by two products; the host does not wait for row
+        counts.
+        """
         ends = torch.searchsorted(owners, self._ids, right=True, out_int32=True)
         part = x.index_select(0, sources)
         both = F.grouped_mm(part, stacked.gate_up.transpose(1, 2), offs=ends)
@@ -121,7 +124,9 @@ class Experts(FeedForward):
         sources: torch.Tensor,
         adapters: AdapterRows | None,
     ) -> torch.Tensor:
-        """As `_together`, by products of each expert that has rows: the host has to know which have."""
+        """As `_together`, by products of each expert that has rows: the host has to know which
+        have.
+        """
         found: list[torch.Tensor] = []
         start = 0
         counts = owners.bincount(minlength=len(self._experts)).tolist()

@@ -65,7 +65,9 @@ class GatedMlp(FeedForward):
     """`down(activation(gate(x)) * up(x))` (Shazeer 2020)."""
 
     def __init__(self, gate_up: Linear, down: Linear, activation: Activation) -> None:
-        """Takes the products: hidden to twice the inner size, gate first, and inner size to hidden."""
+        """Takes the products: hidden to twice the inner size, gate first, and inner size to
+        hidden.
+        """
         self._gate_up = gate_up
         self._down = down
         self._gate = Gate(activation)

@@ -12,8 +12,9 @@ import torch
 class Kernels:
     """None, or nothing, stands for PyTorch's operations."""
 
-    # Of rows `[n, size]` or `[n, heads, size]` by a weight `[size]` of the same dtype, and epsilon; into
-    # the third tensor if there is one. The second kernel adds 1 to the weight, and takes `[n, size]`.
+    # Of rows `[n, size]` or `[n, heads, size]` by a weight `[size]` of the same dtype, and epsilon;
+    # into the third tensor if there is one. The second kernel adds 1 to the weight, and takes `[n,
+    # size]`.
     norm: (
         Callable[[torch.Tensor, torch.Tensor, float, torch.Tensor | None], torch.Tensor] | None
     ) = None
@@ -22,6 +23,6 @@ class Kernels:
     ) = None
     # `activation(gate) * up`, `[n, size]`, of gate and up side by side, by the activation's name.
     gated: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
-    # Rotates heads `[n, heads, head_dim]`, two or more, in place, by positions `[n]` and a float32 table
-    # `[positions, head_dim]` of cosines, then sines.
+    # Rotates heads `[n, heads, head_dim]`, two or more, in place, by positions `[n]` and a float32
+    # table `[positions, head_dim]` of cosines, then sines.
     rotate: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None] | None = None

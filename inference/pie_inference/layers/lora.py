@@ -1,4 +1,6 @@
-"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), other ones for other rows of a batch."""
+"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), other ones for other rows of a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ class AdapterRows:
         """Describes a batch.
 
         Args:
-            owners: the adapter of each row `[t]`, a key of `adapters` or a negative number for none.
+            owners: the adapter of each row `[t]`, a key of `adapters` or a negative number for
+                none.
             adapters: by number.
             device: of the rows.
             outputs: rows that the last layer goes on with; all by default.
@@ -67,7 +70,9 @@ class AdapterRows:
             self._parts.append((adapters[number], index))
 
     def of_outputs(self) -> AdapterRows:
-        """The same for the rows that the last layer goes on with: known on the host, so nothing waits."""
+        """The same for the rows that the last layer goes on with: known on the host, so nothing
+        waits.
+        """
         if self._outputs is None:
             return self
         return AdapterRows(self._owners[self._outputs], self._adapters, self._device)

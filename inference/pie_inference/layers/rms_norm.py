@@ -13,9 +13,9 @@ from pie_inference.layers.kernels import Kernels
 class RmsNorm:
     """`x / sqrt(mean(x²) + epsilon) * weight` over the last dimension.
 
-    PyTorch has one kernel for it on a GPU, but runs some ten small operations on a CPU, an eighth of
-    a small model's decoding. There it is had from the layer norm's one kernel: `[x, -x]` has mean 0
-    and variance `mean(x²)`, so the first half of its layer norm is the RMS norm of `x`.
+    PyTorch has one kernel for it on a GPU, but runs some ten small operations on a CPU, an eighth
+    of a small model's decoding. There it is had from the layer norm's one kernel: `[x, -x]` has
+    mean 0 and variance `mean(x²)`, so the first half of its layer norm is the RMS norm of `x`.
     """
 
     def __init__(self, weight: torch.Tensor, epsilon: float, offset: float = 0.0) -> None:

@@ -12,8 +12,8 @@ Angles = tuple[torch.Tensor, ...]
 class Rope:
     """Rotates queries and keys by their positions.
 
-    Dimension `i` of the first half and `i` of the second half of a head form a plane, which turns by
-    the position's angle `i`.
+    Dimension `i` of the first half and `i` of the second half of a head form a plane, which turns
+    by the position's angle `i`.
     """
 
     def __init__(
@@ -38,7 +38,9 @@ class Rope:
         self._kernel = Kernels().rotate
 
     def use(self, kernels: Kernels, angles: torch.Tensor, amplitude: float) -> None:
-        """Computes with a device's kernels from now on; the angles are those that it was made with."""
+        """Computes with a device's kernels from now on; the angles are those that it was made
+        with.
+        """
         if kernels.rotate is not None:
             self._kernel = kernels.rotate
             cos, sin = angles.cos() * amplitude, angles.sin() * amplitude
@@ -49,7 +51,8 @@ class Rope:
     def angles(self, positions: torch.Tensor) -> Angles:
         """What `rotate_` needs of positions `[t]`, once a forward.
 
-        Cosines and signed sines, each `[t, 1, head_dim]`; for a kernel that looks them up the positions.
+        Cosines and signed sines, each `[t, 1, head_dim]`; for a kernel that looks them up the
+        positions.
         """
         if self._kernel is not None:
             return (positions,)

@@ -26,7 +26,9 @@ class RopeSpec:
 
     @property
     def positions(self) -> int:
-        """How many positions a model with it serves: `max_position_embeddings`, or more if scaled."""
+        """How many positions a model with it serves: `max_position_embeddings`, or more if
+        scaled.
+        """
         if self.kind == "dynamic":
             return int(self.trained * self.number("factor"))
         if self.kind == "yarn":

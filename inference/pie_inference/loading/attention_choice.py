@@ -34,7 +34,8 @@ def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
 def flashinfer_for(
     config: ModelConfig, shape: ModelShape, dtype: torch.dtype, device: torch.device
 ) -> ModuleType | None:
-    """The module `flashinfer` if a model is to be served with it, else None: by PyTorch's attention.
+    """The module `flashinfer` if a model is to be served with it, else None: by PyTorch's
+    attention.
 
     Raises:
         LoadError: if the configuration wants it and it cannot be.

@@ -1,4 +1,4 @@
-"""What the control process is told of a model."""
+"""The description of a model for the control process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pie_inference.checkpoints.loader import stop_tokens
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
-from pie_inference.memory.host_pool import HostPool
+from pie_inference.memory.host_memory import HostMemory
 from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import ModelDescription
 
@@ -30,7 +30,7 @@ SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspe
 
 
 def describe_model(
-    loaded: LoadedNetwork, sizes: PoolSizes, samplers: SamplerPool, host: HostPool
+    loaded: LoadedNetwork, sizes: PoolSizes, samplers: SamplerPool, host: HostMemory
 ) -> ModelDescription:
     """The description of a model with such pools."""
     config, shape = loaded.config, loaded.network.shape

@@ -1,4 +1,6 @@
-"""What is done on GPUs before pools are allocated: kernels are compiled, working memory is measured."""
+"""What is done on GPUs before pools are allocated: kernels are compiled, working memory is
+measured.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from pie_inference.served_model import ServedModel
 log = structlog.get_logger("pie.worker")
 
 GRAPH_BYTES = 8 << 20  # set aside for each further graph: the first one is measured
-SPARE_BYTES = 256 << 20  # for what only some batches need
+MARGIN_BYTES = 256 << 20  # for what only some batches need
 
 
 def compile_for(models: Sequence[LoadedNetwork]) -> None:
@@ -50,7 +52,7 @@ def _wanted(loaded: LoadedNetwork) -> Wanted:
 
 
 def _working_memory(device: torch.device, loaded: LoadedNetwork) -> int:
-    """Bytes that a model takes besides weights and pools.
+    """Bytes that a model takes in addition to weights and pools.
 
     It runs its largest batches with pools that just suffice. No formula would follow what cuBLAS,
     FlashInfer and the allocator take on this GPU.
@@ -73,7 +75,7 @@ def _working_memory(device: torch.device, loaded: LoadedNetwork) -> int:
     del model
     _clean(device)
     log.info("memory that computing takes", megabytes=taken >> 20)
-    return max(0, taken) + further + SPARE_BYTES
+    return max(0, taken) + further + MARGIN_BYTES
 
 
 def _with_small_pools(loaded: LoadedNetwork) -> tuple[ServedModel, int]:

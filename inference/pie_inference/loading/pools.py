@@ -13,7 +13,7 @@ from pie_inference.loading.description import describe_model
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.memory.host_pool import HostPool
+from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
@@ -44,7 +44,7 @@ def with_pools(
             from pie_inference.cuda.fused_sampling import fused_sampling_for
 
             fused_sampling = fused_sampling_for(loaded.config, network, embeds, samplers)
-        host = HostPool(cache, host_pages)
+        host = HostMemory(cache, host_pages)
         attention, graphs = _attention(loaded, cache, embeds, graph_sizes)
     return ServedModel(
         description=describe_model(loaded, sizes, samplers, host),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 from pie_inference.errors import LoadError
@@ -113,9 +113,9 @@ def pool_sizes(
         pages = min(MAX_AUTO_PAGES, (budget - overhead) // page)
     if pages < 1:
         raise LoadError(
-            f"no memory for the KV pool: a page takes {page:,} bytes, {max(budget - overhead, 0):,} are"
-            f" left to it of {free:,} free; set kv_memory or kv_pages, raise gpu_memory_utilization on"
-            " a GPU, or free memory"
+            f"no memory for the KV pool: a page takes {page:,} bytes,"
+            f" {max(budget - overhead, 0):,} are left to it of {free:,} free; set kv_memory or"
+            " kv_pages, raise gpu_memory_utilization on a GPU, or free memory"
         )
     if pages * page + overhead > free:
         others = f", and {memory.granted:,} are other models'" if memory.granted else ""
@@ -130,13 +130,13 @@ def pool_sizes(
 def host_pages(
     config: ModelConfig, shape: ModelShape, dtype: torch.dtype, kv_pages: int, memory: Memory
 ) -> int:
-    """Pages of a model's host pool: what the configuration says, else a share of the free memory.
+    """Pages of a model in host memory: as configured, else a share of the free memory.
 
     Args:
         config: the model's configuration.
         shape: of the loaded model.
         dtype: of the KV pool.
-        kv_pages: of the KV pool; by default the host pool is not larger.
+        kv_pages: of the KV pool; by default host memory has no more pages.
         memory: of the host; the pool is added to what it has granted.
 
     Raises:
@@ -154,8 +154,8 @@ def host_pages(
         pages = max(0, min(kv_pages, min(share, free) // page))
     if pages * page > free:
         raise LoadError(
-            f"no memory for a host pool of {pages:,} pages: {pages * page:,} bytes are needed, {free:,}"
-            " are free; set host_memory or host_pages, or free memory"
+            f"not enough host memory for {pages:,} pages: {pages * page:,} bytes are needed,"
+            f" {free:,} are free; set host_memory or host_pages, or free memory"
         )
     memory.granted += pages * page
     return pages

@@ -14,8 +14,10 @@ class EmbedPool:
     """Hidden states `[embeds + 1, hidden]` on the device, and the position of each on the host."""
 
     def __init__(self, embeds: int, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Allocates the pool, zeroed, and one more row, `spare`: recorded steps write unused rows there."""
-        self.size = self.spare = embeds
+        """Allocates the pool, zeroed, and one more row, `padding`: recorded steps write unused rows
+        there.
+        """
+        self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
         self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
 

@@ -21,11 +21,11 @@ class KvCache:
     position, and its key and value lie side by side, so that storing or gathering a token moves one
     contiguous row. What moves a slot also moves its mask and its position, which windows look at.
     After the last page lie `scratch` slots, for inputs whose key and value are used in their own
-    forward only, and one more page, `spare`, for rows that only fill a batch up. Memory of the pool is
-    touched when a slot is first written.
+    forward only, and one more page, `padding`, for rows that only fill a batch up. Memory of the
+    pool is touched when a slot is first written.
 
-    Numbers of one byte (`stored`) are moved as bytes, for few operations know them; `pack` and `unpack`
-    turn rows of the pool into numbers of the model's dtype, and back.
+    Numbers of one byte (`stored`) are moved as bytes, for few operations know them; `pack` and
+    `unpack` turn rows of the pool into numbers of the model's dtype, and back.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class KvCache:
         device: torch.device,
         stored: torch.dtype | None = None,
     ) -> None:
-        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, by default the model's."""
+        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, by default the
+        model's.
+        """
         self.pages = pages
         self.page_size = page_size
         self.slots = pages * page_size
@@ -50,8 +52,8 @@ class KvCache:
         self.head_dim = head_dim
         self.dtype = dtype
         self.stored = stored or dtype
-        self.spare = pages + -(-scratch // page_size)
-        slots = (self.spare + 1) * page_size
+        self.padding = pages + -(-scratch // page_size)
+        slots = (self.padding + 1) * page_size
         shape = (layers, slots, 2, kv_heads, head_dim)
         self.data = zeros(shape, torch.uint8 if self.stored.itemsize == 1 else dtype, device)
         self.rows = [layer.view(slots, -1) for layer in self.data]
@@ -113,7 +115,9 @@ class KvCache:
 def _independent_runs(
     sources: NDArray[np.int32], targets: NDArray[np.int32]
 ) -> list[tuple[int, int]]:
-    """Cuts a list of copies into runs in which no copy reads or writes what an earlier one wrote."""
+    """Cuts a list of copies into runs in which no copy reads or writes what an earlier one
+    wrote.
+    """
     if np.unique(targets).size == targets.size and not np.isin(sources, targets).any():
         return [(0, sources.size)]
     runs = []

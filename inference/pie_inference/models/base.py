@@ -44,7 +44,9 @@ class Model(ABC):
 
     @property
     def graphable(self) -> bool:
-        """Whether a forward of as many inputs always runs the same kernels, and never asks the device."""
+        """Whether a forward of as many inputs always runs the same kernels, and never asks the
+        device.
+        """
         return False
 
     def use(self, kernels: Kernels) -> None:  # noqa: B027 - a model may have no use for them

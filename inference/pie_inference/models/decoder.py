@@ -143,7 +143,9 @@ class Decoder(Model):
         )
 
     def _take_linear(self, *names: str, into: torch.Tensor | None = None) -> Linear:
-        """One product in the place of several that have the same input; its weights may be put somewhere."""
+        """One product in the place of several that have the same input; its weights may be put
+        somewhere.
+        """
         parts = [self._weights.pop(f"{name}.weight") for name in names]
         biases = [self._weights.pop(f"{name}.bias", None) for name in names]
         found = [bias for bias in biases if bias is not None]
@@ -160,7 +162,9 @@ class Decoder(Model):
 
     @property
     def graphable(self) -> bool:
-        """See `Model.graphable`: where experts are not grouped, the host has to know who has rows."""
+        """See `Model.graphable`: where experts are not grouped, the host must know which have
+        rows.
+        """
         blocks = self._spec.feed_forward
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 
@@ -255,7 +259,9 @@ class Decoder(Model):
 def _add_attended(
     layer: _Layer, x: torch.Tensor, attended: torch.Tensor, adapters: AdapterRows | None
 ) -> torch.Tensor:
-    """`x` and what the attention's output projection makes of what was attended to, `[t, hidden]`."""
+    """`x` and what the attention's output projection makes of what was attended to, `[t,
+    hidden]`.
+    """
     output = layer.attention_output
     norm = layer.attention_outer_norm
     y = output.add_to(x, attended) if norm is None else output(attended)

@@ -1,4 +1,6 @@
-"""Gemma 2 (Riviere et al. 2024): capped scores and logits, alternating windows, norms on both sides."""
+"""Gemma 2 (Riviere et al. 2024): capped scores and logits, alternating windows, norms on both
+sides.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def gemma_activation(config: Config) -> str:
 
 
 def as_gemma(config: Config, spec: DecoderSpec) -> DecoderSpec:
-    """What all Gemmas have: weights of norms are less one, embeddings scaled, norms on both sides."""
+    """What all Gemmas have: weights of norms are less one, embeddings scaled, norms on both
+    sides.
+    """
     fields = Fields(config)
     if fields.flag("use_bidirectional_attention", False):
         raise LoadError("config.json: use_bidirectional_attention is not supported: an encoder")

@@ -1,7 +1,7 @@
 """Idefics 3 (Laurençon et al. 2024) and SmolVLM (Marafioti et al. 2025): images cut into tiles.
 
-What the decoder reads of an image is a text of its own: the tiles row by row, then the whole picture
-made smaller, with special tokens that say which is which.
+What the decoder reads of an image is a text of its own: the tiles row by row, then the whole
+picture made smaller, with special tokens that say which is which.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Llama (Touvron et al. 2023; Grattafiori et al. 2024), and checkpoints of the same architecture."""
+"""Llama (Touvron et al. 2023; Grattafiori et al. 2024), and checkpoints of the same
+architecture.
+"""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ def architecture_of(config: Config) -> Architecture:
     """
     if config.get("quantization_config"):
         raise LoadError(
-            "config.json: quantized weights are not supported (quantization_config); take the model's"
-            " checkpoint in bfloat16, float16 or float32"
+            "config.json: quantized weights are not supported (quantization_config); take the"
+            " model's checkpoint in bfloat16, float16 or float32"
         )
     names = config.get("architectures") or []
     if not isinstance(names, list):

@@ -1,4 +1,6 @@
-"""A rank's part of a decoder: some heads, a part of the inner size, some of the vocabulary's logits."""
+"""A rank's part of a decoder: some heads, a part of the inner size, some of the vocabulary's
+logits.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
     ):
         if count % size:
             raise LoadError(
-                f"tensor_parallel_size: {count} {what} do not divide among {size} ranks; take a divisor"
+                f"tensor_parallel_size: {count} {what} do not divide among {size} ranks; take a"
+                " divisor"
             )
     return replace(
         spec,
@@ -38,8 +41,8 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
 def part_of(spec: DecoderSpec, ranks: Ranks) -> Callable[[str, torch.Tensor], torch.Tensor]:
     """What a rank takes of a tensor of a whole decoder, by its name.
 
-    Products whose results are divided take rows, those whose inputs are take columns: their results are
-    summed. The bias of a sum is the first rank's.
+    Products whose results are divided take rows, those whose inputs are take columns: their results
+    are summed. The bias of a sum is the first rank's.
     """
     rows: set[str] = set()
     columns: set[str] = set()

@@ -63,7 +63,9 @@ class ExpertsSpec:
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A decoder: RMSNorm, rotary grouped-query attention and gated feed-forward, and its variants."""
+    """A decoder: RMSNorm, rotary grouped-query attention and gated feed-forward, and its
+    variants.
+    """
 
     shape: ModelShape
     epsilon: float  # of the norms

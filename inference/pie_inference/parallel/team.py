@@ -1,7 +1,9 @@
-"""The processes of the other ranks, started and told by the first: it alone talks to the control process.
+"""The processes of the other ranks, started and told by the first: it alone talks to the control
+process.
 
-What it is sent it passes on, before it acts on it: all ranks run the same plans in the same order, and get
-the same tokens. A rank that ends takes the first with it, which the control process sees as a worker lost.
+What it is sent it passes on, before it acts on it: all ranks run the same plans in the same order,
+and get the same tokens. A rank that ends takes the first with it, which the control process sees as
+a worker lost.
 """
 
 from __future__ import annotations

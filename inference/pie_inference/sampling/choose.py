@@ -1,11 +1,13 @@
 """Choosing a token for each row of logits, each row with parameters of its own.
 
-The filters apply in this order: temperature, top-k, top-p (of what top-k has left), min-p. A token is
-drawn by a race: each one gets an exponential variate that depends on seed, step and token only, and the
-largest `logit - log(variate)` wins (the Gumbel-max trick). So what a filter drops, or a last bit of
-rounding, does not move the others' draws, as it would in a cumulative sum over the vocabulary.
+The filters apply in this order: temperature, top-k, top-p (of what top-k has left), min-p. A token
+is drawn by a race: each one gets an exponential variate that depends on seed, step and token only,
+and the largest `logit - log(variate)` wins (the Gumbel-max trick). So what a filter drops, or a
+last bit of rounding, does not move the others' draws, as it would in a cumulative sum over the
+vocabulary.
 
-Parameters lie on the host: which rows are handled together is decided there, without asking the device.
+Parameters lie on the host: which rows are handled together is decided there, without asking the
+device.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _NEVER = 1e-12  # the chance that no candidate of a race is in the nucleus
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How to choose, a row each."""
+    """How to choose, one row per sample."""
 
     temperature: Float32  # [n] 0 takes the most likely token
     top_k: NDArray[np.int64]  # [n] 0 is all
@@ -63,8 +65,8 @@ class Parameters:
 def choose(logits: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """Tokens `[n]`, int64: one for each row of float32 logits `[n, vocabulary]`.
 
-    A logit of minus infinity is never chosen; a row of nothing else gets `NOTHING`. Equal logits count
-    by lower id.
+    A logit of minus infinity is never chosen; a row of nothing else gets `NOTHING`. Equal logits
+    count by lower id.
     """
     chosen = top_tokens(logits, 1)
     best = logits.gather(1, chosen)
@@ -73,7 +75,8 @@ def choose(logits: torch.Tensor, parameters: Parameters) -> torch.Tensor:
         limited = (parameters.top_k > 0) & (parameters.top_k < logits.shape[1])
         filtered = limited | (parameters.top_p < 1)
         on_cpu = logits.device.type == "cpu"
-        # Whether what is sorted suffices, a GPU would have to be asked, and the host would wait for it.
+        # Whether what is sorted suffices, a GPU would have to be asked, and the host would wait for
+        # it.
         wide = filtered & ~limited & (not on_cpu)
         at_once = len(drawn) if on_cpu else max(1, _AT_ONCE // logits.shape[1])
         for group, draw in (
@@ -120,7 +123,8 @@ def _filtered(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
         mass = mass.clone()
         _put(mass, beyond, _rows(scaled, beyond).exp().sum(1, keepdim=True, dtype=torch.float64))
     wanted = _column(parameters.top_p, mass) * mass
-    # The fewest most likely tokens that reach the mass wanted; with top-p 1 it is not left to rounding.
+    # The fewest most likely tokens that reach the mass wanted; with top-p 1 it is not left to
+    # rounding.
     kept = (sums - weights < wanted) | _column(parameters.top_p >= 1, scaled)
     kept &= ranks < limits
     winners = _scores(values.masked_fill(~kept, -torch.inf), tokens, parameters).argmax(1, True)
@@ -139,11 +143,12 @@ def _filtered(scaled: torch.Tensor, parameters: Parameters) -> torch.Tensor:
 def _race_in_nucleus(
     scaled: torch.Tensor, wanted: torch.Tensor, parameters: Parameters
 ) -> torch.Tensor:
-    """Tokens `[n, 1]` by chance, of the fewest most likely ones whose weights reach `wanted`, `[n, 1]`.
+    """Tokens `[n, 1]` by chance, of the fewest most likely ones whose weights reach `wanted`, `[n,
+    1]`.
 
-    All tokens race. The first to arrive that is in the nucleus is who would win if it raced alone. Whether
-    one is in it, the weight of all more likely ones tells; nothing has to be sorted or counted first, so
-    shapes depend on the parameters only.
+    All tokens race. The first to arrive that is in the nucleus is who would win if it raced alone.
+    Whether one is in it, the weight of all more likely ones tells; nothing has to be sorted or
+    counted first, so shapes depend on the parameters only.
     """
     keys = sort_keys(scaled)
     scores = _scores(scaled, _every(scaled), parameters)
@@ -156,12 +161,14 @@ def _race_in_nucleus(
     before = parts.flip(1).cumsum(1).flip(1)[:, 1:]
     inside = torch.empty_like(order, dtype=torch.bool).scatter_(1, order, before < wanted)
     first = inside.to(torch.uint8).argmax(1, keepdim=True)
-    likeliest = top_tokens(scaled, 1)  # who is in every nucleus
+    likeliest = top_tokens(scaled, 1)  # these are in every nucleus
     return torch.where(inside.gather(1, first), tokens.gather(1, first), likeliest)
 
 
 def _candidates(top_p: Float32, vocabulary: int) -> int:
-    """How many of the first to arrive are looked at: each is in the nucleus with chance top-p or more."""
+    """How many of the first to arrive are looked at: each is in the nucleus with chance top-p or
+    more.
+    """
     least = float(top_p.min())
     return min(vocabulary, max(1, math.ceil(math.log(_NEVER) / math.log1p(-min(least, 1 - 1e-6)))))
 
@@ -171,7 +178,9 @@ def _every(scaled: torch.Tensor) -> torch.Tensor:
 
 
 def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """Of float32 values `[n, m]`: the largest wins the race. `tokens` is `[n, m]`, or `[m]` for all rows."""
+    """Of float32 values `[n, m]`: the largest wins the race. `tokens` is `[n, m]`, or `[m]` for all
+    rows.
+    """
     start = _column(starts(parameters.seeds, parameters.steps).view(np.int64), values)
     scores = torch.empty_like(values)
     count, width = values.shape

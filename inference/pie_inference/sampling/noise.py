@@ -1,9 +1,9 @@
 """Random numbers by position instead of in turn.
 
-A number depends on a seed, a step and a token alone, so it is the same whatever the batch, its order and
-its neighbours are. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
-number generators", 2014), whose n-th number is a hash of `start + n * GAMMA`: a token's id is `n`, and
-seed and step are hashed to the start.
+A number depends on a seed, a step and a token alone, so it is the same whatever the batch, its
+order and its neighbours are. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
+pseudorandom number generators", 2014), whose n-th number is a hash of `start + n * GAMMA`: a
+token's id is `n`, and seed and step are hashed to the start.
 """
 
 from __future__ import annotations

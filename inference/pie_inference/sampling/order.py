@@ -9,7 +9,8 @@ import torch
 def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
     """Ids `[n, k]`, int64, of the largest of float32 logits `[n, vocabulary]`, ties by lower id.
 
-    On a CPU NumPy selects: it has vector instructions for that, and takes a fraction of torch's time.
+    On a CPU NumPy selects: it has vector instructions for that, and takes a fraction of torch's
+    time.
     """
     on_cpu = logits.device.type == "cpu"
     if k == 1:

@@ -1,4 +1,6 @@
-"""The pool of samplers of one model: their parameters, what they have chosen, what penalties count."""
+"""The pool of samplers of one model: their parameters, what they have chosen, what penalties
+count.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ _TIMES = _GIVEN - 1
 
 
 class SamplerPool:
-    """Slots of samplers. What a command asks for lies on the host, what the model computes on the device.
+    """Slots of samplers. What a command asks for lies on the host, what the model computes on the
+    device.
 
-    `tokens` is the pool of tokens of which the host need not know yet: a sampler's slot holds the one
-    that it chose last, for `embed_sampled` to read, or -1.
+    `tokens` is the pool of tokens of which the host need not know yet: a sampler's slot holds the
+    one that it chose last, for `embed_sampled` to read, or -1.
     """
 
     def __init__(self, vocabulary: int, device: torch.device, size: int = SAMPLERS) -> None:
-        """Makes room for `size` samplers; memory for counts is taken when the first one needs it."""
+        """Makes room for `size` samplers; memory for counts is taken when the first one needs
+        it.
+        """
         self.size = size
         self.count_rows = min(size, max(1, COUNT_MEMORY // (4 * vocabulary)))
         self.tokens = torch.full((size,), -1, dtype=torch.int64, device=device)
@@ -71,7 +76,9 @@ class SamplerPool:
         self._adjusting[sampler] = tokens.size > 0 or self._rows[sampler] >= 0
 
     def feed(self, samplers: Int32, tokens: Int32, generated: NDArray[np.bool_]) -> None:
-        """Counts tokens `[n]`, each for its sampler `[n]`, as generated or given; some keep no counts."""
+        """Counts tokens `[n]`, each for its sampler `[n]`, as generated or given; some keep no
+        counts.
+        """
         counted = self._rows[samplers] >= 0
         cells = self._rows[samplers].astype(np.int64) * self._vocabulary + tokens
         table = self._count_table().view(-1) if counted.any() else None
@@ -100,9 +107,10 @@ class SamplerPool:
     def adjust(self, logits: torch.Tensor, samplers: Int32) -> None:
         """Applies penalties, then biases, to logits `[n, vocabulary]` in place.
 
-        Repetition: of a token that occurs, a logit above 0 is divided by it and one below multiplied
-        (Keskar et al., CTRL, 2019). Presence and frequency: taken off once, and for each time, that the
-        token was generated.
+        Repetition: of a token that occurs, a logit above 0 is divided by it and one below
+            multiplied
+        (Keskar et al., CTRL, 2019). Presence and frequency: taken off once, and for each time, that
+        the token was generated.
         """
         penalised = np.flatnonzero(self._rows[samplers] >= 0)
         if penalised.size:

@@ -37,8 +37,8 @@ from pie_py.wire.plan import (
 
 log = structlog.get_logger("pie.worker")
 
-# How long a batch that others wait for has to take for a message of its own to pay that brings earlier
-# results.
+# How long a batch that others wait for has to take for a message of its own to pay that brings
+# earlier results.
 LONG_NS = 2_000_000
 
 
@@ -78,7 +78,7 @@ class Engine:
 
     @property
     def descriptions(self) -> list[ModelDescription]:
-        """What the control layer is told of the models."""
+        """The models' descriptions for the control process."""
         return [model.description for model in self._models.values()]
 
     @property
@@ -115,7 +115,9 @@ class Engine:
 
     @property
     def flies(self) -> bool:
-        """Whether plans are for `start`, since a GPU computes while the host goes on, or for `run`."""
+        """Whether plans are for `start`, since a GPU computes while the host goes on, or for
+        `run`.
+        """
         return any(model.device.type == "cuda" for model in self._models.values())
 
     def start(self, plan: Plan) -> Flight | PlanResult:
@@ -188,7 +190,8 @@ def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
     except BadBatch as error:
         result = BatchResult(error=str(error))
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
-        # Unless the others have gone on without this rank, or the device is lost: a new worker helps.
+        # Unless the others have gone on without this rank, or the device is lost: a new worker
+        # helps.
         if model.ranks.size > 1 or isinstance(error, torch.AcceleratorError):
             raise
         log.exception("a batch failed", kind=batch.kind)

@@ -26,7 +26,7 @@ class Flight:
         self._device = device
         self._long: list[bool] = []  # whether each batch is of a long kind
         self._pending: list[DeviceFuture[BatchResult]] = []
-        self._marks = [self._mark()]  # on the device: the beginning, and each batch's end
+        self._marks = [self._mark()]  # on the device: the start, and each batch's end
         self._before = None if before is None else before._marks[-1]
         self._told = 0
 
@@ -37,7 +37,8 @@ class Flight:
         self._marks.append(self._mark())
 
     def take(self, wait: bool = False) -> PlanResult | None:
-        """Results that have not been told, if it is time to: the last ones, or such as others wait for.
+        """Results that have not been told, if it is time to: the last ones, or such as others wait
+        for.
 
         Args:
             wait: for the last ones.

@@ -44,8 +44,8 @@ PARENT_SECONDS = 0.5  # how often to look whether the parent lives
 LINGER_MS = 5000  # for the last message
 GRACE_SECONDS = 10
 MOST_FLIGHTS = 3  # plans that a rank hands over before it waits for the first of them
-# On a CPU the control process and its clients want the same cores for a moment at a time, and everybody
-# waits for them; the worker's threads want them all the time.
+# On a CPU the control process and its clients need the same cores for short moments in which all
+# instances wait for them; the worker's threads need them all the time.
 CPU_NICENESS = 5
 
 
@@ -61,7 +61,9 @@ class WorkerConfig(BaseModel):
 
     @property
     def fixed_threads(self) -> bool:
-        """Whether the number of PyTorch's threads is configured; ranks share the cores as they are."""
+        """Whether the number of PyTorch's threads is configured; ranks share the cores as they
+        are.
+        """
         told = self.threads is not None or "OMP_NUM_THREADS" in os.environ
         return told or self.tensor_parallel_size > 1
 
@@ -201,7 +203,9 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
 
 
 def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """As `_serve`, for plans that a GPU computes: meanwhile the next one is prepared and handed over."""
+    """As `_serve`, for plans that a GPU computes: meanwhile the next one is prepared and handed
+    over.
+    """
     flights: deque[Flight] = deque()
 
     def land(wait: bool = False) -> None:

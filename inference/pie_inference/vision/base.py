@@ -20,4 +20,6 @@ class ImageEncoder(ABC):
 
     @abstractmethod
     def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
-        """Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded tokens."""
+        """Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded
+        tokens.
+        """

@@ -94,7 +94,8 @@ def vision_spec(config: Mapping[str, Any], layer: int) -> VisionSpec:
     if activation not in ACTIVATIONS or hidden % heads or fields.count("num_channels", 3) != 3:
         raise LoadError(
             f"config.json: a vision tower with hidden_act {activation!r}, hidden_size {hidden},"
-            f" {heads} heads is not supported (hidden_act: {', '.join(ACTIVATIONS)}; three channels)"
+            f" {heads} heads is not supported (hidden_act: {', '.join(ACTIVATIONS)}; three"
+            " channels)"
         )
     return VisionSpec(
         hidden=hidden,

@@ -9,8 +9,8 @@ from inferlet import Context, Model, Sampler, raw, runtime, session
 
 
 async def main(args: list[str]) -> str:
-    """Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls COUNT`,
-    or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead.
+    """Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls
+    COUNT`, or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead.
     """
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)

@@ -1,9 +1,11 @@
-"""Writes the code that follows from other code: most of it from the contract, `sdk/wit/inferlet.wit`.
+"""Writes the code that follows from other code: most of it from the contract,
+`sdk/wit/inferlet.wit`.
 
     python -m pie_py.build.generate [--check]
 
-Each generated file is one entry of `OUTPUTS`: its path in the repository, and the function that returns
-its text. The files are checked in; a test fails when one of them differs from what its function returns.
+Each generated file is one entry of `OUTPUTS`: its path in the repository, and the function that
+returns its text. The files are checked in; a test fails when one of them differs from what its
+function returns.
 """
 
 from pie_py.build.generate.outputs import OUTPUTS, stale, write

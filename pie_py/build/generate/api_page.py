@@ -16,8 +16,8 @@ _HEAD = """\
 # The functions of the contract
 
 There are {count} functions in {traits} traits; the paper (Pie, table 1) has {paper}. *Queue* says
-whether a function goes through a command queue of a model. Cases are named by file and number within
-it, the first few of them; those in *italics* make the function fail.
+whether a function goes through a command queue of a model. *Cases* lists the first few conformance
+cases by file and number; those in *italics* make the function fail.
 """
 
 
@@ -47,10 +47,10 @@ def render() -> str:
 
 def _cases_of_functions() -> dict[str, dict[str, bool]]:
     """The names of the cases that call a function, by function, and whether it only fails there."""
-    folder = str(REPOSITORY / "tests" / "conformance")
+    folder = str(REPOSITORY / "tests")
     if folder not in sys.path:
         sys.path.append(folder)
-    load: Any = importlib.import_module("case_files").load
+    load: Any = importlib.import_module("conformance.case_files").load
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     numbers: dict[str, int] = defaultdict(int)
     for case in load():
@@ -64,7 +64,7 @@ def _cases_of_functions() -> dict[str, dict[str, bool]]:
 
 
 def _cases(cases: dict[str, bool]) -> str:
-    """The first cases, failures among them, and how many there are besides."""
+    """The first cases, failures among them, and the number of the others."""
     order = sorted(cases, key=lambda name: not cases[name])  # those that fail are fewer
     shown = [f"*{name}*" if cases[name] else name for name in order[:SHOWN]]
     more = [f"and {len(order) - SHOWN} more"] if len(order) > SHOWN else []

@@ -1,6 +1,7 @@
 """The host's functions for Rust programs: `sdk/rust/inferlet/src/host.rs`.
 
-The text is laid out as rustfmt does it, so that it can be generated where there is no Rust compiler.
+The text is laid out as rustfmt does it, so that it can be generated where there is no Rust
+compiler.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _WIDTH = 100
 _HEAD = """\
 //! The contract as it is: a module for each interface, a function for each function.
 //!
-//! A function that takes time returns the handle of a future. What of this is public, the modules of
-//! the crate export again, some of it under a type that says more.
+//! A function that takes time returns the handle of a future. The crate's modules re-export the
+//! public part of this, some of it with richer types.
 
 #![allow(clippy::too_many_arguments)]
 

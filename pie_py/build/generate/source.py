@@ -52,7 +52,8 @@ def ok_type(result: Type | None) -> tuple[Type | None, bool]:
 
 
 def format_python(text: str) -> str:
-    """Formats Python code as `ruff check --fix` and `ruff format` do, with the repository's settings.
+    """Formats Python code as `ruff check --fix` and `ruff format` do, with the repository's
+    settings.
 
     Raises:
         GenerateError: if the code cannot be parsed.

@@ -1,7 +1,8 @@
-"""The synchronous client, from the asynchronous one: the same methods, run by an event loop in a thread.
+"""The synchronous client, from the asynchronous one: the same methods, run by an event loop in a
+thread.
 
-What differs is written here: how an instance is iterated over, how the client connects, and how long a
-call waits (`TIMEOUTS`). Signatures and documentation are those of the asynchronous methods.
+What differs is written here: how an instance is iterated over, how the client connects, and how
+long a call waits (`TIMEOUTS`). Signatures and documentation are those of the asynchronous methods.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pie_py.build.generate.source import REPOSITORY, format_python, notice
 
 FOLDER = REPOSITORY / "pie_py" / "client"
 
-# Methods of an instance that wait for as long as the caller wants, and what their TimeoutError means.
+# Methods of an instance that wait for as long as the caller wants, and what their TimeoutError
+# means.
 TIMEOUTS = {
     "receive": "if nothing has come in so many seconds; a later call gets what comes then.",
     "result": "if it has not ended in so many seconds; it goes on.",
@@ -69,7 +71,7 @@ class Instance:
 _CLIENT = '''
 
 class Client:
-    """As `pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
+    """`pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
 
     {init}
         self._make = partial(asynchronous.Client, {given})

@@ -11,8 +11,9 @@
             session.send(text)
         return ""
 
-Run it with `pie-py run FILE.py`. `Context` and `Generator` cover most programs; `raw` is the server's
-contract itself. Tasks of asyncio run concurrently, and their commands are batched together.
+Run it with `pie-py run FILE.py`. `Context` and `Generator` cover most programs; `raw` is the
+server's contract itself. Tasks of asyncio run concurrently, and their commands are batched
+together.
 """
 
 from inferlet import (

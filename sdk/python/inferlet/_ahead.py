@@ -4,8 +4,8 @@ A step runs one token and chooses the next. The server can begin it at once, bec
 knows the token before the inferlet does. So the model does not wait for the inferlet.
 
 The sequence does not show the step before its token has come: it stays as it would be without. Then
-the program either goes on with that token, and the step is taken over (`confirm`), or does something
-else, and the step is undone (`retract`).
+the program either goes on with that token, and the step is taken over (`confirm`), or does
+something else, and the step is undone (`retract`).
 
     (no step) --queue--> ahead --arrived--> ahead, token known --confirm--> (no step), part of the
         sequence; `retract` leads back to (no step) from both, and sets `undone`

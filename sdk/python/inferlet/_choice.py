@@ -1,7 +1,8 @@
-"""The two ways to choose a generation's tokens: by the program, from distributions, or by the server.
+"""The two ways to choose a generation's tokens: by the program, from distributions, or by the
+server.
 
-A `Generator` has one `Chooser`. It is made for the first token, because the way in which that is read
-decides between the two (`Choosing`).
+A `Generator` has one `Chooser`. It is made for the first token, because the way in which that is
+read decides between the two (`Choosing`).
 """
 
 from __future__ import annotations
@@ -281,8 +282,8 @@ class DeviceChoice:
             return
         self._ahead.retract()
         if isinstance(error, PieError) and error.code != "failed-dependency":
-            # The step had no token to embed, so the queue has failed. The program did not ask for the
-            # step: take the error here.
+            # The step had no token to embed, so the queue has failed. The program did not ask for
+            # the step: take the error here.
             with suppress(PieError):
                 await done(raw.synchronize(self._sequence.queue))
 

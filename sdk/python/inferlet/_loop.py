@@ -136,7 +136,8 @@ class HostLoop(asyncio.AbstractEventLoop):
                 self._poll()
         if self._timers:
             self._fire_timers()
-        # Only those that are ready now: what they add runs in the next turn, after timers and futures.
+        # Only those that are ready now: what they add runs in the next turn, after timers and
+        # futures.
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled():
@@ -151,7 +152,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         if timers:
             handles.append(self._set_alarm(timers[0][0]))
         elif not handles:
-            # The host would wait for ever, and the client with it.
+            # The host would wait forever, and the client with it.
             raise RuntimeError("deadlock: every task waits for something that nothing can bring")
         self._wake(raw.wait(handles))
 
@@ -160,8 +161,8 @@ class HostLoop(asyncio.AbstractEventLoop):
         if self._always is None:
             self._always = raw.sleep(0)
             raw.wait([self._always])
-        # `wait` for nothing ends the turn: other inferlets run. The second one, with a future that is
-        # always ready, returns at once with those that are ready by then.
+        # `wait` for nothing ends the turn: other inferlets run. The second one, with a future that
+        # is always ready, returns at once with those that are ready by then.
         raw.wait([])
         self._wake(raw.wait([*self._waiting, self._always]))
 
@@ -235,7 +236,8 @@ class HostLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        # asyncio cancels most timers (time-outs), which stay in the heap: rebuild it when half are dead.
+        # asyncio cancels most timers (time-outs), which stay in the heap: rebuild it when half are
+        # dead.
         timers = self._timers
         live = (
             sum(not entry[2].cancelled() for entry in timers) if len(timers) > 64 else len(timers)

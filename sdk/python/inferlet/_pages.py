@@ -54,8 +54,8 @@ class Pages:
             PieError: `out-of-resources`.
         """
         have = len(self.addresses)
-        # One call of the host for several pages; an eighth more than there are, so that little is
-        # held in vain by a generation which ends early.
+        # One host call allocates several pages: an eighth more than there are, so that a generation
+        # that ends early holds few unused ones.
         count = max(need, min(self.expected, need + have // 8)) - have
         start = raw.alloc_kvpage(self._queue, count)
         self.addresses += range(start, start + count)

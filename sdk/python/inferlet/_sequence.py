@@ -37,7 +37,8 @@ class Sequence:
             are queued have run.
         pending: tokens that follow these and are not queued yet.
         embed: span of the embed for the newest token's hidden state; empty before the first run.
-        spare: span of the embed that steps ahead use in turn with `embed`; empty before the first.
+        spare: span of a second embed: steps ahead alternate between it and `embed`; empty before
+            the first.
         has_hidden: whether `embed` holds the hidden state after the last of `tokens`.
         in_flight: whether commands are queued whose end has not been seen.
         unseen: whether a step that was undone may still run, and write.

@@ -73,7 +73,7 @@ class TextDecoder:
         return new
 
     def _shorten(self) -> None:
-        """Keeps the last few tokens, from the beginning of a character on.
+        """Keeps the last few tokens, from the start of a character on.
 
         Some tokenizers make nothing of a row of bytes that begins within a character.
         """
@@ -94,7 +94,9 @@ class TextDecoder:
 
 
 class StopStrings:
-    """Finds the first of some strings in a stream of text, and lets through what comes before it."""
+    """Finds the first of some strings in a stream of text, and lets through what comes before
+    it.
+    """
 
     __slots__ = ("_held", "_stops")
 

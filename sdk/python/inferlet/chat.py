@@ -61,7 +61,9 @@ class Conversation:
         return other
 
     def add(self, role: str, content: str, tokens: list[int], pending: list[int]) -> None:
-        """Adds a message. The tokens since the last cue become the assistant's message before it."""
+        """Adds a message. The tokens since the last cue become the assistant's message before
+        it.
+        """
         if self._turn_start is not None:
             generated = (tokens + pending)[self._turn_start :]
             text = self._model.tokenizer.decode(generated)
@@ -120,8 +122,9 @@ def _difference(
     after = apply([*old, *new], cue)
     if not after.startswith(before):
         raise ValueError(
-            "the model's chat template renders earlier messages in another way when others follow: fill the"
-            " whole conversation at once, with `ctx.fill(model.tokenizer.apply_chat_template(...))`"
+            "the model's chat template renders earlier messages in another way when others"
+            " follow: fill the whole conversation at once, with"
+            " `ctx.fill(model.tokenizer.apply_chat_template(...))`"
         )
     return after[len(before) :]
 
@@ -194,7 +197,8 @@ AnyEvent: TypeAlias = Event.Idle | Event.Delta | Event.Done | Event.Interrupt
 class Decoder:
     """Turns generated tokens into events. Feed every batch in order.
 
-    A generator swallows the stop token that ends it, so the end of the turn shows as an empty batch.
+    A generator swallows the stop token that ends it, so the end of the turn shows as an empty
+    batch.
     """
 
     __slots__ = ("_decoder", "_model", "_special", "_stops", "_text")

@@ -1,4 +1,6 @@
-"""A context: a text whose keys and values stay in the server's KV pages, to continue and to fork."""
+"""A context: a text whose keys and values stay in the server's KV pages, to continue and to
+fork.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ class Context:
     partial page, when they first write to it. Commands of different contexts are batched together:
     run many with `asyncio.gather`; use one context from one task at a time.
 
-    A context gives its pages back on `release`, at the end of a `with` block, or when it is no longer
-    referenced.
+    A context gives its pages back on `release`, at the end of a `with` block, or when it is no
+    longer referenced.
 
     Attributes:
         sequence: what lies below the texts: tokens, pages, commands. For programs that combine a
@@ -59,8 +61,8 @@ class Context:
                 token, if its tokenizer does so (`model.bos_token`).
             adapter: LoRA adapter that everything goes through, one of `model.adapters`.
             prefix_cache: whether to begin with what this user's inferlets have computed of the same
-                text, and to let them find what is computed here. Full pages then can't be changed by
-                functions of `raw`.
+                text, and to let them find what is computed here. Full pages then can't be changed
+                by functions of `raw`.
         """
         self.sequence = Sequence(model, adapter, prefix_cache)
         self._add_bos = add_bos
@@ -132,8 +134,8 @@ class Context:
         differ in the text that they expect around an image: fill it in.
 
         Raises:
-            PieError: `unsupported` if the model reads text only, `invalid-argument` if the file can't
-                be decoded (the context is as it was, flushed), `out-of-resources`.
+            PieError: `unsupported` if the model reads text only, `invalid-argument` if the file
+                can't be decoded (the context is as it was, flushed), `out-of-resources`.
         """
         self._render()
         await append_image(self.sequence, data)
@@ -152,7 +154,9 @@ class Context:
         return self._message("assistant", message)
 
     def cue(self) -> Context:
-        """Appends what starts the assistant's turn. `generate` does so by itself after a message."""
+        """Appends what starts the assistant's turn. `generate` does so by itself after a
+        message.
+        """
         self.sequence.pending += self._chat.render(cue=True, started=len(self.sequence))
         return self
 
@@ -202,9 +206,9 @@ class Context:
         """Continues the context.
 
         Args:
-            sampler: how to choose tokens; by default always the most likely one. The server chooses,
-                unless the program reads by steps or the model lacks the trait `sample`: then a
-                `Sampler` chooses in the inferlet.
+            sampler: how to choose tokens; by default always the most likely one. The server
+                chooses, unless the program reads by steps or the model lacks the trait `sample`:
+                then a `Sampler` chooses in the inferlet.
             max_tokens: most tokens to generate; by default up to the model's longest context.
             stop: token ids and strings that end the generation, or one string; by default the
                 model's stop tokens. With any given, the model's own no longer apply unless listed:
@@ -215,14 +219,14 @@ class Context:
             forced: whether tokens that the grammar leaves no choice of are taken without asking the
                 model; it then runs several at once.
             run_ahead: whether the server is given each step before the token of the one before has
-                arrived, so that the model does not wait for the inferlet. The output is the same; at
-                a stop one step was in vain, of which nothing stays. Where each token is needed first
-                (a grammar, a program that reads by steps) this makes no difference.
+                arrived, so that the model does not wait for the inferlet. The output is the same;
+                at a stop one step is wasted and rolled back. Where each token is needed
+                first (a grammar, a program that reads by steps) this makes no difference.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
-            raises PieError `invalid-argument` if the context is longer than the model's longest, and
-            RuntimeError if another generation of this context is under way.
+            raises PieError `invalid-argument` if the context is longer than the model's longest,
+            and RuntimeError if another generation of this context is under way.
         """
         sampler = sampler or Sampler.argmax()
         if seed is not None:

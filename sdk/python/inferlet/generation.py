@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any
 
 from inferlet._choice import Chooser, Choosing
 from inferlet._sequence import Sequence
@@ -27,8 +27,8 @@ class Generator:
     a stop string is left out of the text, its tokens stay in the context.
 
     The way in which the first token is read decides how all are chosen. Read by steps, a plain
-    `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server chooses,
-    and is given each step before the token of the step before has arrived (`run_ahead`).
+    `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server
+    chooses, and is given each step before the token of the step before has arrived (`run_ahead`).
 
     A context has one generation at a time. If another one begins, this one can't go on.
     """
@@ -174,8 +174,12 @@ class Generator:
         """Raises RuntimeError if the step before was neither executed nor followed by `accept`."""
         self._start()
         if not self._done and self._chooser is None:
-            with self._turn():
+            self._check_turn()
+            self._sequence.choosing = True
+            try:
                 await self._decide(by_steps=True)
+            finally:
+                self._sequence.choosing = False
         if self._done:
             raise StopAsyncIteration
         if self._open_step:
@@ -234,8 +238,8 @@ class Generator:
         length, longest = len(sequence), sequence.model.max_position
         if length > longest:
             raise PieError(
-                f"invalid-argument: the context has {length} tokens and the model takes {longest} at"
-                " the most: shorten the prompt, or `truncate` the context"
+                f"invalid-argument: the context has {length} tokens and the model takes {longest}"
+                " at the most: shorten the prompt, or `truncate` the context"
             )
         sequence.generation += 1
         self._number = sequence.generation
@@ -262,16 +266,6 @@ class Generator:
                 " generate on `ctx.fork()` where both are wanted"
             )
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Keeps other generations of the context out while this one waits for a token."""
-        self._check_turn()
-        self._sequence.choosing = True
-        try:
-            yield
-        finally:
-            self._sequence.choosing = False
-
     async def _decide(self, *, by_steps: bool) -> Chooser:
         """Makes the chooser, for the first token."""
         one = self._max_tokens == self._count + 1
@@ -288,8 +282,7 @@ class Generator:
         sequence = self._sequence
         if sequence.choosing or self._number != sequence.generation:
             self._check_turn()
-        # As `_turn`, without what a context manager costs: this runs once a token.
-        sequence.choosing = True
+        sequence.choosing = True  # keeps other generations of the context out
         try:
             chooser = self._chooser or await self._decide(by_steps=False)
             token = await chooser.next_token(ahead=self._count <= self._ahead_until)
@@ -305,8 +298,12 @@ class Generator:
         self._open_step = False
         chooser = self._chooser
         assert chooser is not None  # since the first step was handed out
-        with self._turn():
+        self._check_turn()
+        self._sequence.choosing = True  # keeps other generations of the context out
+        try:
             choice = await chooser.choose()
+        finally:
+            self._sequence.choosing = False
         text = self._take(choice.token)
         tokens = [] if choice.token is None or text is None else [choice.token]
         rest = self._rest() if self._done else ""
@@ -390,23 +387,23 @@ class GenStep:
 
     def __init__(
         self,
-        execute: Callable[[], Awaitable[Output]],
-        look: Callable[[int], Awaitable[Distribution]],
+        execute: Callable[[], Coroutine[Any, Any, Output]],
+        look: Callable[[int], Coroutine[Any, Any, Distribution]],
     ) -> None:
         self._execute = execute
         self._look = look
 
-    async def execute(self) -> Output:
-        """Runs the model, samples a token, and appends it to the context.
+    def execute(self) -> Coroutine[Any, Any, Output]:
+        """Await it: runs the model, samples a token, and appends it to the context.
 
         Raises:
             RuntimeError: another generation of the context is under way, or has begun since.
         """
-        return await self._execute()
+        return self._execute()
 
-    async def distribution(self, k: int = DISTRIBUTION_SIZE) -> Distribution:
-        """Runs the model and returns the `k` most likely tokens, without choosing.
+    def distribution(self, k: int = DISTRIBUTION_SIZE) -> Coroutine[Any, Any, Distribution]:
+        """Await it: runs the model and returns the `k` most likely tokens, without choosing.
 
         Follow it with `Generator.accept` to continue with a token of your own choice.
         """
-        return await self._look(k)
+        return self._look(k)

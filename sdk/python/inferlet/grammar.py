@@ -79,7 +79,7 @@ class Grammar:
         return handle
 
     async def matcher(self, model: Model) -> Matcher:
-        """A walk from the grammar's beginning. Raises PieError as `compile`."""
+        """A matcher at the grammar's start. Raises PieError as `compile`."""
         return Matcher(raw.create_matcher(await self.compile(model)))
 
 

@@ -10,8 +10,8 @@
         async for chunk in response.stream():
             ...
 
-The server's operator says which hosts may be reached (`pie-py serve --allow-http HOST`). Requests run
-at once with everything else: `asyncio.gather` many.
+The server's operator says which hosts may be reached (`pie-py serve --allow-http HOST`). Requests
+run at once with everything else: `asyncio.gather` many.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTHING: Any = object()
 
 
 class HttpError(RuntimeError):
-    """A status of 400 or more, for those who asked `raise_for_status`."""
+    """A status of 400 or more, raised by `raise_for_status`."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(f"{response.method} {response.url}: status {response.status}")
@@ -101,8 +101,8 @@ class Response:
         """The body in pieces of at most `most` bytes, as they arrive.
 
         Raises:
-            PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off; `invalid-handle`
-                if it has been read in pieces already, or closed.
+            PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off;
+                `invalid-handle` if it has been read in pieces already, or closed.
         """
         if self._data is not None:
             for start in range(0, len(self._data), most):

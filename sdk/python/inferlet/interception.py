@@ -8,10 +8,10 @@
         answer = await http.get(url)
     ctx.fill(answer.text)
 
-The server's policy chooses whether the pages stay, go to its host memory, or are given up, from what the
-tool has taken before, what else runs, and what moving and recomputing cost. It is asked again while the
-wait lasts. A program that knows how long it will wait says so (`expected_seconds`): then the pages are
-back in time.
+The server's policy chooses whether the pages stay, go to its host memory, or are given up, from
+what the tool has taken before, what else runs, and what moving and recomputing cost. It is asked
+again while the wait lasts. A program that knows how long it will wait says so (`expected_seconds`):
+then the pages are back in time.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
         Args:
             contexts: whose pages are not needed meanwhile.
             policy: `preserve`, `discard`, `swap`, `min-waste`, `cheapest`, or the operator's.
-            tool: names what is waited for. The durations of waits for one tool are learned together,
-                over all instances of this user.
-            expected_seconds: how long the wait will last, if this program knows. What was learned of the
-                tool counts only if it lasts longer.
+            tool: names what is waited for. The durations of waits for one tool are learned
+                together, over all instances of this user.
+            expected_seconds: how long the wait will last, if this program knows. What was learned
+                of the tool counts only if it lasts longer.
         """
         contexts = [contexts] if isinstance(contexts, Context) else contexts
         self._absences = [_Absence(ctx, policy, tool, expected_seconds) for ctx in contexts]
@@ -161,7 +161,9 @@ class _Absence:
         return json.dumps({**self._facts, "elapsed_ns": elapsed_ns, "can_discard": can_discard})
 
     def due(self, elapsed_ns: int) -> float | None:
-        """Seconds until the context should be brought back; None if it is there, or the time is not known."""
+        """Seconds until the context should be brought back; None if it is there, or the time is not
+        known.
+        """
         if self._expected is None or self.choice == "preserve":
             return None
         return max(0.0, self._expected - elapsed_ns / 1e9 - self._restore)

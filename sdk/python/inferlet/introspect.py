@@ -18,14 +18,14 @@ async def attention(
 ) -> list[list[float]]:
     """Attention that the last tokens pay to all tokens of a context, `[rows, tokens]`.
 
-    The last tokens run once more, beside the context, which stays as it is. A number is the sum over
-    the observed tokens of their attention probabilities, so a row adds up to `observed`.
+    The last tokens run once more, beside the context, which stays as it is. A number is the sum
+    over the observed tokens of their attention probabilities, so a row adds up to `observed`.
 
     Args:
         ctx: flushed first, if something waits in it.
         observed: how many of the last tokens.
-        detail: "total" is one row, averaged over layers and heads; "layers" one a layer; "heads" one a
-            head, layer by layer.
+        detail: "total" is one row, averaged over layers and heads; "layers" one a layer; "heads"
+            one a head, layer by layer.
 
     Raises:
         ValueError: if there are fewer tokens, or the observed ones are not known.

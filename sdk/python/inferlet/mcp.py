@@ -1,4 +1,5 @@
-"""Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours, registered.
+"""Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours,
+registered.
 
 ::
 

@@ -78,10 +78,10 @@ async def launch(program: str, *args: str) -> str:
 
     Raises:
         PieError: `not-found`; `limit-exceeded`; `failed-dependency` if the child failed, with the
-            child's own error text as its message; `cancelled` if somebody else ended the child.
+            child's own error text as its message; `cancelled` if the child was killed.
 
-    If the calling task is cancelled, the child is killed; it ends with this instance at the latest. A
-    child has no client: to talk with it, hand it a topic of `messaging` as an argument, say one
+    If the calling task is cancelled, the child is killed; it ends with this instance at the latest.
+    A child has no client: to talk with it, hand it a topic of `messaging` as an argument, say one
     that begins with `instance_id()`.
     """
     return await text_of(raw.launch(program, list(args)))

@@ -7,8 +7,8 @@
     await store.update("count", lambda old: str(int(old or b"0") + 1).encode())
     keys = [key async for key in store.keys("chat/")]
 
-A key is a text, a value is bytes. What has been awaited is on disk. Operations take effect in the order
-of the calls.
+A key is a text, a value is bytes. What has been awaited is on disk. Operations take effect in the
+order of the calls.
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ async def commit(
         expect: values by key that must still be so; None for a key that must not exist.
 
     Returns:
-        Whether it was done. False means that an expectation does not hold; nothing has changed then.
+        Whether it was done. False means that an expectation does not hold; nothing has changed
+        then.
 
     Raises:
-        PieError: `invalid-argument` (key), `limit-exceeded` (value too large, too many keys, quota).
+        PieError: `invalid-argument` (key), `limit-exceeded` (value too large, too many keys,
+            quota).
     """
     conditions = expect or {}
     parts = (
@@ -101,12 +103,12 @@ async def commit(
 
 
 async def update(key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
-    """Derives a key's value from its old one, atomically if others do so at the same time.
+    """Derives a key's value from its old one, atomically.
 
     Args:
         key: whose value.
-        change: gets the value, None if there is none, and returns the new one, None to remove it. It is
-            called again if somebody else was faster.
+        change: gets the value, None if there is none, and returns the new one, None to remove it.
+            It is called again after a concurrent change.
 
     Returns:
         The new value.

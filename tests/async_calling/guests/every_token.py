@@ -5,9 +5,12 @@ Returns, for each token, the events of calls and interrupts in order, and what t
 
 import asyncio
 import json
+from collections.abc import Sequence
+from typing import Any
 
-from asynclm.calling.generation import Generation, Options
-from asynclm.cml.script import Script, ScriptedCall
+from asynclm.calling.generation import Generation
+from asynclm.calling.options import Options
+from asynclm.cml.script import Order, Script, ScriptedCall
 from asynclm.tools.tool import Tool
 from inferlet import Model
 
@@ -30,10 +33,10 @@ async def attempt(token: int) -> list[object]:
         elif event["type"] == "trap":  # all is written that can be
             generation.reached.set()
 
-    parameters = {"x": {}, "y": {}}
+    parameters: dict[str, dict[str, object]] = {"x": {}, "y": {}}
     tools = [Tool("early", early), Tool("late", late, parameters=parameters)]
     calls = [ScriptedCall("a", "early()"), ScriptedCall("b", 'late(x="some words", y=[1, 2])')]
-    script = Script(calls, order="given")
+    script = Script(calls, order=Order.GIVEN)
     options = Options(script=script)
     generation = Counting(Model.load(), tools, options, on_event=hear)
     generation.wanted = token
@@ -47,11 +50,11 @@ class Counting(Generation):
     wanted = 0
     count = 0
 
-    def __init__(self, *args: object, **named: object) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.reached = asyncio.Event()
 
-    def _read(self, tokens: list[int]) -> bool:
+    def _read(self, tokens: Sequence[int]) -> bool:
         self.count += len(tokens)
         if self.count >= self.wanted:
             self.reached.set()

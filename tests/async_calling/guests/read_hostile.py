@@ -36,7 +36,7 @@ def main(args: list[str]) -> str:
     ]
     seen = []
     flat = ", ".join(["-1.5e-3", "'a' 'b'", "[1]", '{"k": 2}'] * 100)
-    for read in (
+    for flatly in (
         lambda: parse_call(f"f({flat})", Syntax.PYTHON).positional,
         lambda: parse_call(f"f(x=[{flat}])", Syntax.PYTHON).arguments["x"],
         lambda: parse_call(
@@ -44,7 +44,7 @@ def main(args: list[str]) -> str:
         ).arguments["x"],
         lambda: evaluate(f"[{flat}]"),
     ):
-        assert len(read()) == 400
+        assert len(flatly()) == 400
         seen.append("flat")
     for number, text in enumerate(texts):
         for name, read in (

@@ -31,7 +31,7 @@ def main(args):
 
 def perform(calls):
     """Performs calls, `[function, arguments]` each; what came of each."""
-    outcomes = []
+    outcomes: list[dict[str, object]] = []
     for name, arguments in calls:
         try:
             values = [resolve(argument, outcomes) for argument in arguments]

@@ -125,7 +125,7 @@ async def transact() -> str:
     assert await store.commit({"t/a": None, "t/c": b"2"}, {"t/a": b"1", "t/b": b"\0\xff"})
     found = [key async for key in store.keys("t/")]
     assert await store.update("t/c", lambda old: None) is None
-    return f"{' '.join(found)} {await store.get('t/c')}".replace("None", "nothing")
+    return f"{' '.join(found)} {await store.get('t/c')!r}".replace("None", "nothing")
 
 
 # Children

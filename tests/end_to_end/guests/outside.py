@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 from inferlet import PieError, http, mcp, raw, ready, session
 
@@ -92,7 +93,7 @@ async def library(url):
         assert len(chunk) <= 100
         break
     del first
-    for wrong in (lambda: http.get(5), lambda: http.post(url, body="a", json=1)):
+    for wrong in (lambda: http.get(5), lambda: http.post(url, body="a", json=1)):  # type: ignore[arg-type]  # refused
         try:
             await wrong()
         except TypeError:
@@ -124,7 +125,7 @@ async def cancel(server, tool, arguments):
 
 
 async def main(args: list[str]) -> str:
-    guests = {
+    guests: dict[str, Any] = {
         "get": get,
         "post": post,
         "json": read_json,

@@ -1,4 +1,6 @@
-"""AsyncLM's trap handler (section 5.4): what is soonest undone, if that is sooner than the wait is over."""
+"""AsyncLM's trap handler (section 5.4): what is soonest undone, if that is sooner than the wait is
+over.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from pie_control.interception.waste import Choice, Load, Paused
 
 
 def decide(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
-    """Preserves where moving and recomputing both take longer than the wait; else the quicker of the two."""
+    """Preserves where moving and recomputing both take longer than the wait; else the quicker of
+    the two.
+    """
     return [_choose(one, load, costs) for one in paused]
 
 

@@ -1,4 +1,4 @@
-"""Pages are given up whenever their program waits, and computed anew: InferCept's *ImprovedDiscard*."""
+"""Discards the pages of waiting programs and recomputes them: InferCept's *ImprovedDiscard*."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pie_control.interception.waste import Choice, Load, Paused
 
 
 def decide(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
-    """Discard what can be computed anew."""
+    """Discards what can be recomputed."""
     return [Choice.DISCARD if one.can_discard else Choice.PRESERVE for one in paused]

@@ -1,4 +1,4 @@
-"""Everybody's pages stay where they are."""
+"""Preserves all pages where they are."""
 
 from __future__ import annotations
 

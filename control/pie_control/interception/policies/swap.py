@@ -1,4 +1,4 @@
-"""Pages go to the host whenever their program waits, whoever waits for that: InferCept's *Swap*."""
+"""Swaps the pages of waiting programs to host memory, beyond any budget: InferCept's *Swap*."""
 
 from __future__ import annotations
 

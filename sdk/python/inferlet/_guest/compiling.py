@@ -1,7 +1,7 @@
 """`compile`, `exec` and `eval` that never look for the source file.
 
-For the message of a SyntaxError, CPython opens the file that the code is said to come from, in C, even
-if it is called `<string>`. A file name that can't be encoded makes it give up before that.
+For the message of a SyntaxError, CPython opens the file that the code is said to come from, in C,
+even if it is called `<string>`. A file name that can't be encoded makes it give up before that.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def generate_tokens(
 
 
 def _arguments(source: Any, first: Any, second: Any, mode: str) -> tuple[Any, Any, Any]:
-    """Code and the two name spaces, the caller's unless told."""
+    """Code and the two name spaces, by default the caller's."""
     frame = sys._getframe(2)
     if not isinstance(source, CodeType):
         flags = frame.f_code.co_flags & _FUTURE_FLAGS

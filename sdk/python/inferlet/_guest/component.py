@@ -17,7 +17,9 @@ REHEARSED = 64  # tokens: enough for CPython to settle on how it runs the code
 
 
 class Runner(wit_world.WitWorld):  # type: ignore[misc]
-    """Runs a program. A component's `WitWorld` is derived from it, and says where the program is."""
+    """Runs a program. A component's `WitWorld` is derived from it, and says where the program
+    is.
+    """
 
     def program(self, args: list[str]) -> tuple[Program, list[str]]:
         """The program and its arguments, by default those of `run`.
@@ -47,6 +49,6 @@ def seal() -> None:
     """Ends the build: from here on there is no operating system."""
     _streams[:] = sandbox.seal()
     rehearsal.rehearse(REHEARSED)
-    # What the build made lives for ever: no collection needs to look at it.
+    # What the build made lives until the end: no collection needs to look at it.
     gc.collect()
     gc.freeze()

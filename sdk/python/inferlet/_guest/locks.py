@@ -20,7 +20,7 @@ class Lock:
         self._held = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Takes the lock. A held one: False if not to wait for ever, else RuntimeError."""
+        """Takes the lock. A held one: RuntimeError if asked to wait forever, else False."""
         if not self._held:
             self._held = True
             return True
@@ -53,7 +53,7 @@ class Lock:
 
 
 class RLock:
-    """Stands for `threading.RLock`: with one thread, whoever asks is the owner."""
+    """Stands for `threading.RLock`: with one thread, every caller is the owner."""
 
     __slots__ = ("__weakref__", "_count")
 

@@ -49,7 +49,8 @@ def run(program: Program, args: list[str]) -> str:
         main = module.__dict__.get("main")
         if not callable(main):
             raise ProgramError(
-                f"{program.file} has no function `main`; write `async def main(args: list[str]) -> str:`"
+                f"{program.file} has no function `main`; write `async def main(args: list[str]) ->"
+                " str:`"
             )
         return as_text(_call(main, args))
     except ProgramError:
@@ -99,8 +100,8 @@ def _cancel_rest(loop: HostLoop) -> None:
 def as_input(args: Sequence[str]) -> dict[str, Any]:
     """Arguments as the dict that programs of the real Pie take.
 
-    `--input JSON` gives many keys at once; `--key value`, `--key=value` and `key=value` give one, whose
-    value is JSON if it reads as such and text otherwise; `--key` alone is true.
+    `--input JSON` gives many keys at once; `--key value`, `--key=value` and `key=value` give one,
+    whose value is JSON if it reads as such and text otherwise; `--key` alone is true.
     """
     found: dict[str, Any] = {}
     rest = list(args)
@@ -174,7 +175,9 @@ def _describe_memory_error(error: MemoryError) -> str:
             place = f'File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}\n'
         trace = trace.tb_next
     error.__traceback__ = None  # frees what the frames hold
-    return f"{place}MemoryError: the inferlet's memory is used up, or what it parses is nested too deeply"
+    return (
+        f"{place}MemoryError: the inferlet's memory is used up, or its input is nested too deeply"
+    )
 
 
 def _keep_own_frames(shown: traceback.TracebackException) -> None:

@@ -1,9 +1,9 @@
 """A command line and a generation with a host that does nothing, before there is a program.
 
 CPython rewrites the code that it runs for what it meets, and each page of memory that an instance
-writes to for the first time, if only to count a reference, is copied for it then. A rehearsal while the
-component is built has the first done for all instances; one in an instance that waits for its program
-has its own pages copied, in time that nobody waits for.
+writes to for the first time, if only to count a reference, is copied for it then. A rehearsal while
+the component is built has the first done for all instances; one in an instance that waits for its
+program has its own pages copied, in time that no request waits for.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def rehearse(tokens: int) -> None:
     modules = {name: sys.modules.get(name) for name in (program.MODULE, "__main__")}
     with _no_host():
         program.run(_PROGRAM, [str(tokens)])
-        gc.collect(0)  # the context gives back what it holds while there is nobody to ask
+        gc.collect(0)  # the context releases its handles while there is no host to release them at
     model._loaded.clear()
     sys.meta_path[:] = finders
     for name, module in modules.items():

@@ -57,14 +57,14 @@ DEEPEST = 10_000  # Python calls that fit the stack; deeper ones would trap
 
 # Functions of `posix` that only compute.
 _HARMLESS = {
-    "DirEntry", "WCOREDUMP", "WEXITSTATUS", "WIFCONTINUED", "WIFEXITED", "WIFSIGNALED", "WIFSTOPPED",
-    "WSTOPSIG", "WTERMSIG", "_clearenv", "_create_environ", "_path_normpath", "_path_splitroot_ex",
-    "error", "fspath", "putenv", "stat_result", "statvfs_result", "strerror", "terminal_size",
-    "times_result", "uname_result", "unsetenv", "waitstatus_to_exitcode",
+    "DirEntry", "WCOREDUMP", "WEXITSTATUS", "WIFCONTINUED", "WIFEXITED", "WIFSIGNALED",
+    "WIFSTOPPED", "WSTOPSIG", "WTERMSIG", "_clearenv", "_create_environ", "_path_normpath",
+    "_path_splitroot_ex", "error", "fspath", "putenv", "stat_result", "statvfs_result", "strerror",
+    "terminal_size", "times_result", "uname_result", "unsetenv", "waitstatus_to_exitcode",
 }  # fmt: skip
 _PURE_SOCKET = {
-    "CMSG_LEN", "CMSG_SPACE", "error", "gaierror", "has_ipv6", "herror", "htonl", "htons", "inet_aton",
-    "inet_ntoa", "inet_ntop", "inet_pton", "ntohl", "ntohs", "timeout",
+    "CMSG_LEN", "CMSG_SPACE", "error", "gaierror", "has_ipv6", "herror", "htonl", "htons",
+    "inet_aton", "inet_ntoa", "inet_ntop", "inet_pton", "ntohl", "ntohs", "timeout",
 }  # fmt: skip
 # Built-in modules that reach for clocks, files or file descriptors from C.
 _HIDDEN = {"_datetime", "_lsprof", "_sqlite3", "_tracemalloc", "_zoneinfo", "faulthandler"}
@@ -84,7 +84,7 @@ class Finder:
                 if spec is not None:
                     return spec
         if sys._getframe(2).f_code.co_name == "find_spec":
-            return None  # importlib.util.find_spec: somebody asks whether it is there
+            return None  # importlib.util.find_spec: a test for its presence
         raise ModuleNotFoundError(f"No module named {name!r}: {NO_MODULE}", name=name)
 
     @staticmethod

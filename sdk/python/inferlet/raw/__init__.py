@@ -205,7 +205,7 @@ def available_traits(model: str) -> list[str]:
 
 
 def model_info(model: str) -> str:
-    """Facts about a model, a JSON object so that keys can be added without breaking a component:
+    """Properties of a model, a JSON object so that keys can be added without breaking a component:
     `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
     `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
     `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
@@ -279,7 +279,7 @@ def wait(futures: Iterable[int]) -> list[int]:
 
 def take(future: int) -> None:
     """Consumes a ready future that carries no value (`synchronize`, `sleep`, `writable`).
-    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     """
     try:
         _runtime.take(as_u32(future))
@@ -323,9 +323,8 @@ def take_blob(future: int) -> bytes:
 
 
 def cancel(future: int) -> None:
-    """Gives a future up, ready or not. What it stands for is undone where it can be: a message
-    stays in the mailbox, a child instance is killed, a command that has not been sent yields no
-    result.
+    """Cancels a future, ready or not. Its operation is undone where possible: a message stays in
+    the mailbox, a child instance is killed, a command that has not been sent yields no result.
     Errors: `invalid-handle`.
     """
     try:
@@ -379,7 +378,7 @@ def launch(program: str, args: Iterable[str]) -> int:
     when its future is cancelled. It has no client: parent and child talk through `messaging`.
     Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
     future: `failed-dependency` (the child failed; the message is the child's own error text),
-    `cancelled` (somebody else ended it), `limit-exceeded`, `worker-lost` or `invalid-argument`
+    `cancelled` (it was killed), `limit-exceeded`, `worker-lost` or `invalid-argument`
     (it could not be started).
     """
     try:
@@ -396,7 +395,8 @@ def launch(program: str, args: Iterable[str]) -> int:
 
 def send(message: str) -> None:
     """Sends text to the client. The server keeps a bounded number of bytes for a client that does
-    not read: over it the error is `would-block`, and `writable` tells when to try again.
+    not read (back-pressure): beyond that the error is `would-block`, and `writable` tells when
+    to try again.
     Errors: `would-block`, `limit-exceeded` (one message too large).
     """
     try:
@@ -447,8 +447,8 @@ def receive_blob() -> int:
 
 
 # Interface `http`
-# HTTP requests, made by the server. Which hosts may be reached is the operator's to say;
-# addresses that are not public are refused unless allowed, also after redirects.
+# HTTP requests, made by the server. The operator configures the allowed hosts; addresses that are
+# not public are refused unless allowed, also after redirects.
 
 
 def http_get(url: str, headers: Iterable[tuple[str, str]]) -> int:
@@ -479,13 +479,13 @@ def http_request(
     method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes, timeout_ms: int
 ) -> int:
     """Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
-    `https://` URL. The future is ready when the answer's headers are there, whatever its
-    status; consume it with `take_response`. Redirects are followed; to another origin only
-    headers go along that are no secrets. `timeout_ms` bounds all from here to the last byte of
-    the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding, a gzip body
-    is unpacked on the way.
+    `https://` URL. The future is ready when the answer's headers have arrived, whatever its
+    status; consume it with `take_response`. Redirects are followed; a redirect to another
+    origin drops headers that carry secrets. `timeout_ms` bounds the time from this call to the
+    last byte of the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding,
+    a gzip body is unpacked.
     Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
-    `limit-exceeded` (size, requests under way, requests a second, open bodies).
+    `limit-exceeded` (size, requests under way, requests per second, open bodies).
     """
     try:
         answer: int = _http.http_request(
@@ -528,7 +528,7 @@ def read_body(body: int, most: int) -> int:
 
 
 def response_url(body: int) -> str:
-    """The URL that answered: the one asked for, or where redirects have led to.
+    """The URL that answered: the requested one, or the last one of the redirects.
     Errors: `invalid-handle`.
     """
     try:
@@ -539,7 +539,7 @@ def response_url(body: int) -> str:
 
 
 def close_body(body: int) -> None:
-    """Ends a body's handle, and the connection if not all has been read.
+    """Closes a body's handle, and the connection if the body has not been read to its end.
     Errors: `invalid-handle`.
     """
     try:
@@ -590,14 +590,14 @@ def mcp_call_tool(server: str, tool: str, arguments: str) -> int:
 # Messages between the instances of one user; no other user sees them. A topic is a name of 1 to
 # 256 bytes. Topics with subscribers and work queues are apart, even under the same name. Messages
 # are text and live in the server's memory: they are lost when it stops. A message that a future
-# holds belongs to nobody until it is taken: cancelled, the future gives it back to its old place.
+# holds is consumed only when it is taken: a cancelled future puts it back in its old place.
 
 
 def broadcast(topic: str, message: str) -> int:
     """Sends to every current subscriber of a topic among this user's instances, this one included,
-    and returns how many there are. If the box of one of them is full, nobody is sent anything
-    and the error names it; `broadcast_room` tells when to try again. So no subscriber misses a
-    message.
+    and returns how many there are. All or none: if the box of one subscriber is full, nothing
+    is sent and the error names it; `broadcast_room` tells when to try again. So no subscriber
+    misses a message.
     Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
     """
     try:
@@ -654,8 +654,8 @@ def next_message(subscription: int) -> int:
 
 
 def push(topic: str, message: str) -> None:
-    """Appends to the user's work queue of a topic. The queue is bounded: over it the error is
-    `would-block`, and `push_room` tells when to try again.
+    """Appends to the user's work queue of a topic. The queue is bounded (back-pressure): a full one
+    is `would-block`, and `push_room` tells when to try again.
     Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
     queues).
     """
@@ -677,9 +677,8 @@ def push_room(topic: str) -> int:
 
 
 def pull(topic: str) -> int:
-    """A future of a message of the work queue, the oldest that nobody else has. Each goes to
-    exactly one puller; pullers are served in the order of their calls. Consume it with
-    `take_text`.
+    """A future of the oldest message of the work queue (FIFO). Each message goes to exactly one
+    puller; pullers are served in the order of their calls. Consume it with `take_text`.
     Errors: `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -722,7 +721,7 @@ def store_set(key: str, value: bytes) -> int:
 
 
 def store_delete(key: str) -> int:
-    """Removes a key; one that is not there is no error. Consume the future with `take`.
+    """Removes a key; idempotent: a missing key is no error. Consume the future with `take`.
     Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
     """
     try:
@@ -787,7 +786,8 @@ def store_commit(
 
 def alloc_kvpage(queue: int, count: int) -> int:
     """Allocates pages, all slots empty, and returns the first address of the range. If too few are
-    free the call takes its time, as long as others can lend theirs or are about to end.
+    free the call waits, as long as pages of waiting instances can be evicted to host memory or
+    other instances are about to end.
     Errors: `invalid-handle`, `invalid-argument`, `out-of-resources` (more than the model has),
     `limit-exceeded`.
     """
@@ -799,7 +799,8 @@ def alloc_kvpage(queue: int, count: int) -> int:
 
 
 def dealloc_kvpage(queue: int, pages: Iterable[int]) -> None:
-    """Frees pages once the commands queued before have taken effect; the addresses end at once.
+    """Frees pages once the commands queued before have taken effect; the addresses are invalid at
+    once.
     Errors: `invalid-handle`.
     """
     try:
@@ -809,8 +810,8 @@ def dealloc_kvpage(queue: int, pages: Iterable[int]) -> None:
 
 
 def export_kvpage(queue: int, pages: Iterable[int], name: str, shared: bool) -> None:
-    """Publishes pages under a name. They become immutable, and live until the export is released
-    and no instance maps them. Private to the user unless `shared`.
+    """Publishes pages under a name. They become immutable and reference-counted: they live until
+    the export is released and no instance maps them. Private to the user unless `shared`.
     Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command
     still writes one of them: synchronize first), `limit-exceeded`.
     """
@@ -886,8 +887,8 @@ def kvpage_used(queue: int, pages: Iterable[int]) -> list[int]:
 
 def truncate_kvpage(queue: int, pages: Iterable[int], used: Iterable[int]) -> None:
     """Empties the slots of pages from a number on: page `i` of the list keeps its first `used[i]`
-    slots. What was queued before still reads and writes the slots as they were; what is queued
-    later fills them anew. So steps that were queued ahead in vain are undone.
+    slots. Commands queued before still read and write the slots as they were; later ones fill
+    them again. That is how steps that were queued ahead and are not needed are undone.
     Errors: `invalid-handle`, `invalid-argument` (more than are filled, lengths that disagree, a
     page twice), `immutable`.
     """
@@ -907,7 +908,8 @@ def alloc_emb(queue: int, count: int) -> int:
 
 
 def dealloc_emb(queue: int, embeds: Iterable[int]) -> None:
-    """Frees embeds once the commands queued before have taken effect; the addresses end at once.
+    """Frees embeds once the commands queued before have taken effect; the addresses are invalid at
+    once.
     Errors: `invalid-handle`.
     """
     try:
@@ -919,9 +921,9 @@ def dealloc_emb(queue: int, embeds: Iterable[int]) -> None:
 def copy_emb(
     queue: int, sources: Iterable[int], targets: Iterable[int], positions: Iterable[int]
 ) -> None:
-    """Copies embeds: `targets` become what `sources` are when the command's turn comes, one by
-    one. A source may be named several times. `positions` (spans, as of `embed_txt`) are those
-    of the targets; without any, each keeps its source's. All sources are read before a target
+    """Copies embeds, each of `sources` to the one of `targets` at the same index, when the command
+    runs. A source may occur several times. `positions` (spans, as of `embed_txt`) are those of
+    the targets; if empty, each target gets its source's. All sources are read before a target
     is written.
     Errors: `invalid-handle`, `invalid-argument` (lengths that disagree, a source that nothing
     was written to, a target twice, a position outside the model's context), `limit-exceeded`
@@ -963,7 +965,7 @@ def forward(
 
     Each input attends to every live slot of `input_pages`, and to those inputs whose position
     is lower, or equal and not after it in the list. An explicit `mask` replaces this rule: one
-    row an input, flattened as `[runs, length, length, ...]` for each row, the lengths
+    row per input, flattened as `[runs, length, length, ...]` for each row, the lengths
     alternating hidden, visible, hidden, ... over the columns: the filled slots of `input_pages`
     in order, then the inputs. A masked slot is never attended to, whatever the mask says.
 
@@ -989,8 +991,8 @@ def forward(
 
 
 def mask_kvpage(queue: int, pages: Iterable[int], masks: Iterable[int]) -> None:
-    """Sets which filled slots of pages are masked: one word a page, bit `i` set hides slot `i`. A
-    bit of an empty slot is an error.
+    """Sets which filled slots of pages are masked: one word per page, bit `i` set hides slot `i`.
+    A bit of an empty slot is an error.
     Errors: `invalid-handle`, `invalid-argument`, `immutable`, `limit-exceeded`.
     """
     try:
@@ -1000,8 +1002,8 @@ def mask_kvpage(queue: int, pages: Iterable[int], masks: Iterable[int]) -> None:
 
 
 # Interface `adapter`
-# Forward passes through a LoRA adapter, which changes the model a little. The operator loads
-# adapters; commands with different ones, and with none, run in one batch.
+# Forward passes through a LoRA adapter: low-rank changes to the model's weights. The operator
+# loads adapters; commands with different adapters, and without any, run in one batch.
 
 
 def available_adapters(model: str) -> list[str]:
@@ -1044,10 +1046,10 @@ def forward_with_adapter(
 
 
 # Interface `introspect`
-# What inputs attend to, which tells the tokens that matter from those that can be dropped.
+# Attention weights of inputs, which show the tokens that matter and those that can be dropped.
 
-# How much is told: averages over layers and heads, a row a layer (averages over its heads),
-# or a row a head, layer by layer.
+# The rows of the answer: one row (the average over layers and heads), one row per layer (the
+# average over its heads), or one row per head, layer by layer.
 Detail: TypeAlias = Literal["total", "layers", "heads"]
 
 
@@ -1063,7 +1065,7 @@ def forward_with_attention(
     adapter: str,
 ) -> int:
     """As `forward`, and a future of what the last `observed` inputs attend to; consume it
-    with `take_attention`. An empty text as `adapter` is none.
+    with `take_attention`. An empty `adapter` means none.
     Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are
     observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
     over 2^28), `unsupported`.
@@ -1091,7 +1093,7 @@ def take_attention(future: int) -> tuple[int, list[float]]:
     inputs. A number is the sum over the observed inputs of their attention probabilities (of a
     softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
     has 0.
-    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     """
     try:
         answer: tuple[int, list[float]] = _introspect.take_attention(as_u32(future))
@@ -1101,17 +1103,18 @@ def take_attention(future: int) -> tuple[int, list[float]]:
 
 
 # Interface `offload`
-# KV pages out of the pool and back, while their addresses stay.
+# Swaps KV pages to host memory and back, or discards them, while their addresses stay valid.
 #
-# A page that is away can be freed, asked for its fill count, swapped in and discarded; any other
+# A swapped-out page can be freed, asked for its fill count, swapped in and discarded; any other
 # use of it is the error `swapped-out`. It takes no page of the pool. Swaps are commands: they
 # take effect in the order of their queue, and `synchronize` tells when.
 
 
 def swap_out(queue: int, pages: Iterable[int]) -> None:
-    """Moves pages to the server's host memory. Those that are away already stay so.
-    Errors: `invalid-handle` (a page twice, too), `busy` (an export, another instance or another
-    address holds a page, too), `out-of-resources` (the host pool is full), `limit-exceeded`.
+    """Moves pages to the server's host memory. Idempotent: pages that are swapped out stay so.
+    Errors: `invalid-handle` (also for a page twice), `busy` (a page is shared: an export,
+    another instance or another address references it), `out-of-resources` (host memory is
+    full), `limit-exceeded`.
     """
     try:
         _offload.swap_out(as_u32(queue), as_u32s(pages))
@@ -1120,9 +1123,9 @@ def swap_out(queue: int, pages: Iterable[int]) -> None:
 
 
 def swap_in(queue: int, pages: Iterable[int]) -> None:
-    """Brings pages back as they were, and discarded ones empty. Those that are in the pool stay
-    there. As with `alloc_kvpage`, instances launched later are ended if too few pages are free.
-    Errors: `invalid-handle` (a page twice, too), `out-of-resources`, `limit-exceeded`.
+    """Brings pages back as they were, and discarded ones empty. Pages in the pool stay there. As
+    with `alloc_kvpage`, instances launched later are ended if too few pages are free.
+    Errors: `invalid-handle` (also for a page twice), `out-of-resources`, `limit-exceeded`.
     """
     try:
         _offload.swap_in(as_u32(queue), as_u32s(pages))
@@ -1131,9 +1134,9 @@ def swap_in(queue: int, pages: Iterable[int]) -> None:
 
 
 def discard(queue: int, pages: Iterable[int]) -> None:
-    """Gives up the content of pages, wherever they are, and the memory behind them. The addresses
-    stay: `swap_in` puts empty pages there. Others who hold a page keep it.
-    Errors: `invalid-handle` (a page twice, too).
+    """Drops this instance's reference to the content of pages, wherever they are. The addresses
+    stay valid: `swap_in` puts empty pages there. Other references to a page keep its content.
+    Errors: `invalid-handle` (also for a page twice).
     """
     try:
         _offload.discard(as_u32(queue), as_u32s(pages))
@@ -1142,9 +1145,9 @@ def discard(queue: int, pages: Iterable[int]) -> None:
 
 
 def kv_costs(model: str) -> str:
-    """What keeping, moving and recomputing pages costs, measured when the model was loaded, a JSON
-    object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without a host
-    pool, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
+    """The costs of keeping, swapping and recomputing pages, measured at the model's start, a JSON
+    object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without host
+    memory, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
     forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
     (`seconds` of one step of `sequences`).
     Errors: `unknown-model`, `unsupported`.
@@ -1157,17 +1160,16 @@ def kv_costs(model: str) -> str:
 
 
 def advise(queue: int, pages: Iterable[int], wait: str) -> str:
-    """What to do with pages while the program waits for a tool, by a policy of the server
-    (InferCept). It changes nothing. `wait` is a JSON object, all of it optional: `tool`, a name
+    """Advises what to do with pages while the program waits for a tool, by a policy of the server
+    (InferCept). It changes nothing. `wait` is a JSON object with optional keys: `tool`, a name
     of the program's own; `policy`, one of `preserve`, `discard`, `swap`, `min-waste`,
-    `cheapest`, or the operator's; `elapsed_ns` of the wait; `expected_ns`, how long it will
-    last in all, if the program knows; `can_discard`, false if the program could not compute the
-    tokens anew. The answer is a JSON object: `choice`, one of `preserve`, `discard`, `swap`;
-    `pages`, how many to swap out now; `seconds`, after which to ask again; `remaining`, the
-    seconds that the wait is expected to last, else from earlier ones of this user; `chunk`, the
-    tokens to compute at once after a discard; `restore`, the seconds until the context is back
-    after this choice.
-    Errors: `invalid-handle` (a page twice, too), `invalid-argument`, `unsupported`.
+    `cheapest`, or the operator's; `elapsed_ns` of the wait; `expected_ns`, its expected total
+    duration, if known; `can_discard`, false if the program cannot recompute the tokens. The
+    answer is a JSON object: `choice`, one of `preserve`, `discard`, `swap`; `pages`, how many
+    to swap out now; `seconds`, after which to ask again; `remaining`, the expected seconds left
+    (from `expected_ns`, else from earlier waits of this user); `chunk`, the tokens to compute
+    at once after a discard; `restore`, the seconds until the context is back after this choice.
+    Errors: `invalid-handle` (also for a page twice), `invalid-argument`, `unsupported`.
     """
     try:
         answer: str = _offload.advise(as_u32(queue), as_u32s(pages), as_text(wait))
@@ -1177,8 +1179,8 @@ def advise(queue: int, pages: Iterable[int], wait: str) -> str:
 
 
 def note_wait(tool: str, nanoseconds: int) -> None:
-    """Tells how long a wait for a tool has lasted, for `advise` to this and other instances of the
-    user.
+    """Reports the duration of a finished wait for a tool, for `advise` to this and other instances
+    of the user.
     Errors: `limit-exceeded` (the name is too long).
     """
     try:
@@ -1188,22 +1190,22 @@ def note_wait(tool: str, nanoseconds: int) -> None:
 
 
 # Interface `prefix-cache`
-# Beginnings of texts that have been computed before: pages found by their tokens. They are the
-# user's own, unless the operator shares all among all users.
+# The prefix cache: shared prefixes, found by their tokens. Each user has a cache of their own,
+# unless the operator shares one among all users.
 #
-# The server looks at what is written to this instance's pages from the first `match_prefix` of a
-# model on. Pages can enter that hold a text: tokens of `embed_txt` and `embed_sampled` at the
-# positions 0, 1, ..., each run by a `forward` (or all by one adapter) without a mask, whose input
-# pages were those of all tokens before it, in order. An embed counts if it was the newest that
-# the instance wrote, on the queue of the forward.
+# The server tracks the provenance of this instance's pages from its first `match_prefix` of a
+# model on. A page can enter the cache if it holds text: tokens of `embed_txt` and `embed_sampled`
+# at the positions 0, 1, ..., each run by a `forward` (or all by one adapter) without a mask,
+# whose input pages were those of all tokens before it, in order. An embed counts if it was the
+# newest that the instance wrote, on the queue of the forward.
 
 
 def match_prefix(queue: int, adapter: str, tokens: Iterable[int]) -> tuple[list[int], int]:
-    """Maps the pages that hold the first of `tokens`, as many full ones as there are, and returns
-    spans of them, and 0. They are immutable; `adapter` is that of the forwards that filled
-    them, an empty text is none. If commands of somebody are computing more of these tokens just
-    now, there are no spans, but a future of when they have or have failed: `take` it, and call
-    again.
+    """Maps the cached pages of the longest prefix of `tokens`, full pages only, and returns spans
+    of them, and 0. They are immutable; `adapter` is that of the forwards that filled them, an
+    empty text means none. If queued commands of any instance are computing more of these
+    tokens, there are no spans, but a future that is ready when they have run or failed: `take`
+    it, and call again.
     Errors: `invalid-handle`, `unsupported`, `not-found` (no such adapter), `limit-exceeded`.
     """
     try:
@@ -1216,10 +1218,10 @@ def match_prefix(queue: int, adapter: str, tokens: Iterable[int]) -> tuple[list[
 
 
 def insert_prefix(queue: int, pages: Iterable[int]) -> int:
-    """Offers the pages of a text, the first ones of it in order. Those that are full, or will be
-    once what is queued has run, become immutable and are found from then on; returns how many,
-    0 if the server does not know what the pages hold. They stay findable while nobody holds
-    them, until their memory is needed.
+    """Inserts the first pages of a text, in order. Pages that are full, or will be once the queued
+    commands have run, become immutable and are found from then on; returns how many, 0 if the
+    server does not know what the pages hold. The cache keeps unreferenced pages until their
+    memory is needed, and evicts the least recently used first (LRU).
     Errors: `invalid-handle`, `swapped-out`.
     """
     try:
@@ -1248,12 +1250,12 @@ def embed_txt(
 
 
 # Interface `input-image`
-# Images into embeds, that are inputs beside those of text. Which tokens a model wants around them
-# is its chat format's affair.
+# Images into embeds, which are inputs like those of text. The model's chat format determines the
+# tokens around them.
 
 
 def num_embs_needed(model: str, width: int, height: int) -> int:
-    """How many embeds an image of so many pixels takes.
+    """The number of embeds that an image of this size in pixels takes.
     Errors: `unknown-model`, `unsupported` (the model reads text only), `invalid-argument` (no
     pixels, or one side more than 200 times the other), `limit-exceeded` (too many pixels).
     """
@@ -1265,7 +1267,7 @@ def num_embs_needed(model: str, width: int, height: int) -> int:
 
 
 def image_size(image: bytes) -> tuple[int, int]:
-    """Width and height of an image file, a PNG or JPEG, as it is to be looked at.
+    """Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
     Errors: `invalid-argument` (no image).
     """
     try:
@@ -1276,9 +1278,9 @@ def image_size(image: bytes) -> tuple[int, int]:
 
 
 def embed_img(queue: int, image: bytes, positions: Iterable[int], embeds: Iterable[int]) -> None:
-    """Embeds an image file. There are as many positions (spans, as
-    of `embed_txt`) and embeds as `num_embs_needed` says. What is wrong beyond the file's header
-    fails the command when it runs: `invalid-argument`, of the next `synchronize`.
+    """Embeds an image file. There are as many positions (spans, as of `embed_txt`) and embeds as
+    `num_embs_needed` says. An error beyond the file's header fails the command when it runs:
+    the next `synchronize` is `invalid-argument`.
     Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -1369,7 +1371,7 @@ def get_next_dist(queue: int, embed: int, k: int) -> int:
 def take_dist(future: int) -> tuple[list[int], list[float]]:
     """Consumes a ready future of a distribution: token ids, and their probabilities (of the
     softmax over the whole vocabulary, temperature 1), most likely first.
-    Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     """
     try:
         answer: tuple[list[int], list[float]] = _output_text.take_dist(as_u32(future))
@@ -1381,19 +1383,19 @@ def take_dist(future: int) -> tuple[list[int], list[float]]:
 # Interface `sample`
 # Output embeds into tokens, chosen where the model runs.
 #
-# A sampler keeps what belongs to a text: parameters, a seed, how many tokens it has chosen, which
-# ones there have been, and the last one. A choice depends on those, the distribution and the mask
-# alone: the same seed gives the same tokens whatever else the server does meanwhile. (A different
-# batch may round the distribution differently in the last bit.)
+# A sampler keeps the state of one text: parameters, a seed, the number of tokens chosen, the
+# counts of tokens, and the last one. A choice depends only on those, the distribution and the
+# mask: the same seed gives the same tokens, whatever else the server does. (A different batch may
+# round the distribution differently in the last bit.)
 
 
 def create_sampler(queue: int, parameters: str) -> int:
     """Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
     `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p`
     (0), `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias`
-    (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; drawn by the
-    server unless told), `logprobs` (0; how many of the most likely tokens `take_sample` tells
-    besides, 256 at most).
+    (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; random by
+    default), `logprobs` (0; the number of most likely tokens that `take_sample` also reports,
+    256 at most).
 
     Logits go through repetition, presence and frequency penalty, bias, mask, temperature,
     top-k, top-p (of what top-k has left) and min-p, in this order. The repetition penalty
@@ -1409,7 +1411,8 @@ def create_sampler(queue: int, parameters: str) -> int:
 
 
 def destroy_sampler(queue: int, sampler: int) -> None:
-    """Ends a sampler once the commands queued before have taken effect; its handle ends at once.
+    """Ends a sampler once the commands queued before have taken effect; its handle is invalid at
+    once.
     Errors: `invalid-handle`.
     """
     try:
@@ -1419,8 +1422,8 @@ def destroy_sampler(queue: int, sampler: int) -> None:
 
 
 def feed_sampler(queue: int, sampler: int, tokens: Iterable[int], generated: bool) -> None:
-    """Tells a sampler of tokens that it did not choose, for its penalties: `generated` ones, or
-    those of the text that was given. Tokens that it chooses it counts by itself.
+    """Adds tokens that a sampler did not choose to its counts, for its penalties: `generated`
+    ones, or those of the prompt. It counts the tokens that it chooses by itself.
     Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -1460,7 +1463,7 @@ def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
     tokens, most likely first, with theirs. Log-probabilities are those of the model's own
     distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
     Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
-    error of what it stood for.
+    error of the operation.
     """
     try:
         answer: tuple[int, float, list[int], list[float]] = _sample.take_sample(as_u32(future))
@@ -1472,7 +1475,7 @@ def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
 def next_token(future: int) -> int:
     """Waits until a future of a token is ready and consumes it, in one call: the token alone.
     Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of
-    what it stood for.
+    the operation.
     """
     try:
         answer: int = _sample.next_token(as_u32(future))
@@ -1482,9 +1485,9 @@ def next_token(future: int) -> int:
 
 
 def embed_sampled(queue: int, sampler: int, position: int, embed: int) -> None:
-    """Embeds the token that a sampler chooses last among the calls so far, at a position, whether
-    it is known already or not: the next steps can be queued before this one has run. If no
-    token could be chosen, this command fails, and what follows it in its queue with it.
+    """Embeds the token of the sampler's latest `sample` call, at a position, whether or not it is
+    known already: the next steps can be queued before this one has run. If no token could be
+    chosen, this command fails, and the commands behind it in its queue with it.
     Errors: `invalid-handle`, `invalid-argument` (nothing was sampled yet), `limit-exceeded`.
     """
     try:
@@ -1524,11 +1527,11 @@ def step(
 
 
 # Interface `grammar`
-# Tokens that keep to a JSON schema, a regular expression or a context-free grammar.
+# Constrains tokens to a JSON schema, a regular expression or a context-free grammar.
 #
-# A *matcher* is one walk through a compiled grammar: which tokens may come next, given those that
-# came. Where the text may end, the model's stop tokens are allowed as well. While a token of a
-# matcher is being sampled, other uses of it are `busy`.
+# A *matcher* is a position in a compiled grammar: it knows the tokens that may come next. Where
+# the text may end, the model's stop tokens are allowed as well. While a token of a matcher is
+# being sampled, other uses of it are `busy`.
 
 
 def compile_grammar(model: str, kind: str, text: str) -> int:
@@ -1549,7 +1552,7 @@ def compile_grammar(model: str, kind: str, text: str) -> int:
 
 def take_grammar(future: int) -> int:
     """Consumes a ready future of a grammar and returns the grammar's handle.
-    Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of what it stood for.
+    Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of the operation.
     """
     try:
         answer: int = _grammar.take_grammar(as_u32(future))
@@ -1567,7 +1570,7 @@ def release_grammar(grammar: int) -> None:
 
 
 def create_matcher(grammar: int) -> int:
-    """A matcher at a grammar's beginning. Errors: `invalid-handle`, `limit-exceeded`."""
+    """A matcher at a grammar's start. Errors: `invalid-handle`, `limit-exceeded`."""
     try:
         answer: int = _grammar.create_matcher(as_u32(grammar))
     except Err as error:
@@ -1645,8 +1648,8 @@ def grammar_mask(matcher: int) -> list[int]:
 
 
 def grammar_forced(matcher: int) -> list[int]:
-    """The tokens that follow whatever is chosen, possibly none, at most 1024 at
-    once; they are not consumed.
+    """The tokens that the grammar forces next, possibly none, at most 1024 at once; they are not
+    consumed.
     Errors: `invalid-handle`, `busy`.
     """
     try:

@@ -152,7 +152,7 @@ impl Conversation {
         text.strip_prefix(&start).map(str::to_owned).ok_or_else(|| {
             Error::new(
                 ErrorCode::Unsupported,
-                "the model's chat template renders earlier messages anew when others follow: fill \
+                "the model's chat template renders earlier messages in another way when others follow: fill \
                  the whole conversation at once, with `Tokenizer::apply_chat_template`",
             )
         })

@@ -37,7 +37,7 @@ pub struct Context {
     pub(crate) queue: u32,
     /// Span of the embed that decoding uses, for the token and for the hidden state after it.
     embed: Option<[u32; 2]>,
-    /// Span of the embed that steps queued ahead use in turn with the other.
+    /// Span of a second embed: steps queued ahead alternate between the two.
     spare: Option<[u32; 2]>,
     /// Addresses of the pages. A page that another context holds as well has a count above one.
     pub(crate) pages: Vec<Rc<u32>>,
@@ -102,9 +102,9 @@ impl Context {
         Ok(context)
     }
 
-    /// Sets whether an empty context begins with what this user's inferlets have computed of the same
-    /// text, and lets them find what is computed here; it does unless told. Full pages then can't be
-    /// changed by functions of [`allocate`] and [`forward`](crate::forward).
+    /// Sets whether the context uses the prefix cache (default: it does): an empty one starts with
+    /// the longest prefix that this user's inferlets have computed, and shares its own pages. Full
+    /// pages are then immutable for functions of [`allocate`] and [`forward`](crate::forward).
     pub fn prefix_cache(mut self, wanted: bool) -> Context {
         self.prefix_cache = wanted;
         self

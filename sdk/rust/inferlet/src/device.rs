@@ -34,9 +34,9 @@ pub struct DeviceSampler {
     pub frequency_penalty: f32,
     /// Added to tokens' logits; `None` rules a token out.
     pub logit_bias: Vec<(u32, Option<f32>)>,
-    /// How many of the likeliest tokens each step tells besides.
+    /// The number of most likely tokens that each step also reports.
     pub logprobs: u32,
-    /// Same seed, same tokens; drawn by the server unless told.
+    /// Same seed, same tokens; by default the server draws one.
     pub seed: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Device {
     pub seed: Option<u64>,
     pub grammar: Option<Grammar>,
     pub forced: bool,
-    /// Whether anybody may ask what the server told of a token, besides the token.
+    /// Whether the program may ask for more of a choice than its token.
     pub tells: bool,
     pub last: Option<Sampled>,
     run: Option<Run>,
@@ -215,7 +215,7 @@ impl Device {
         };
         let future = context.confirm(run.sampler)?;
         if queued && future.is_none() && self.counts {
-            // A choice that nobody has seen must not count for penalties.
+            // A choice that the program has not seen must not count for penalties.
             self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
             sample::destroy_sampler(run.queue, run.sampler)?;
             let parameters = close(self.parameters.clone(), self.seed);

@@ -61,7 +61,7 @@ codes! {
     Busy = "busy",
     /// What a change was derived from has changed.
     Conflict = "conflict",
-    /// Somebody has to read first.
+    /// Back-pressure: the receiver has to read first.
     WouldBlock = "would-block",
     /// A limit of this instance.
     LimitExceeded = "limit-exceeded",
@@ -75,7 +75,7 @@ codes! {
     RemoteFailed = "remote-failed",
     /// It took too long.
     TimedOut = "timed-out",
-    /// It belongs to somebody else.
+    /// It belongs to another user or program.
     PermissionDenied = "permission-denied",
     /// A fault of the server.
     Internal = "internal",

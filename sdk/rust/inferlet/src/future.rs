@@ -12,8 +12,8 @@ use crate::sample::{self, Sampled};
 
 /// Something that the host is doing. Await it for its value; drop it to give it up.
 ///
-/// An error at the start (say, too many open futures) is told when it is awaited, so that one `?`
-/// is enough.
+/// An error at the start (say, too many open futures) is returned when it is awaited, so that one
+/// `?` is enough.
 #[must_use = "a future that is dropped is given up"]
 pub struct HostFuture<T> {
     state: State,
@@ -27,7 +27,7 @@ type NextToken = fn(u32) -> Result<u32>;
 enum State {
     /// It could not be started.
     Failed(Error),
-    /// Nobody has asked for it yet.
+    /// Not polled yet.
     Started(u32),
     /// The reactor waits for it, or has seen it ready.
     Watched(u32),
@@ -112,8 +112,8 @@ impl<T> Drop for HostFuture<T> {
     }
 }
 
-/// The futures that are waited for, and whom to wake: two lists in the order of the handles, so that
-/// the first is `wait`'s argument as it is.
+/// The awaited futures and their wakers: two lists in the order of the handles, so that the first is
+/// `wait`'s argument as it is.
 struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,

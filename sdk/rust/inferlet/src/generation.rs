@@ -71,9 +71,9 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets whether the server is given each step before the token of the one before has arrived, so that
-    /// the model does not wait for the inferlet; it is unless told. The output is the same; at a stop one
-    /// step was in vain, of which nothing stays. Within a grammar each token is needed first.
+    /// Sets whether each step is queued before the token of the previous one has arrived, so that
+    /// the model does not wait for the inferlet (default: it is). The output is the same; at a stop
+    /// one step is wasted and rolled back. Within a grammar each token is needed first.
     pub fn run_ahead(mut self, wanted: bool) -> Generator<'a> {
         self.run_ahead = wanted;
         self
@@ -132,8 +132,8 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets whether tokens that the grammar leaves no choice of are taken without asking the model; they
-    /// are unless told. Call it after [`grammar`](Generator::grammar).
+    /// Sets whether tokens that the grammar forces are taken without running the model (default:
+    /// they are). Call it after [`grammar`](Generator::grammar).
     pub fn forced(mut self, forced: bool) -> Generator<'a> {
         if let Some(device) = &mut self.device {
             device.forced = forced;
@@ -203,7 +203,7 @@ impl<'a> Generator<'a> {
     pub async fn collect_text(mut self) -> Result<String> {
         self.tokens_alone();
         if self.stop_strings.is_empty() && !self.started {
-            // Nobody looks at the text before its end: decode it once.
+            // The text is not read before its end: decode it once.
             self.start()?;
             let tokenizer = self.context.model().tokenizer();
             let (mut tokens, before) = last_of(&tokenizer, &self.context.tail())?;
@@ -246,7 +246,7 @@ impl<'a> Generator<'a> {
         Ok(taken)
     }
 
-    /// Nobody will ask for more than the tokens.
+    /// The program asks for nothing but the tokens.
     fn tokens_alone(&mut self) {
         if let Some(device) = &mut self.device {
             device.tells = false;
@@ -356,7 +356,7 @@ impl<'a> Generator<'a> {
         true
     }
 
-    /// The text that a token completes, if anybody reads text.
+    /// The text that a token completes, if the program reads text.
     fn decode(&mut self, token: u32) -> Result<String> {
         let Some(decoder) = &mut self.decoder else { return Ok(String::new()) };
         let (text, found) = self.stop_strings.feed(decoder.feed(token)?);

@@ -66,7 +66,7 @@ impl Grammar {
         Grammar { kind: "lark", text: format!("start: {}", quoted.join(" | ")) }
     }
 
-    /// A walk from the grammar's beginning. The server compiles the same grammar once.
+    /// A matcher at the grammar's start. The server compiles the same grammar once.
     ///
     /// Errors: `invalid-argument` if it is wrong, `limit-exceeded` if it is too large.
     pub async fn matcher(&self, model: &Model) -> Result<Matcher> {

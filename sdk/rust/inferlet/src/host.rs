@@ -2,8 +2,8 @@
 
 //! The contract as it is: a module for each interface, a function for each function.
 //!
-//! A function that takes time returns the handle of a future. What of this is public, the modules of
-//! the crate export again, some of it under a type that says more.
+//! A function that takes time returns the handle of a future. The crate's modules re-export the
+//! public part of this, some of it with richer types.
 
 #![allow(clippy::too_many_arguments)]
 
@@ -94,7 +94,7 @@ pub mod runtime {
         call(|area| unsafe { imports::available_traits(model.as_ptr(), model.len(), area) })
     }
 
-    /// Facts about a model, a JSON object so that keys can be added without breaking a component:
+    /// Properties of a model, a JSON object so that keys can be added without breaking a component:
     /// `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
     /// `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
     /// `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
@@ -140,7 +140,7 @@ pub mod runtime {
     }
 
     /// Consumes a ready future that carries no value (`synchronize`, `sleep`, `session::writable`).
-    /// Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     pub fn take(future: u32) -> Result {
         call(|area| unsafe { imports::take(future, area) })
     }
@@ -165,9 +165,8 @@ pub mod runtime {
         call(|area| unsafe { imports::take_blob(future, area) })
     }
 
-    /// Gives a future up, ready or not. What it stands for is undone where it can be: a message
-    /// stays in the mailbox, a child instance is killed, a command that has not been sent yields no
-    /// result.
+    /// Cancels a future, ready or not. Its operation is undone where possible: a message stays in
+    /// the mailbox, a child instance is killed, a command that has not been sent yields no result.
     /// Errors: `invalid-handle`.
     pub fn cancel(future: u32) -> Result {
         call(|area| unsafe { imports::cancel(future, area) })
@@ -205,7 +204,7 @@ pub mod runtime {
     /// when its future is cancelled. It has no client: parent and child talk through `messaging`.
     /// Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
     /// future: `failed-dependency` (the child failed; the message is the child's own error text),
-    /// `cancelled` (somebody else ended it), `limit-exceeded`, `worker-lost` or `invalid-argument`
+    /// `cancelled` (it was killed), `limit-exceeded`, `worker-lost` or `invalid-argument`
     /// (it could not be started).
     pub fn launch(program: &str, args: &[&str]) -> Result<u32> {
         let args = texts(args);
@@ -235,7 +234,8 @@ pub mod session {
     }
 
     /// Sends text to the client. The server keeps a bounded number of bytes for a client that does
-    /// not read: over it the error is `would-block`, and `writable` tells when to try again.
+    /// not read (back-pressure): beyond that the error is `would-block`, and `writable` tells when
+    /// to try again.
     /// Errors: `would-block`, `limit-exceeded` (one message too large).
     pub fn send(message: &str) -> Result {
         call(|area| unsafe { imports::send(message.as_ptr(), message.len(), area) })
@@ -265,8 +265,8 @@ pub mod session {
     }
 }
 
-/// HTTP requests, made by the server. Which hosts may be reached is the operator's to say;
-/// addresses that are not public are refused unless allowed, also after redirects.
+/// HTTP requests, made by the server. The operator configures the allowed hosts; addresses that are
+/// not public are refused unless allowed, also after redirects.
 pub mod http {
     use crate::abi::{call, pairs};
     use crate::error::Result;
@@ -341,13 +341,13 @@ pub mod http {
     }
 
     /// Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
-    /// `https://` URL. The future is ready when the answer's headers are there, whatever its
-    /// status; consume it with `take_response`. Redirects are followed; to another origin only
-    /// headers go along that are no secrets. `timeout_ms` bounds all from here to the last byte of
-    /// the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding, a gzip body
-    /// is unpacked on the way.
+    /// `https://` URL. The future is ready when the answer's headers have arrived, whatever its
+    /// status; consume it with `take_response`. Redirects are followed; a redirect to another
+    /// origin drops headers that carry secrets. `timeout_ms` bounds the time from this call to the
+    /// last byte of the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding,
+    /// a gzip body is unpacked.
     /// Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
-    /// `limit-exceeded` (size, requests under way, requests a second, open bodies).
+    /// `limit-exceeded` (size, requests under way, requests per second, open bodies).
     pub fn http_request(
         method: &str,
         url: &str,
@@ -389,13 +389,13 @@ pub mod http {
         call(|area| unsafe { imports::read_body(body, most, area) })
     }
 
-    /// The URL that answered: the one asked for, or where redirects have led to.
+    /// The URL that answered: the requested one, or the last one of the redirects.
     /// Errors: `invalid-handle`.
     pub fn response_url(body: u32) -> Result<String> {
         call(|area| unsafe { imports::response_url(body, area) })
     }
 
-    /// Ends a body's handle, and the connection if not all has been read.
+    /// Closes a body's handle, and the connection if the body has not been read to its end.
     /// Errors: `invalid-handle`.
     pub fn close_body(body: u32) -> Result {
         call(|area| unsafe { imports::close_body(body, area) })
@@ -464,7 +464,7 @@ pub mod mcp {
 /// Messages between the instances of one user; no other user sees them. A topic is a name of 1 to
 /// 256 bytes. Topics with subscribers and work queues are apart, even under the same name. Messages
 /// are text and live in the server's memory: they are lost when it stops. A message that a future
-/// holds belongs to nobody until it is taken: cancelled, the future gives it back to its old place.
+/// holds is consumed only when it is taken: a cancelled future puts it back in its old place.
 pub mod messaging {
     use crate::abi::call;
     use crate::error::Result;
@@ -499,9 +499,9 @@ pub mod messaging {
     }
 
     /// Sends to every current subscriber of a topic among this user's instances, this one included,
-    /// and returns how many there are. If the box of one of them is full, nobody is sent anything
-    /// and the error names it; `broadcast_room` tells when to try again. So no subscriber misses a
-    /// message.
+    /// and returns how many there are. All or none: if the box of one subscriber is full, nothing
+    /// is sent and the error names it; `broadcast_room` tells when to try again. So no subscriber
+    /// misses a message.
     /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
     pub fn broadcast(topic: &str, message: &str) -> Result<u32> {
         call(|area| unsafe {
@@ -536,8 +536,8 @@ pub mod messaging {
         call(|area| unsafe { imports::next_message(subscription, area) })
     }
 
-    /// Appends to the user's work queue of a topic. The queue is bounded: over it the error is
-    /// `would-block`, and `push_room` tells when to try again.
+    /// Appends to the user's work queue of a topic. The queue is bounded (back-pressure): a full one
+    /// is `would-block`, and `push_room` tells when to try again.
     /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
     /// queues).
     pub fn push(topic: &str, message: &str) -> Result {
@@ -552,9 +552,8 @@ pub mod messaging {
         call(|area| unsafe { imports::push_room(topic.as_ptr(), topic.len(), area) })
     }
 
-    /// A future of a message of the work queue, the oldest that nobody else has. Each goes to
-    /// exactly one puller; pullers are served in the order of their calls. Consume it with
-    /// `take_text`.
+    /// A future of the oldest message of the work queue (FIFO). Each message goes to exactly one
+    /// puller; pullers are served in the order of their calls. Consume it with `take_text`.
     /// Errors: `invalid-argument`, `limit-exceeded`.
     pub fn pull(topic: &str) -> Result<u32> {
         call(|area| unsafe { imports::pull(topic.as_ptr(), topic.len(), area) })
@@ -627,7 +626,7 @@ pub mod store {
         })
     }
 
-    /// Removes a key; one that is not there is no error. Consume the future with `take`.
+    /// Removes a key; idempotent: a missing key is no error. Consume the future with `take`.
     /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
     pub fn store_delete(key: &str) -> Result<u32> {
         call(|area| unsafe { imports::store_delete(key.as_ptr(), key.len(), area) })
@@ -778,21 +777,23 @@ pub mod allocate {
     }
 
     /// Allocates pages, all slots empty, and returns the first address of the range. If too few are
-    /// free the call takes its time, as long as others can lend theirs or are about to end.
+    /// free the call waits, as long as pages of waiting instances can be evicted to host memory or
+    /// other instances are about to end.
     /// Errors: `invalid-handle`, `invalid-argument`, `out-of-resources` (more than the model has),
     /// `limit-exceeded`.
     pub fn alloc_kvpage(queue: u32, count: u32) -> Result<u32> {
         call(|area| unsafe { imports::alloc_kvpage(queue, count, area) })
     }
 
-    /// Frees pages once the commands queued before have taken effect; the addresses end at once.
+    /// Frees pages once the commands queued before have taken effect; the addresses are invalid at
+    /// once.
     /// Errors: `invalid-handle`.
     pub fn dealloc_kvpage(queue: u32, pages: &[u32]) -> Result {
         call(|area| unsafe { imports::dealloc_kvpage(queue, pages.as_ptr(), pages.len(), area) })
     }
 
-    /// Publishes pages under a name. They become immutable, and live until the export is released
-    /// and no instance maps them. Private to the user unless `shared`.
+    /// Publishes pages under a name. They become immutable and reference-counted: they live until
+    /// the export is released and no instance maps them. Private to the user unless `shared`.
     /// Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command
     /// still writes one of them: synchronize first), `limit-exceeded`.
     pub fn export_kvpage(queue: u32, pages: &[u32], name: &str, shared: bool) -> Result {
@@ -859,8 +860,8 @@ pub mod allocate {
     }
 
     /// Empties the slots of pages from a number on: page `i` of the list keeps its first `used[i]`
-    /// slots. What was queued before still reads and writes the slots as they were; what is queued
-    /// later fills them anew. So steps that were queued ahead in vain are undone.
+    /// slots. Commands queued before still read and write the slots as they were; later ones fill
+    /// them again. That is how steps that were queued ahead and are not needed are undone.
     /// Errors: `invalid-handle`, `invalid-argument` (more than are filled, lengths that disagree, a
     /// page twice), `immutable`.
     pub fn truncate_kvpage(queue: u32, pages: &[u32], used: &[u32]) -> Result {
@@ -881,15 +882,16 @@ pub mod allocate {
         call(|area| unsafe { imports::alloc_emb(queue, count, area) })
     }
 
-    /// Frees embeds once the commands queued before have taken effect; the addresses end at once.
+    /// Frees embeds once the commands queued before have taken effect; the addresses are invalid at
+    /// once.
     /// Errors: `invalid-handle`.
     pub fn dealloc_emb(queue: u32, embeds: &[u32]) -> Result {
         call(|area| unsafe { imports::dealloc_emb(queue, embeds.as_ptr(), embeds.len(), area) })
     }
 
-    /// Copies embeds: `targets` become what `sources` are when the command's turn comes, one by
-    /// one. A source may be named several times. `positions` (spans, as of `embed_txt`) are those
-    /// of the targets; without any, each keeps its source's. All sources are read before a target
+    /// Copies embeds, each of `sources` to the one of `targets` at the same index, when the command
+    /// runs. A source may occur several times. `positions` (spans, as of `embed_txt`) are those of
+    /// the targets; if empty, each target gets its source's. All sources are read before a target
     /// is written.
     /// Errors: `invalid-handle`, `invalid-argument` (lengths that disagree, a source that nothing
     /// was written to, a target twice, a position outside the model's context), `limit-exceeded`
@@ -957,7 +959,7 @@ pub mod forward {
     ///
     /// Each input attends to every live slot of `input_pages`, and to those inputs whose position
     /// is lower, or equal and not after it in the list. An explicit `mask` replaces this rule: one
-    /// row an input, flattened as `[runs, length, length, ...]` for each row, the lengths
+    /// row per input, flattened as `[runs, length, length, ...]` for each row, the lengths
     /// alternating hidden, visible, hidden, ... over the columns: the filled slots of `input_pages`
     /// in order, then the inputs. A masked slot is never attended to, whatever the mask says.
     ///
@@ -994,8 +996,8 @@ pub mod forward {
         })
     }
 
-    /// Sets which filled slots of pages are masked: one word a page, bit `i` set hides slot `i`. A
-    /// bit of an empty slot is an error.
+    /// Sets which filled slots of pages are masked: one word per page, bit `i` set hides slot `i`.
+    /// A bit of an empty slot is an error.
     /// Errors: `invalid-handle`, `invalid-argument`, `immutable`, `limit-exceeded`.
     pub fn mask_kvpage(queue: u32, pages: &[u32], masks: &[u32]) -> Result {
         call(|area| unsafe {
@@ -1011,8 +1013,8 @@ pub mod forward {
     }
 }
 
-/// Forward passes through a LoRA adapter, which changes the model a little. The operator loads
-/// adapters; commands with different ones, and with none, run in one batch.
+/// Forward passes through a LoRA adapter: low-rank changes to the model's weights. The operator
+/// loads adapters; commands with different adapters, and without any, run in one batch.
 pub mod adapter {
     use crate::abi::call;
     use crate::error::Result;
@@ -1082,7 +1084,7 @@ pub mod adapter {
     }
 }
 
-/// What inputs attend to, which tells the tokens that matter from those that can be dropped.
+/// Attention weights of inputs, which show the tokens that matter and those that can be dropped.
 pub mod introspect {
     use crate::abi::call;
     use crate::error::Result;
@@ -1115,7 +1117,7 @@ pub mod introspect {
     }
 
     /// As `forward::forward`, and a future of what the last `observed` inputs attend to; consume it
-    /// with `take_attention`. An empty text as `adapter` is none.
+    /// with `take_attention`. An empty `adapter` means none.
     /// Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are
     /// observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
     /// over 2^28), `unsupported`.
@@ -1157,15 +1159,15 @@ pub mod introspect {
     /// inputs. A number is the sum over the observed inputs of their attention probabilities (of a
     /// softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
     /// has 0.
-    /// Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     pub fn take_attention(future: u32) -> Result<(u32, Vec<f32>)> {
         call(|area| unsafe { imports::take_attention(future, area) })
     }
 }
 
-/// KV pages out of the pool and back, while their addresses stay.
+/// Swaps KV pages to host memory and back, or discards them, while their addresses stay valid.
 ///
-/// A page that is away can be freed, asked for its fill count, swapped in and discarded; any other
+/// A swapped-out page can be freed, asked for its fill count, swapped in and discarded; any other
 /// use of it is the error `swapped-out`. It takes no page of the pool. Swaps are commands: they
 /// take effect in the order of their queue, and `synchronize` tells when.
 pub mod offload {
@@ -1200,30 +1202,31 @@ pub mod offload {
         }
     }
 
-    /// Moves pages to the server's host memory. Those that are away already stay so.
-    /// Errors: `invalid-handle` (a page twice, too), `busy` (an export, another instance or another
-    /// address holds a page, too), `out-of-resources` (the host pool is full), `limit-exceeded`.
+    /// Moves pages to the server's host memory. Idempotent: pages that are swapped out stay so.
+    /// Errors: `invalid-handle` (also for a page twice), `busy` (a page is shared: an export,
+    /// another instance or another address references it), `out-of-resources` (host memory is
+    /// full), `limit-exceeded`.
     pub fn swap_out(queue: u32, pages: &[u32]) -> Result {
         call(|area| unsafe { imports::swap_out(queue, pages.as_ptr(), pages.len(), area) })
     }
 
-    /// Brings pages back as they were, and discarded ones empty. Those that are in the pool stay
-    /// there. As with `alloc_kvpage`, instances launched later are ended if too few pages are free.
-    /// Errors: `invalid-handle` (a page twice, too), `out-of-resources`, `limit-exceeded`.
+    /// Brings pages back as they were, and discarded ones empty. Pages in the pool stay there. As
+    /// with `alloc_kvpage`, instances launched later are ended if too few pages are free.
+    /// Errors: `invalid-handle` (also for a page twice), `out-of-resources`, `limit-exceeded`.
     pub fn swap_in(queue: u32, pages: &[u32]) -> Result {
         call(|area| unsafe { imports::swap_in(queue, pages.as_ptr(), pages.len(), area) })
     }
 
-    /// Gives up the content of pages, wherever they are, and the memory behind them. The addresses
-    /// stay: `swap_in` puts empty pages there. Others who hold a page keep it.
-    /// Errors: `invalid-handle` (a page twice, too).
+    /// Drops this instance's reference to the content of pages, wherever they are. The addresses
+    /// stay valid: `swap_in` puts empty pages there. Other references to a page keep its content.
+    /// Errors: `invalid-handle` (also for a page twice).
     pub fn discard(queue: u32, pages: &[u32]) -> Result {
         call(|area| unsafe { imports::discard(queue, pages.as_ptr(), pages.len(), area) })
     }
 
-    /// What keeping, moving and recomputing pages costs, measured when the model was loaded, a JSON
-    /// object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without a host
-    /// pool, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
+    /// The costs of keeping, swapping and recomputing pages, measured at the model's start, a JSON
+    /// object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without host
+    /// memory, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
     /// forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
     /// (`seconds` of one step of `sequences`).
     /// Errors: `unknown-model`, `unsupported`.
@@ -1231,39 +1234,38 @@ pub mod offload {
         call(|area| unsafe { imports::kv_costs(model.as_ptr(), model.len(), area) })
     }
 
-    /// What to do with pages while the program waits for a tool, by a policy of the server
-    /// (InferCept). It changes nothing. `wait` is a JSON object, all of it optional: `tool`, a name
+    /// Advises what to do with pages while the program waits for a tool, by a policy of the server
+    /// (InferCept). It changes nothing. `wait` is a JSON object with optional keys: `tool`, a name
     /// of the program's own; `policy`, one of `preserve`, `discard`, `swap`, `min-waste`,
-    /// `cheapest`, or the operator's; `elapsed_ns` of the wait; `expected_ns`, how long it will
-    /// last in all, if the program knows; `can_discard`, false if the program could not compute the
-    /// tokens anew. The answer is a JSON object: `choice`, one of `preserve`, `discard`, `swap`;
-    /// `pages`, how many to swap out now; `seconds`, after which to ask again; `remaining`, the
-    /// seconds that the wait is expected to last, else from earlier ones of this user; `chunk`, the
-    /// tokens to compute at once after a discard; `restore`, the seconds until the context is back
-    /// after this choice.
-    /// Errors: `invalid-handle` (a page twice, too), `invalid-argument`, `unsupported`.
+    /// `cheapest`, or the operator's; `elapsed_ns` of the wait; `expected_ns`, its expected total
+    /// duration, if known; `can_discard`, false if the program cannot recompute the tokens. The
+    /// answer is a JSON object: `choice`, one of `preserve`, `discard`, `swap`; `pages`, how many
+    /// to swap out now; `seconds`, after which to ask again; `remaining`, the expected seconds left
+    /// (from `expected_ns`, else from earlier waits of this user); `chunk`, the tokens to compute
+    /// at once after a discard; `restore`, the seconds until the context is back after this choice.
+    /// Errors: `invalid-handle` (also for a page twice), `invalid-argument`, `unsupported`.
     pub fn advise(queue: u32, pages: &[u32], wait: &str) -> Result<String> {
         call(|area| unsafe {
             imports::advise(queue, pages.as_ptr(), pages.len(), wait.as_ptr(), wait.len(), area)
         })
     }
 
-    /// Tells how long a wait for a tool has lasted, for `advise` to this and other instances of the
-    /// user.
+    /// Reports the duration of a finished wait for a tool, for `advise` to this and other instances
+    /// of the user.
     /// Errors: `limit-exceeded` (the name is too long).
     pub fn note_wait(tool: &str, nanoseconds: u64) -> Result {
         call(|area| unsafe { imports::note_wait(tool.as_ptr(), tool.len(), nanoseconds, area) })
     }
 }
 
-/// Beginnings of texts that have been computed before: pages found by their tokens. They are the
-/// user's own, unless the operator shares all among all users.
+/// The prefix cache: shared prefixes, found by their tokens. Each user has a cache of their own,
+/// unless the operator shares one among all users.
 ///
-/// The server looks at what is written to this instance's pages from the first `match_prefix` of a
-/// model on. Pages can enter that hold a text: tokens of `embed_txt` and `embed_sampled` at the
-/// positions 0, 1, ..., each run by a `forward` (or all by one adapter) without a mask, whose input
-/// pages were those of all tokens before it, in order. An embed counts if it was the newest that
-/// the instance wrote, on the queue of the forward.
+/// The server tracks the provenance of this instance's pages from its first `match_prefix` of a
+/// model on. A page can enter the cache if it holds text: tokens of `embed_txt` and `embed_sampled`
+/// at the positions 0, 1, ..., each run by a `forward` (or all by one adapter) without a mask,
+/// whose input pages were those of all tokens before it, in order. An embed counts if it was the
+/// newest that the instance wrote, on the queue of the forward.
 pub mod prefix_cache {
     use crate::abi::call;
     use crate::error::Result;
@@ -1290,11 +1292,11 @@ pub mod prefix_cache {
         }
     }
 
-    /// Maps the pages that hold the first of `tokens`, as many full ones as there are, and returns
-    /// spans of them, and 0. They are immutable; `adapter` is that of the forwards that filled
-    /// them, an empty text is none. If commands of somebody are computing more of these tokens just
-    /// now, there are no spans, but a future of when they have or have failed: `take` it, and call
-    /// again.
+    /// Maps the cached pages of the longest prefix of `tokens`, full pages only, and returns spans
+    /// of them, and 0. They are immutable; `adapter` is that of the forwards that filled them, an
+    /// empty text means none. If queued commands of any instance are computing more of these
+    /// tokens, there are no spans, but a future that is ready when they have run or failed: `take`
+    /// it, and call again.
     /// Errors: `invalid-handle`, `unsupported`, `not-found` (no such adapter), `limit-exceeded`.
     pub fn match_prefix(queue: u32, adapter: &str, tokens: &[u32]) -> Result<(Vec<u32>, u32)> {
         call(|area| unsafe {
@@ -1309,10 +1311,10 @@ pub mod prefix_cache {
         })
     }
 
-    /// Offers the pages of a text, the first ones of it in order. Those that are full, or will be
-    /// once what is queued has run, become immutable and are found from then on; returns how many,
-    /// 0 if the server does not know what the pages hold. They stay findable while nobody holds
-    /// them, until their memory is needed.
+    /// Inserts the first pages of a text, in order. Pages that are full, or will be once the queued
+    /// commands have run, become immutable and are found from then on; returns how many, 0 if the
+    /// server does not know what the pages hold. The cache keeps unreferenced pages until their
+    /// memory is needed, and evicts the least recently used first (LRU).
     /// Errors: `invalid-handle`, `swapped-out`.
     pub fn insert_prefix(queue: u32, pages: &[u32]) -> Result<u32> {
         call(|area| unsafe { imports::insert_prefix(queue, pages.as_ptr(), pages.len(), area) })
@@ -1361,8 +1363,8 @@ pub mod input_text {
     }
 }
 
-/// Images into embeds, that are inputs beside those of text. Which tokens a model wants around them
-/// is its chat format's affair.
+/// Images into embeds, which are inputs like those of text. The model's chat format determines the
+/// tokens around them.
 pub mod input_image {
     use crate::abi::call;
     use crate::error::Result;
@@ -1394,7 +1396,7 @@ pub mod input_image {
         }
     }
 
-    /// How many embeds an image of so many pixels takes.
+    /// The number of embeds that an image of this size in pixels takes.
     /// Errors: `unknown-model`, `unsupported` (the model reads text only), `invalid-argument` (no
     /// pixels, or one side more than 200 times the other), `limit-exceeded` (too many pixels).
     pub fn num_embs_needed(model: &str, width: u32, height: u32) -> Result<u32> {
@@ -1403,15 +1405,15 @@ pub mod input_image {
         })
     }
 
-    /// Width and height of an image file, a PNG or JPEG, as it is to be looked at.
+    /// Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
     /// Errors: `invalid-argument` (no image).
     pub fn image_size(image: &[u8]) -> Result<(u32, u32)> {
         call(|area| unsafe { imports::image_size(image.as_ptr(), image.len(), area) })
     }
 
-    /// Embeds an image file. There are as many positions (spans, as
-    /// of `embed_txt`) and embeds as `num_embs_needed` says. What is wrong beyond the file's header
-    /// fails the command when it runs: `invalid-argument`, of the next `synchronize`.
+    /// Embeds an image file. There are as many positions (spans, as of `embed_txt`) and embeds as
+    /// `num_embs_needed` says. An error beyond the file's header fails the command when it runs:
+    /// the next `synchronize` is `invalid-argument`.
     /// Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
     pub fn embed_img(queue: u32, image: &[u8], positions: &[u32], embeds: &[u32]) -> Result {
         call(|area| unsafe {
@@ -1541,7 +1543,7 @@ pub mod output_text {
 
     /// Consumes a ready future of a distribution: token ids, and their probabilities (of the
     /// softmax over the whole vocabulary, temperature 1), most likely first.
-    /// Errors: `invalid-handle`, `not-ready`, or the error of what it stood for.
+    /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     pub fn take_dist(future: u32) -> Result<(Vec<u32>, Vec<f32>)> {
         call(|area| unsafe { imports::take_dist(future, area) })
     }
@@ -1549,10 +1551,10 @@ pub mod output_text {
 
 /// Output embeds into tokens, chosen where the model runs.
 ///
-/// A sampler keeps what belongs to a text: parameters, a seed, how many tokens it has chosen, which
-/// ones there have been, and the last one. A choice depends on those, the distribution and the mask
-/// alone: the same seed gives the same tokens whatever else the server does meanwhile. (A different
-/// batch may round the distribution differently in the last bit.)
+/// A sampler keeps the state of one text: parameters, a seed, the number of tokens chosen, the
+/// counts of tokens, and the last one. A choice depends only on those, the distribution and the
+/// mask: the same seed gives the same tokens, whatever else the server does. (A different batch may
+/// round the distribution differently in the last bit.)
 pub mod sample {
     use crate::abi::call;
     use crate::error::Result;
@@ -1618,9 +1620,9 @@ pub mod sample {
     /// Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
     /// `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p`
     /// (0), `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias`
-    /// (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; drawn by the
-    /// server unless told), `logprobs` (0; how many of the most likely tokens `take_sample` tells
-    /// besides, 256 at most).
+    /// (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; random by
+    /// default), `logprobs` (0; the number of most likely tokens that `take_sample` also reports,
+    /// 256 at most).
     ///
     /// Logits go through repetition, presence and frequency penalty, bias, mask, temperature,
     /// top-k, top-p (of what top-k has left) and min-p, in this order. The repetition penalty
@@ -1633,14 +1635,15 @@ pub mod sample {
         })
     }
 
-    /// Ends a sampler once the commands queued before have taken effect; its handle ends at once.
+    /// Ends a sampler once the commands queued before have taken effect; its handle is invalid at
+    /// once.
     /// Errors: `invalid-handle`.
     pub fn destroy_sampler(queue: u32, sampler: u32) -> Result {
         call(|area| unsafe { imports::destroy_sampler(queue, sampler, area) })
     }
 
-    /// Tells a sampler of tokens that it did not choose, for its penalties: `generated` ones, or
-    /// those of the text that was given. Tokens that it chooses it counts by itself.
+    /// Adds tokens that a sampler did not choose to its counts, for its penalties: `generated`
+    /// ones, or those of the prompt. It counts the tokens that it chooses by itself.
     /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     pub fn feed_sampler(queue: u32, sampler: u32, tokens: &[u32], generated: bool) -> Result {
         call(|area| unsafe {
@@ -1675,21 +1678,21 @@ pub mod sample {
     /// tokens, most likely first, with theirs. Log-probabilities are those of the model's own
     /// distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
     /// Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
-    /// error of what it stood for.
+    /// error of the operation.
     pub fn take_sample(future: u32) -> Result<(u32, f32, Vec<u32>, Vec<f32>)> {
         call(|area| unsafe { imports::take_sample(future, area) })
     }
 
     /// Waits until a future of a token is ready and consumes it, in one call: the token alone.
     /// Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of
-    /// what it stood for.
+    /// the operation.
     pub fn next_token(future: u32) -> Result<u32> {
         call(|area| unsafe { imports::next_token(future, area) })
     }
 
-    /// Embeds the token that a sampler chooses last among the calls so far, at a position, whether
-    /// it is known already or not: the next steps can be queued before this one has run. If no
-    /// token could be chosen, this command fails, and what follows it in its queue with it.
+    /// Embeds the token of the sampler's latest `sample` call, at a position, whether or not it is
+    /// known already: the next steps can be queued before this one has run. If no token could be
+    /// chosen, this command fails, and the commands behind it in its queue with it.
     /// Errors: `invalid-handle`, `invalid-argument` (nothing was sampled yet), `limit-exceeded`.
     pub fn embed_sampled(queue: u32, sampler: u32, position: u32, embed: u32) -> Result {
         call(|area| unsafe { imports::embed_sampled(queue, sampler, position, embed, area) })
@@ -1726,11 +1729,11 @@ pub mod sample {
     }
 }
 
-/// Tokens that keep to a JSON schema, a regular expression or a context-free grammar.
+/// Constrains tokens to a JSON schema, a regular expression or a context-free grammar.
 ///
-/// A *matcher* is one walk through a compiled grammar: which tokens may come next, given those that
-/// came. Where the text may end, the model's stop tokens are allowed as well. While a token of a
-/// matcher is being sampled, other uses of it are `busy`.
+/// A *matcher* is a position in a compiled grammar: it knows the tokens that may come next. Where
+/// the text may end, the model's stop tokens are allowed as well. While a token of a matcher is
+/// being sampled, other uses of it are `busy`.
 pub mod grammar {
     use crate::abi::call;
     use crate::error::Result;
@@ -1811,7 +1814,7 @@ pub mod grammar {
     }
 
     /// Consumes a ready future of a grammar and returns the grammar's handle.
-    /// Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of what it stood for.
+    /// Errors: `invalid-handle`, `not-ready`, `limit-exceeded`, or the error of the operation.
     pub fn take_grammar(future: u32) -> Result<u32> {
         call(|area| unsafe { imports::take_grammar(future, area) })
     }
@@ -1821,7 +1824,7 @@ pub mod grammar {
         call(|area| unsafe { imports::release_grammar(grammar, area) })
     }
 
-    /// A matcher at a grammar's beginning. Errors: `invalid-handle`, `limit-exceeded`.
+    /// A matcher at a grammar's start. Errors: `invalid-handle`, `limit-exceeded`.
     pub fn create_matcher(grammar: u32) -> Result<u32> {
         call(|area| unsafe { imports::create_matcher(grammar, area) })
     }
@@ -1866,8 +1869,8 @@ pub mod grammar {
         call(|area| unsafe { imports::grammar_mask(matcher, area) })
     }
 
-    /// The tokens that follow whatever is chosen, possibly none, at most 1024 at
-    /// once; they are not consumed.
+    /// The tokens that the grammar forces next, possibly none, at most 1024 at once; they are not
+    /// consumed.
     /// Errors: `invalid-handle`, `busy`.
     pub fn grammar_forced(matcher: u32) -> Result<Vec<u32>> {
         call(|area| unsafe { imports::grammar_forced(matcher, area) })

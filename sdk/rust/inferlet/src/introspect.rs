@@ -8,14 +8,14 @@ use crate::future::HostFuture;
 use crate::host::introspect as host;
 use crate::{allocate, text};
 
-/// How much is told of attention.
+/// The rows of an attention answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// One row, averaged over layers and heads.
     Total,
-    /// A row a layer, averaged over its heads.
+    /// One row per layer, averaged over its heads.
     Layers,
-    /// A row a head, layer by layer.
+    /// One row per head, layer by layer.
     Heads,
 }
 

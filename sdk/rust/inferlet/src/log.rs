@@ -1,12 +1,12 @@
 //! Macros that write formatted lines to the instance's log.
 
-/// Logs a line for whoever writes the inferlet.
+/// Logs a line for the author of the inferlet.
 #[macro_export]
 macro_rules! debug {
     ($($part:tt)*) => { $crate::runtime::log($crate::runtime::LogLevel::Debug, &::std::format!($($part)*)) };
 }
 
-/// Logs a line for whoever runs the inferlet.
+/// Logs a line for the operator of the inferlet.
 #[macro_export]
 macro_rules! info {
     ($($part:tt)*) => { $crate::runtime::log($crate::runtime::LogLevel::Info, &::std::format!($($part)*)) };

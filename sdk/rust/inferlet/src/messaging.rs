@@ -40,13 +40,13 @@ pub async fn push(topic: &str, message: &str) -> Result {
     }
 }
 
-/// The oldest message of a work queue that nobody else has. Dropped, it leaves it for the next.
+/// The oldest message of a work queue (FIFO). A dropped future leaves it for the next puller.
 pub fn pull(topic: &str) -> HostFuture<String> {
     HostFuture::new(host::pull(topic), runtime::take_text)
 }
 
-/// Sends to every subscriber of a topic at once and returns how many there are, or fails with
-/// `would-block` and sends to nobody if one of them has too much unread.
+/// Sends to every subscriber of a topic at once and returns how many there are. If one of them has
+/// too much unread it fails with `would-block` and sends nothing.
 pub fn try_broadcast(topic: &str, message: &str) -> Result<u32> {
     host::broadcast(topic, message)
 }
@@ -74,7 +74,7 @@ pub fn subscribe(topic: &str) -> Result<Subscription> {
 
 /// What is broadcast to a topic. Dropped, it unsubscribes and drops what has not been read.
 ///
-/// One that nobody reads makes the broadcasters wait once its box is full.
+/// An unread one makes the broadcasters wait once its box is full (back-pressure).
 #[derive(Debug)]
 pub struct Subscription {
     handle: u32,

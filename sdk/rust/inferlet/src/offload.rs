@@ -36,14 +36,14 @@ impl Context {
         swap_in(self.queue, &spans(&self.pages))
     }
 
-    /// Gives the pages up: the next run computes the tokens anew.
+    /// Discards the pages: the next run recomputes the tokens.
     ///
     /// Errors: `invalid-argument` if the tokens are not all known, for there is an image among them.
     pub fn discard(&mut self) -> Result {
         if self.tokens.contains(&UNKNOWN_TOKEN) {
             return Err(Error::new(
                 ErrorCode::InvalidArgument,
-                "a context whose tokens are not known can't be computed anew",
+                "a context whose tokens are not known can't be recomputed",
             ));
         }
         self.settle()?;

@@ -28,9 +28,9 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 /// How much a line of the log matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// For whoever writes the inferlet.
+    /// For the author of the inferlet.
     Debug,
-    /// For whoever runs it.
+    /// For its operator.
     Info,
     /// Something is odd.
     Warning,
@@ -44,7 +44,7 @@ pub fn log(level: LogLevel, message: &str) {
 }
 
 /// Starts a child instance of a program (its name or content hash). Gives its result, or the error
-/// `failed-dependency` with the child's own error text, or `cancelled` if somebody else ended it.
+/// `failed-dependency` with the child's own error text, or `cancelled` if it was killed.
 /// Dropped, it kills the child, which ends with this instance at the latest.
 ///
 /// A child has no client: to talk with it, hand it a topic of [`crate::messaging`] as an argument.

@@ -133,9 +133,8 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Derives a key's value from its old one, whoever else does so at the same time. `change` gets `None`
-/// if there is none, and returns `None` to remove it; it is called again if somebody else was faster.
-/// Gives the new value.
+/// Derives a key's value from its old one, atomically. `change` gets `None` if there is no value and
+/// returns `None` to remove it; it is called again after a concurrent change. Returns the new value.
 pub async fn update(
     key: &str,
     mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,

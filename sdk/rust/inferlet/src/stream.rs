@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::model::Tokenizer;
 
-/// Tokens decoded anew for each token, at the most.
+/// Tokens decoded again for each token, at the most.
 const WINDOW: usize = 16;
 /// Tokens decoded before the first new one, so that its leading space is seen.
 const BEFORE: usize = 6;
@@ -24,7 +24,7 @@ pub struct TextDecoder {
     tokenizer: Tokenizer,
     /// The window.
     tokens: Vec<u32>,
-    /// The beginning of the window's text, which has been given out.
+    /// The start of the window's text, which has been returned already.
     given: String,
     /// Newest tokens whose text has not all been given out.
     held: usize,
@@ -53,7 +53,7 @@ impl TextDecoder {
         if whole == text.len() {
             self.held = 0;
         }
-        // Not while it is open whether what the text before ended with was a character's beginning.
+        // Not while the last bytes before may still be the start of a character.
         if self.tokens.len() >= WINDOW && start <= whole {
             (self.tokens, self.given) = last_of(&self.tokenizer, &self.tokens)?;
             self.given.truncate(whole_characters(&self.given).len());

@@ -1,4 +1,4 @@
-"""Pages of the host pool: memory beside the device's, where swapped pages wait."""
+"""Pages of host memory, where swapped-out pages wait."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pie_py.wire.plan import Int32, Uint32
 MAX_SWAP_PAGES = 256
 
 
-class HostPool:
+class HostMemory:
     """The host pages of one model, each held by one space.
 
-    `used`, `masks` and `immutable` are those of the page whose content a host page keeps. Commands name
-    host pages after those of the KV pool, so that the scheduler orders them alike.
+    `used`, `masks` and `immutable` are those of the page whose content a host page keeps. Commands
+    name host pages after those of the KV pool, so that the scheduler orders them alike.
     """
 
     def __init__(self, size: int, first_name: int) -> None:
@@ -65,7 +65,7 @@ def swap_parts(count: int) -> Iterator[slice]:
 class HostPages:
     """The host pages of one instance."""
 
-    def __init__(self, pool: HostPool, limit: int | None) -> None:
+    def __init__(self, pool: HostMemory, limit: int | None) -> None:
         self.pool = pool
         self._limit = limit
         self.held = 0  # those too that commands name which are not sent

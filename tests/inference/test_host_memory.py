@@ -107,13 +107,13 @@ def test_wrong_batches_are_refused(folder: Path) -> None:
 
 
 def test_the_pool_is_as_large_as_it_is_told(folder: Path) -> None:
-    assert Rig(folder, pages=4).model.host.pages == 4  # not more than the KV pool, unless told
+    assert Rig(folder, pages=4).model.host.pages == 4  # not more than the KV pool by default
     assert Rig(folder, pages=4, host_pages=9).model.description.host_pages == 9
     assert Rig(folder, pages=4, host_pages=0).model.description.host_pages == 0
     page = Rig(folder, pages=4).model.host.page_bytes
     assert page == 2 * 2 * 2 * 16 * 4 * 16  # layers, key and value, kv heads, dim, bytes, slots
     assert Rig(folder, pages=4, host_memory=7 * page + 1).model.description.host_pages == 7
-    with pytest.raises(LoadError, match=r"host pool of .* set host_memory or host_pages"):
+    with pytest.raises(LoadError, match=r"host memory for .* set host_memory or host_pages"):
         Rig(folder, pages=4, host_pages=10**9)
 
 

@@ -21,12 +21,12 @@ PINNED_BYTES = 1 << 30
 Int32 = NDArray[np.int32]
 
 
-class HostPool:
+class HostMemory:
     """Pages as parts of `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
 
-    A page is one block here, so that a transfer is a few large copies, however many layers there are.
-    On a GPU the copies run beside its kernels, those out and those in on a stream each: pages that come
-    in are waited for by the kernels after them alone, and the host waits for none.
+    A page is one block here, so that a transfer is a few large copies, however many layers there
+    are. On a GPU the copies run beside its kernels, those out and those in on a stream each: pages
+    that come in are waited for by the kernels after them alone, and the host waits for none.
     """
 
     def __init__(self, cache: KvCache, pages: int) -> None:
@@ -121,7 +121,7 @@ class HostPool:
 
 
 class _Ways:
-    """The streams of copies between a GPU and the host pool."""
+    """The streams of copies between a GPU and host memory."""
 
     def __init__(self, device: torch.device, hosts: int) -> None:
         self._device = device

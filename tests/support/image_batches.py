@@ -1,0 +1,82 @@
+"""Text and images as one sequence, embedded and run by a worker's handlers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+
+from pie_inference import handlers
+from pie_py.wire.images import ImageSize, image_size
+from pie_py.wire.plan import EmbedImage, EmbedText, Forward
+from support.model_rig import Rig, ints, offsets
+
+
+def batch_of(files: list[bytes], positions: list[int], embeds: list[int]) -> EmbedImage:
+    words = b"".join(file + bytes(-len(file) % 4) for file in files)
+    sizes = [image_size(file) or ImageSize(9, 9) for file in files]
+    return EmbedImage(
+        ints([(size.width, size.height) for size in sizes]),
+        ints([len(file) for file in files]),
+        np.frombuffer(words, np.uint32),
+        ints(positions),
+        ints(embeds),
+    )
+
+
+@torch.inference_mode()
+def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1) -> torch.Tensor:
+    """Logits `[tokens, vocab]` of text and images in turn, run in some pieces."""
+    model = rig.model
+    assert model.network.images is not None
+    rule = model.network.images.rule
+    at = 0
+    for part in parts:
+        if isinstance(part, list):
+            count = len(part)
+        else:
+            size = image_size(part)
+            assert size is not None
+            count = rule.embeds(size)
+        where = list(range(at, at + count))
+        if isinstance(part, list):
+            handlers.embed_text(model, EmbedText(ints(part), ints(where), ints(where)))
+        else:
+            assert handlers.embed_image(model, batch_of([part], where, where)).get().refused == {}
+        at += count
+    sequence = rig.sequence(at)
+    cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
+    for first, end in itertools.pairwise(cuts):
+        pages, used = sequence.page_list()
+        handlers.forward(
+            model,
+            Forward(
+                input_starts=offsets([end - first]),
+                inputs=ints(range(first, end)),
+                page_starts=offsets([len(pages)]),
+                pages=ints(pages),
+                page_used=ints(used),
+                has_masked=ints([0]),
+                output_slots=ints(sequence.slots(first, end)),
+                output_starts=offsets([end - first]),
+                outputs=ints(range(1024 + first, 1024 + end)),
+                mask_starts=offsets([0]),
+                mask=ints([]),
+            ),
+        )
+        sequence.used = end
+    return model.network.logits(model.embeds.read(ints(range(1024, 1024 + at)))).float()
+
+
+def embed_image(rig: Rig, file: bytes, first: int) -> int:
+    """Puts an image into embeds from `first` on; tells how many it took."""
+    images, size = rig.model.network.images, image_size(file)
+    assert images is not None
+    assert size is not None
+    count = images.rule.embeds(size)
+    where = ints(range(first, first + count))
+    words = np.frombuffer(file + bytes(-len(file) % 4), np.uint32)
+    batch = EmbedImage(ints([(size.width, size.height)]), ints([len(file)]), words, where, where)
+    assert handlers.embed_image(rig.model, batch).get().refused == {}
+    return count
