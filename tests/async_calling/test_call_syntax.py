@@ -17,8 +17,9 @@ from asynclm.choices import Mode, Style, Syntax
 from asynclm.cml.calls import Call, CallError, parse_call, write_call
 from asynclm.cml.interrupts import Interrupt, InterruptManager
 from asynclm.cml.nesting import DEEPEST, is_too_deep
-from asynclm.tools.evaluator import EvaluationError, evaluate
+from asynclm.tools.evaluator import evaluate
 from asynclm.tools.tool import Tool
+from asynclm.tools.vocabulary import EvaluationError
 from examples.pie_tiny.corpus.calls import PARALLEL, SEQUENTIAL
 from examples.pie_tiny.corpus.cml import ASYNCHRONOUS
 from examples.pie_tiny.corpus.cml import asynchronous as asynchronous_sample

@@ -2,7 +2,8 @@
 
 from asynclm.choices import Syntax
 from asynclm.cml.calls import CallError, parse_call
-from asynclm.tools.evaluator import EvaluationError, evaluate
+from asynclm.tools.evaluator import evaluate
+from asynclm.tools.vocabulary import EvaluationError
 
 
 def attempt(read, text: str) -> bool:

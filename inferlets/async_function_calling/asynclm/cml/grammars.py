@@ -102,7 +102,7 @@ def _python_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> l
 
 
 def _argument_rules(number: int, signature: Signature) -> list[str]:
-    """Rules of a function's arguments, in the order of its parameters, none missing that is required.
+    """Rules of a function's arguments, in its parameters' order, none missing that is required.
 
     `first0x2` are function 0's arguments from its third parameter on, `more0x2` those that follow
     others.

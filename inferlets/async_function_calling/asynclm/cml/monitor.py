@@ -74,7 +74,7 @@ class Monitor:
         return self._never | {self._trap}
 
     def rejects(self, token: int, *, trap: bool) -> bool:
-        """Whether a token outside of a block would make the text invalid, where markers are text."""
+        """Whether a token outside of blocks would make the text invalid, where markers are text."""
         if not isinstance(self._parser, TextParser) or token in self.stop_tokens:
             return False
         marker, rest = self._parser.preview(token)

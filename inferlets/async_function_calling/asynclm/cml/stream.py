@@ -1,7 +1,7 @@
 """The model's tokens one by one, each chosen among those that CML allows.
 
-Outside of blocks the server's sampler rules the few forbidden tokens out itself, which costs nothing
-a token; within a block a grammar does, whose masks the server computes beside the model.
+Outside of blocks the server's sampler rules the few forbidden tokens out itself, which costs
+nothing a token; within a block a grammar does, whose masks the server computes beside the model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where tools run: an HTTP service, an MCP server, a child inferlet, the client, a sandbox.
 
 A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where;
-without one the client that launched the inferlet runs it. `docs/async-function-calling.md` shows all of them.
+without one the client that launched the inferlet runs it. `docs/async-function-calling.md` shows
+all of them.
 """
 
 from __future__ import annotations
