@@ -59,7 +59,7 @@ class TrapHandler:
             arrival: what is waited for.
             expected_seconds: how long that will take; None if unknown: the server then looks at
                 earlier waits for the tool.
-            tool: from whom it comes, probably.
+            tool: whose result is probably the next.
 
         Returns:
             What was done with the pages meanwhile.
