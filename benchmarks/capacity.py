@@ -84,7 +84,8 @@ def capacity(turns: Settings, progress: Progress) -> Report:
     for language, costs in cost.items():
         many = {count: us for count, us in costs.items() if count >= FLAT_FROM}
         if len(many) > 1:
-            what = f"most expensive token over the cheapest, {language}, {min(many)} to {max(many)} inferlets"
+            counts = f"{min(many)} to {max(many)} inferlets"
+            what = f"most expensive token over the cheapest, {language}, {counts}"
             goals.append(Goal(what, max(many.values()) / min(many.values()), FLAT_GOAL))
     return Report(
         "Control layer: tokens per second with a worker that answers at once (no model runs)",

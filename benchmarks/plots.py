@@ -13,7 +13,7 @@ def plot_file() -> Any:
     return option(
         "--plot",
         metavar="FILE|FOLDER",
-        help="Draw the results as PNG, SVG or PDF; in a folder, as an SVG named after the benchmark.",
+        help="Draw the results as PNG, SVG or PDF; in a folder, as SVG, named after the benchmark.",
     )
 
 

@@ -1,4 +1,6 @@
-"""What the architecture page says of the source is true: every folder is named, every file is there."""
+"""What the architecture page says of the source is true: every folder is named, every file is
+there.
+"""
 
 from __future__ import annotations
 

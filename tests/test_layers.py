@@ -126,7 +126,9 @@ class Import:
 
 
 def files_of(package: str) -> list[Path]:
-    """The package's files. Inferlets of the benchmarks are data: they run in the server's guests."""
+    """The package's files. Inferlets of the benchmarks are data: they run in the server's
+    guests.
+    """
     folder, _ = PACKAGES[package]
     guests = {"guests", "guest.py"}
     return [file for file in sorted(folder.rglob("*.py")) if not guests & set(file.parts)]
@@ -140,7 +142,9 @@ def module_name(package: str, file: Path) -> str:
 
 @cache
 def imports_of(file: Path) -> frozenset[str]:
-    """Dotted names that a file imports, at any depth: modules, and what `from` takes out of them."""
+    """Dotted names that a file imports, at any depth: modules, and what `from` takes out of
+    them.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -237,8 +237,8 @@ LATENCY_NOTE = (
     " sync_parallel's turn and the measured times of calls."
 )
 COST_NOTE = (
-    "Tokens per request: written by the model, put in as results and tasks, recomputed because the KV"
-    " cache was given up, in the context at its largest; and in the KV cache, over time."
+    "Tokens per request: written by the model, put in as results and tasks, recomputed because"
+    " the KV cache was given up, in the context at its largest; and in the KV cache, over time."
 )
 
 

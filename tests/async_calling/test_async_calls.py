@@ -1,4 +1,6 @@
-"""The inferlet and its baselines on a real server: what is called, what comes of it, in what order."""
+"""The inferlet and its baselines on a real server: what is called, what comes of it, in what
+order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Wrong files, variables and options end the command line with one line and a status, never a traceback."""
+"""Wrong files, variables and options end the command line with one line and a status, never a
+traceback.
+"""
 
 from __future__ import annotations
 

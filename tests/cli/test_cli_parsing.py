@@ -40,11 +40,9 @@ def test_every_command_has_help() -> None:
 
 def test_looking_at_the_version_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from pie_py.cli import main\n"
-        "try: main(['--version'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'zmq', 'pydantic', 'numpy', 'torch', 'rich', 'anyio', 'wasmtime'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+        "import sys; from pie_py.cli import main\ntry: main(['--version'])\nexcept SystemExit:"
+        " pass\nheavy = {'zmq', 'pydantic', 'numpy', 'torch', 'rich', 'anyio', 'wasmtime'} &"
+        " set(sys.modules)\nassert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
 

@@ -51,7 +51,9 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def settle(bench: Bench, client: sync.Client) -> None:
-    """Returns when the server has handled all that the client has said, and nothing is left to do."""
+    """Returns when the server has handled all that the client has said, and nothing is left to
+    do.
+    """
     client.server_info()
     bench.call(trio.testing.wait_all_tasks_blocked)
 

@@ -1,4 +1,6 @@
-"""Malformed arguments to every function: an error each time, nothing left behind, no neighbour disturbed."""
+"""Malformed arguments to every function: an error each time, nothing left behind, no neighbour
+disturbed.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A component built against the first state of the contract runs on as it did.
 
-`old/first_contract.wasm` is the Rust interpreter, built with the SDK of the commit in which the contract
-had 48 functions, `old/first_contract.wit`. It is kept as it is: it stands for components of users, which
-nobody builds again.
+`old/first_contract.wasm` is the Rust interpreter, built with the SDK of the commit in which the
+contract had 48 functions, `old/first_contract.wit`. It is kept as it is: it stands for components
+of users, which nobody builds again.
 """
 
 from __future__ import annotations

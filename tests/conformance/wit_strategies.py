@@ -1,7 +1,8 @@
-"""Arguments for functions of the contract, from their types alone: wrong ones, huge ones, and right ones.
+"""Arguments for functions of the contract, from their types alone: wrong ones, huge ones, and right
+ones.
 
-A new function is called with these by itself. Where a parameter's name says more (`model`, `kind`), texts
-that get further than the first check are among them.
+A new function is called with these by itself. Where a parameter's name says more (`model`, `kind`),
+texts that get further than the first check are among them.
 """
 
 from __future__ import annotations

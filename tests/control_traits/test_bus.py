@@ -1,4 +1,6 @@
-"""Topics and work queues between real instances: nothing lost, nothing twice, nothing left behind."""
+"""Topics and work queues between real instances: nothing lost, nothing twice, nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from pie_control.messaging.channel import OVERHEAD
 
 
 class WorkQueue(RuleBasedStateMachine):
-    """Pushes, pulls, takes, cancels and ends in any order, against a list of what there should be."""
+    """Pushes, pulls, takes, cancels and ends in any order, against a list of what there should
+    be.
+    """
 
     def __init__(self) -> None:
         super().__init__()

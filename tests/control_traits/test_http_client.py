@@ -398,7 +398,8 @@ def test_given_up_requests_close_their_connections() -> None:
                 await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
                 await stream.receive_some(1)
 
-            # An answer that is there but not taken; one that is half read; one whose body is closed.
+            # An answer that is there but not taken; one that is half read; one whose body is
+            # closed.
             web = await b.web(half)
             other = Caller()
             handle = b.client.request(other, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""MCP servers that clients register: for their own user, within what the operator lets programs reach."""
+"""MCP servers that clients register: for their own user, within what the operator lets programs
+reach.
+"""
 
 from __future__ import annotations
 

@@ -115,8 +115,8 @@ def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPatch) -
 
     async def main() -> None:
         async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
-            # What it has started keeps its output open, so that its end does not show there. The SDK
-            # asks for the tool's schema after its answer, before or after the end.
+            # What it has started keeps its output open, so that its end does not show there. The
+            # SDK asks for the tool's schema after its answer, before or after the end.
             error = await t.failure("leave", count=3)
             assert "test is gone: its process has ended with status 3" in error.message
             await t.call("image")

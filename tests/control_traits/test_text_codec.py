@@ -1,4 +1,6 @@
-"""Text to tokens and back in the control process: the same for any text, and nobody else is held up."""
+"""Text to tokens and back in the control process: the same for any text, and nobody else is held
+up.
+"""
 
 from __future__ import annotations
 

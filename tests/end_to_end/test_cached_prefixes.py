@@ -1,4 +1,6 @@
-"""The prefix cache through the whole system: guests in both languages, a real model, a small pool."""
+"""The prefix cache through the whole system: guests in both languages, a real model, a small
+pool.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,8 @@ def test_whoever_computed_it_the_text_is_the_same(
         assert answer == reference.greedy(checkpoint, text, 15)
         texts.append(text + answer)
     stats = client.stats()["test"]
-    # The last one began with all but the last, partial page of what was there; it was discarded and found.
+    # The last one began with all but the last, partial page of what was there; it was discarded and
+    # found.
     assert stats["prefix_tokens_found"] >= 4 * 64
     assert stats["kv_pages_free"] == KV_PAGES
     assert stats["prefix_pages"] == stats["prefix_pages_free"] > 0

@@ -30,6 +30,6 @@ def test_forks_of_one_program_share_their_steps(
     forwards = after["commands"]["forward"] - before["commands"]["forward"]
     batches = after["batches"]["forward"] - before["batches"]["forward"]
     assert forwards >= FORKS * TOKENS
-    # One batch a step, were it not for the text itself, and for forks that a slow machine interrupts
-    # between their starts. Forks that take turns would need one batch a forward.
+    # One batch a step, were it not for the text itself, and for forks that a slow machine
+    # interrupts between their starts. Forks that take turns would need one batch a forward.
     assert batches <= forwards / FORKS * 1.5

@@ -70,11 +70,14 @@ def texts(told: list[Any]) -> list[Any]:
 
 
 def certain(job: dict[str, Any], told: list[Any]) -> list[Any]:
-    """What does not depend on when a generation was given up: that decides what was in the pages."""
+    """What does not depend on when a generation was given up: that decides what was in the
+    pages.
+    """
     steps, last = told
     hows = [step["how"] for step in job["steps"]]
     given_up = hows.index("cancel") if "cancel" in hows else len(hows)
-    # Pages of a step that nobody waits for any more are given back with the next use of the context.
+    # Pages of a step that nobody waits for any more are given back with the next use of the
+    # context.
     sure = list(zip(steps, hows, strict=True))[:given_up]
     pages = [held for (_, _, _, held), how in sure if how != "break"]
     return [*texts([steps, last]), [length for (_, _, length, _), _ in sure], pages]

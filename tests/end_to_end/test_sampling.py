@@ -1,4 +1,6 @@
-"""Tokens chosen by the worker: repeatable, ahead of the host, with log-probabilities, and wrong use."""
+"""Tokens chosen by the worker: repeatable, ahead of the host, with log-probabilities, and wrong
+use.
+"""
 
 from __future__ import annotations
 

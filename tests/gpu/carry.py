@@ -6,8 +6,8 @@ Then, on that machine, from the checkout, with FOLDER beside it:
 
     sh FOLDER/run.sh OUT SECONDS [OPTIONS of `python -m benchmarks gpu`]
 
-The machine has PyTorch for CUDA, transformers, peft, a CUDA compiler and ninja. Versions are those installed
-where this runs.
+The machine has PyTorch for CUDA, transformers, peft, a CUDA compiler and ninja. Versions are those
+installed where this runs.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd); seconds=$2; shift 2
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
     --target /tmp/pie-gpu-site "$here"/*.whl
-# Kernels are linked with -lcuda and -lcudart, compiled by $CUDA_HOME/bin/nvcc, and want headers of cuBLAS:
-# toolkits differ in where those are, a driver brings libcuda.so.1 only, and PyTorch brings the headers.
+# Kernels are linked with -lcuda and -lcudart, compiled by $CUDA_HOME/bin/nvcc, and want headers of
+# cuBLAS: toolkits differ in where those are, a driver brings libcuda.so.1 only, and PyTorch brings
+# the headers.
 if [ -z "$CUDA_HOME" ] && [ -x /usr/local/cuda/bin/nvcc ]; then export CUDA_HOME=/usr/local/cuda; fi
 mkdir -p /tmp/pie-gpu-lib
 torch=$(python3 -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
@@ -89,7 +90,8 @@ export CPLUS_INCLUDE_PATH="${CPLUS_INCLUDE_PATH#:}"
 # Kernels that were compiled before: FOLDER/aot is what earlier runs brought back, unpacked.
 if [ -d "$here/aot" ]; then cp -r "$here/aot" /tmp/pie-gpu-site/flashinfer/data/aot; fi
 export PYTHONPATH="$PWD:$PWD/control:$PWD/inference:$PWD/sdk/python:$PWD/tests:/tmp/pie-gpu-site"
-export PYTHONUNBUFFERED=1 PIE_BENCH_PROGRAM="$here/bench.wasm" PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
+export PYTHONUNBUFFERED=1 PIE_PY_CACHE_FOLDER=/tmp/pie-gpu-cache
+export PIE_BENCH_PROGRAM="$here/bench.wasm"
 python3 -m benchmarks gpu --out "$out" --seconds "$seconds" --program "$here/bench.wasm" "$@" ||
     echo "it ended with status $?"
 (cd "$out" && tar -czf logs.tgz ./*.log && rm -f ./*.log)

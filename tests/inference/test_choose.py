@@ -93,7 +93,9 @@ def test_the_python_sdk_samples_from_the_same_distribution(sampler: Sampler) -> 
 
 
 def test_seeds_and_steps_give_independent_draws() -> None:
-    """Every pair of neighbouring steps, and of neighbouring seeds, is as likely as chance has it."""
+    """Every pair of neighbouring steps, and of neighbouring seeds, is as likely as chance has
+    it.
+    """
     logits = torch.zeros(DRAWS, 8)
     tokens = choose(logits, parameters(DRAWS)).view(-1, 2)
     pairs = np.bincount((tokens[:, 0] * 8 + tokens[:, 1]).numpy(), minlength=64)
@@ -130,7 +132,8 @@ def test_a_row_is_chosen_the_same_whatever_its_neighbours(
         if torch.isinf(logits[i]).all():
             assert alone[0] == NOTHING
             continue
-        # As the worker is given them: the nearest 32-bit numbers, of which 0.3 times ten is more than three.
+        # As the worker is given them: the nearest 32-bit numbers, of which 0.3 times ten is more
+        # than three.
         given_filters: dict[str, Any] = {
             k: float(np.float32(v)) if isinstance(v, float) else v
             for k, v in filters.items()
@@ -173,7 +176,9 @@ def test_top_k_rows_and_top_p_rows_in_one_batch() -> None:
 
 
 def test_rounding_of_the_logits_seldom_changes_a_choice() -> None:
-    """Other batch shapes round differently; a draw hangs on single tokens, not on sums over them."""
+    """Other batch shapes round differently; a draw hangs on single tokens, not on sums over
+    them.
+    """
     logits = make_logits(5000)
     noisy = logits + torch.randn(5000, generator=torch.Generator().manual_seed(9)) * 1e-6
     for filters in ({}, {"top_k": 50}, {"top_p": 0.9}):

@@ -1,4 +1,6 @@
-"""The window of decoding sequences always shows what the pool holds, whatever happened in between."""
+"""The window of decoding sequences always shows what the pool holds, whatever happened in
+between.
+"""
 
 from __future__ import annotations
 

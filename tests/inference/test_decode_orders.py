@@ -46,7 +46,9 @@ def test_any_order_and_any_part(folder: Path, seed: int) -> None:
 
 
 def test_in_steady_state_nothing_is_copied(folder: Path) -> None:
-    """Two parts of the sequences in turn, each in another order every time, of lengths of two rooms."""
+    """Two parts of the sequences in turn, each in another order every time, of lengths of two
+    rooms.
+    """
     rng = np.random.default_rng(0)
     rig = Rig(folder, page_size=8, pages=256)
     attention = rig.model.attention

@@ -1,4 +1,6 @@
-"""The embedded models: in the package, small, plain Llamas, understood by transformers, able to speak."""
+"""The embedded models: in the package, small, plain Llamas, understood by transformers, able to
+speak.
+"""
 
 from __future__ import annotations
 

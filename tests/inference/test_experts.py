@@ -1,4 +1,6 @@
-"""A mixture of experts: all in two products, as a GPU computes it, beside one expert after the other."""
+"""A mixture of experts: all in two products, as a GPU computes it, beside one expert after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_no_tokens() -> None:
 
 
 def test_where_products_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By rule: on chips whose kernels find the groups by themselves, and rows that those can read."""
+    """By rule: on chips whose kernels find the groups by themselves, and rows that those can
+    read.
+    """
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     capability = (9, 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)

@@ -1,4 +1,6 @@
-"""What FlashInfer is told, with its kernels' documented meaning in their place: the kernels need a GPU."""
+"""What FlashInfer is told, with its kernels' documented meaning in their place: the kernels need a
+GPU.
+"""
 
 from __future__ import annotations
 

@@ -22,12 +22,13 @@ from triton.compiler import ASTSource, compile
 
 from pie_inference.cuda import sampling_kernels as k
 
-POINTERS = {"parameters": "*i32", "masks": "*i32", "numbers": "*fp32", "ids": "*i32", "kept": "*i64"}
-POINTERS |= {"out": "*i32"}
+POINTERS = {"parameters": "*i32", "masks": "*i32", "numbers": "*fp32", "ids": "*i32"}
+POINTERS |= {"kept": "*i64", "out": "*i32"}
 
 
 def build(kernel, warps, raw, wanted, capability, **constants):
-    kinds = {"raw": f"*{raw}", "wanted": f"*{wanted}", **POINTERS, **dict.fromkeys(constants, "constexpr")}
+    kinds = {"raw": f"*{raw}", "wanted": f"*{wanted}", **POINTERS}
+    kinds |= dict.fromkeys(constants, "constexpr")
     signature = {name: kinds.get(name, "i32") for name in kernel.arg_names}
     source = ASTSource(kernel, signature, constants)
     target = GPUTarget("cuda", capability, 32)

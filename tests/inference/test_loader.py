@@ -275,9 +275,9 @@ def test_one_device_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_without_gpu_loads_nothing_that_is_for_gpus() -> None:
     program = (
-        "import sys; import pie_inference.serving.worker;"
-        "print([n for n in sys.modules if n.startswith(('pie_inference.cuda', 'flashinfer', 'triton'))"
-        " or n == 'pie_inference.attention.flashinfer'])"
+        "import sys; import pie_inference.serving.worker;print([n for n in sys.modules if"
+        " n.startswith(('pie_inference.cuda', 'flashinfer', 'triton')) or n =="
+        " 'pie_inference.attention.flashinfer'])"
     )
     found = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True

@@ -1,4 +1,5 @@
-"""The tests for a GPU, on one that is simulated: FlashInfer's host code, devices, order, and waiting.
+"""The tests for a GPU, on one that is simulated: FlashInfer's host code, devices, order, and
+waiting.
 
 It shows that the worker's CUDA code holds to the rules, not what any kernel computes or takes.
 """

@@ -1,4 +1,6 @@
-"""The sample handlers: penalties, biases, masks, log-probabilities, tokens that only the device knows."""
+"""The sample handlers: penalties, biases, masks, log-probabilities, tokens that only the device
+knows.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,9 @@ def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) 
 
 @torch.inference_mode()
 def test_greedy_rows_alone_get_what_they_get_beside_others(rig: Rig) -> None:
-    """To the bit: two ways lead there, and which one is taken is a matter of who else is in the batch."""
+    """To the bit: two ways lead there, and which one is taken is a matter of who else is in the
+    batch.
+    """
     for slot in range(4):
         put(rig, slot, **GREEDY)
     put(rig, 4, 1.0)

@@ -113,7 +113,9 @@ def test_those_that_begin_alike_are_found(
 
 
 def _spared(some: list[list[tuple[int, int]]], depth: int) -> int:
-    """Keys saved by the sequences whose first entries are the same, so many, where they are most."""
+    """Keys saved by the sequences whose first entries are the same, so many, where they are
+    most.
+    """
     heads = Counter(tuple(table[:depth]) for table in some if len(table) >= depth)
     return max(((n - 1) * sum(used for _, used in head) for head, n in heads.items()), default=0)
 
@@ -130,7 +132,9 @@ def test_without_drops_keys_of_the_front() -> None:
 
 
 class World:
-    """A pool, page tables that grow, part and go, and attention over them, once more by brute force."""
+    """A pool, page tables that grow, part and go, and attention over them, once more by brute
+    force.
+    """
 
     def __init__(self, numbers: random.Random, window: int | None) -> None:
         self.numbers = numbers
@@ -186,7 +190,9 @@ class World:
         return page * PAGE + self.numbers.randrange(used)
 
     def _grow(self, own: list[list[int]], count: int, free: list[int]) -> list[int]:
-        """Slots for inputs. A page that is part full and another's, too, is left as it is: a gap."""
+        """Slots for inputs. A page that is part full and another's, too, is left as it is: a
+        gap.
+        """
         slots = []
         for _ in range(count):
             others = (
@@ -293,7 +299,9 @@ class World:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 30), st.sampled_from([None, 16, 100]))
 def test_it_agrees_with_brute_force(seed: int, window: int | None) -> None:
-    """While sequences grow, fork, leave, and pages are used again; masks, rules and windows among them."""
+    """While sequences grow, fork, leave, and pages are used again; masks, rules and windows among
+    them.
+    """
     world = World(random.Random(seed), window)
     for _ in range(60):
         world.act()

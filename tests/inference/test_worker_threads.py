@@ -115,7 +115,9 @@ def test_both_ways_to_decode_in_bfloat16(tmp_path: Path, count: int) -> None:
 
 
 def test_steps_are_measured_as_those_of_generations(tmp_path: Path) -> None:
-    """Sequences with contexts in pages of their own, whose keys lie where the step before left them."""
+    """Sequences with contexts in pages of their own, whose keys lie where the step before left
+    them.
+    """
     rig = Rig(make_llama(tmp_path / "llama"), pages=32)
     model = rig.model
     attention = model.attention

@@ -95,7 +95,9 @@ def test_least_waste_serves_scarce_memory_best() -> None:
 
 
 def reference(load: list[Request], tail: bool) -> dict[str, float]:
-    """When each request ends that discards, with memory for all: whole contexts first, then decoding."""
+    """When each request ends that discards, with memory for all: whole contexts first, then
+    decoding.
+    """
     now, ends = 0.0, dict[str, float]()
     coming = {number: one.arrival for number, one in enumerate(load)}  # who, from when on
     rank = {number: (one.arrival, number) for number, one in enumerate(load)}

@@ -1,4 +1,6 @@
-"""The corpus as a whole: reproducible from a seed, names kept back, copying exercises, the mixture."""
+"""The corpus as a whole: reproducible from a seed, names kept back, copying exercises, the
+mixture.
+"""
 
 from __future__ import annotations
 

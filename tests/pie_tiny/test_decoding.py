@@ -26,7 +26,8 @@ def model() -> LlamaForCausalLM:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=512,
-        initializer_range=0.3,  # far from ties, so that batching cannot change which token is likeliest
+        # far from ties, so that batching cannot change which token is likeliest
+        initializer_range=0.3,
         eos_token_id=None,
         pad_token_id=0,
     )

@@ -1,4 +1,6 @@
-"""Episodes, played by oracles: what is right comes out right, what is wrong for the right reason."""
+"""Episodes, played by oracles: what is right comes out right, what is wrong for the right
+reason.
+"""
 
 from __future__ import annotations
 
@@ -221,8 +223,8 @@ def test_a_violation_ends_the_episode(text: str, violation: Violation) -> None:
 
 
 def test_an_interrupt_is_never_put_into_a_block_or_text() -> None:
-    # `write` refuses anything put in while it has more to write. Here the second block lasts for longer
-    # than the first one's call.
+    # `write` refuses anything put in while it has more to write. Here the second block lasts for
+    # longer than the first one's call.
     quick = Request((FETCH, Function("boil_soup", (), 1)), REQUEST.chains)
     sample = simulate(Random(1), quick, 0)
     for clock in range(20):
@@ -280,7 +282,8 @@ def test_unknown_call_is_answered_as_such() -> None:
     episode = Synchronous(vocabulary(), sample)
     given = write(episode, "[CALL]x[HEAD]dance()[END]" + FIRST + "<|end|>")
     assert given == (
-        '\n<|tool|>\n[INTR]x[HEAD]error: unknown call[END][INTR]a1[HEAD]"owl"[END]<|end|>\n<|assistant|>\n'
+        '\n<|tool|>\n[INTR]x[HEAD]error: unknown call[END][INTR]a1[HEAD]"owl"[END]<|end|>'
+        "\n<|assistant|>\n"
     )
 
 

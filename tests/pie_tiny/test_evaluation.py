@@ -1,4 +1,6 @@
-"""The evaluation: test sets hold what they say, figures count what they say, a whole run gives a table."""
+"""The evaluation: test sets hold what they say, figures count what they say, a whole run gives a
+table.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def article(noun: str) -> str:
 
 
 def true_sentences() -> set[str]:
-    """Every sentence that facts may tell of the world, written out from the tables without facts.py."""
+    """Every sentence that facts may tell of the world, written out from the tables without
+    facts.py.
+    """
     told = set()
     for subject in SUBJECTS:
         name = article(subject.name) if subject.kind == "animal" else subject.name

@@ -1,4 +1,6 @@
-"""The parser of CML: it reads what the generators write, however it is cut, and names what is wrong."""
+"""The parser of CML: it reads what the generators write, however it is cut, and names what is
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A trace can be run: the actions follow from the question and what was observed, and so does the answer."""
+"""A trace can be run: the actions follow from the question and what was observed, and so does the
+answer.
+"""
 
 from __future__ import annotations
 

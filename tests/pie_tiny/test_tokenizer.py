@@ -1,4 +1,6 @@
-"""The tokenizer: any text survives it, names are cut alike everywhere, targets are what is to be learnt."""
+"""The tokenizer: any text survives it, names are cut alike everywhere, targets are what is to be
+learnt.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tool calls in three forms: what is learnt can be derived, and the asynchronous one is scheduled right."""
+"""Tool calls in three forms: what is learnt can be derived, and the asynchronous one is scheduled
+right.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def test_calls_in_waves(seed: int, split: Split) -> None:
 
 
 def replay(sample: Sample) -> Iterable[tuple[str, list[str]]]:
-    """Every call or trap of an asynchronous sample, and the calls that were ready then, longest first."""
+    """Every call or trap of an asynchronous sample, and the calls that were ready then, longest
+    first.
+    """
     request = request_of(sample)
     known = sample.answer["known"]
     assert isinstance(known, int)

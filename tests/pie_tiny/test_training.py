@@ -1,4 +1,6 @@
-"""Training: its curriculum, and that a run which is stopped, however rudely, ends as one that was not."""
+"""Training: its curriculum, and that a run which is stopped, however rudely, ends as one that was
+not.
+"""
 
 from __future__ import annotations
 

@@ -227,7 +227,9 @@ class NumericPrograms(Programs):
 
 
 def _as_facts(description: Any) -> dict[str, Any]:
-    """The real model in pools as small as those of the symbolic one: what is not here is the same."""
+    """The real model in pools as small as those of the symbolic one: what is not here is the
+    same.
+    """
     small = replace(description, kv_pages=48, embeds=96, host_pages=12, samplers=8, count_rows=5)
     return {name: getattr(small, name) for name in small.__dataclass_fields__}
 
@@ -300,7 +302,9 @@ def test_the_plain_model_is_that_of_transformers(
 def test_a_forward_sees_its_pages_as_they_were_when_it_was_called(
     checkpoint: tuple[Path, dict[str, Path]],
 ) -> None:
-    """A later one of its queue writes to a page that it reads; a batch stores all keys before any attends."""
+    """A later one of its queue writes to a page that it reads; a batch stores all keys before any
+    attends.
+    """
     model, _ = checkpoint
     config = {"source": str(model), "name": "symbolic", "page_size": PAGE}
     sizes = {"kv_pages": 48, "host_pages": 12, "embeds": 96}

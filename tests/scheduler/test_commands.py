@@ -414,7 +414,9 @@ def test_first_come_first_served(what: str) -> None:
 
 
 def test_masks_of_too_many_cells() -> None:
-    """A mask of few numbers may stand for a large matrix: it is refused, or waits for another batch."""
+    """A mask of few numbers may stand for a large matrix: it is refused, or waits for another
+    batch.
+    """
     server = Server(kv_pages=9, max_batch_tokens=256, embeds=512, max_batch_commands=8)
     guest, other = Guest(server), Guest(server)
     with pytest.MonkeyPatch.context() as patch:

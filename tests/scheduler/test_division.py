@@ -1,4 +1,6 @@
-"""Long prompts in parts: nobody but the worker can tell, and those who decode do not wait for them."""
+"""Long prompts in parts: nobody but the worker can tell, and those who decode do not wait for
+them.
+"""
 
 from __future__ import annotations
 

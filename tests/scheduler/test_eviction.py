@@ -1,7 +1,7 @@
 """Pages under pressure: programs of which more are alive than fit, on the symbolic worker.
 
-The programs are Python generators in the place of Wasm guests; executor, API, evictor and scheduler are
-the real ones.
+The programs are Python generators in the place of Wasm guests; executor, API, evictor and scheduler
+are the real ones.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from pie_control.worker.pacing import (
     Pacing,
 )
 
-# idle, plans at the worker, all guests caught up, launches arriving -> decision, at time 0 with plans
-# that take 20 ms.
+# idle, plans at the worker, all guests caught up, launches arriving -> decision, at time 0 with
+# plans that take 20 ms.
 TABLE = [
     (False, 0, True, False, Decision.NOTHING),  # no worker
     (False, 0, False, True, Decision.NOTHING),

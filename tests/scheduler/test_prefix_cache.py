@@ -436,7 +436,9 @@ def test_a_limit_on_pages_holds_for_those_that_are_found() -> None:
 
 
 class Deceit:
-    """Things done between a text's first six tokens and its next six; the pages that may be found after."""
+    """Things done between a text's first six tokens and its next six; the pages that may be found
+    after.
+    """
 
     def masked_and_shown_again(self, text: Text) -> int:
         text.guest.mask(pair(text.pages[0]), 1)
@@ -657,7 +659,9 @@ def test_an_old_mark_says_nothing_of_what_is_written_anew() -> None:
 
 @dataclass(slots=True, eq=False)
 class FloodPage(Command):
-    """A kind of command that provenance knows nothing of: a page's slots become copies of its first."""
+    """A kind of command that provenance knows nothing of: a page's slots become copies of its
+    first.
+    """
 
     kind: ClassVar[str] = CopyKv.kind
     page: int

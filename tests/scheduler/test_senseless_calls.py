@@ -1,4 +1,6 @@
-"""Senseless arguments for offload, adapters and attention: an error each time, and nothing changes."""
+"""Senseless arguments for offload, adapters and attention: an error each time, and nothing
+changes.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from pie_py.build.wit import parse
 
 CONTRACT = parse((Path(__file__).parents[2] / "sdk" / "wit" / "inferlet.wit").read_text())
 TRAITS = [t for t in CONTRACT.worlds["inferlet"].imports if t not in CONTROL_TRAITS]
-# Those that name a model or its queue: others know the model by a handle that only these can have given.
+# Those that name a model or its queue: others know the model by a handle that only these can have
+# given.
 CALLS = [
     (trait, name)
     for trait in TRAITS

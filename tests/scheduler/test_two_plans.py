@@ -160,7 +160,9 @@ def consecutive(numbers: list[int]) -> bool:
     ),
 )
 def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
-    """Programs of both sorts that begin at any time: each has a forward in every plan till its end."""
+    """Programs of both sorts that begin at any time: each has a forward in every plan till its
+    end.
+    """
     line = Line(samplers=8, count_rows=8)
     made = [Prepared(line.server) for _ in guests]
     line.server.drain()
@@ -201,7 +203,9 @@ def test_the_worker_never_waits_for_guests_that_run_ahead() -> None:
 
 
 def test_sequences_keep_their_order_from_step_to_step() -> None:
-    """Two plans in flight are two circles of guests; each would keep the order in which it began."""
+    """Two plans in flight are two circles of guests; each would keep the order in which it
+    began.
+    """
     line = Line()
     guests = [Prepared(line.server) for _ in range(4)]
     line.server.drain()

@@ -23,8 +23,8 @@ SECONDS = 60
 def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
     """Two plans in flight, as the dispatcher keeps them, at a worker that answers at once.
 
-    `outside` of 0: each answer sends the next plan. Of n: every n-th plan is left to another task, which
-    finds the socket as it is: its edge may have been taken.
+    `outside` of 0: each answer sends the next plan. Of n: every n-th plan is left to another task,
+    which finds the socket as it is: its edge may have been taken.
     """
     model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
     config = ServerConfig(models=(model,), worker_module="benchmarks.instant_worker")

@@ -1,4 +1,6 @@
-"""The prefix cache under contexts: what they generate is the same, and common beginnings run once."""
+"""The prefix cache under contexts: what they generate is the same, and common beginnings run
+once.
+"""
 
 from __future__ import annotations
 

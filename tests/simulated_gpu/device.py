@@ -35,7 +35,8 @@ class Buffer:
         device = self._device
         device.used -= self.size
         if not self.size or self.recorded:
-            return  # pinned memory is kept until its copies are done, a graph's own as long as the graph
+            # pinned memory is kept until its copies are done, a graph's own as long as the graph
+            return
         if self.uses.lines() - self.lent - {self.born.number}:
             late = self.uses.pending(self.born)
             if late is not None:
@@ -94,7 +95,8 @@ class Device:
         again: Callable[[], object],
         host: Span = WHOLE,
     ) -> None:
-        """Notes an operation that has been carried out: on the current stream, after what the host did.
+        """Notes an operation that has been carried out: on the current stream, after what the host
+        did.
 
         Args:
             name: of it.

@@ -157,7 +157,9 @@ _real_numpy = torch.Tensor.numpy
 
 
 def install() -> None:
-    """Makes PyTorch in this process see one GPU, the simulated one. In this thread only it is one."""
+    """Makes PyTorch in this process see one GPU, the simulated one. In this thread only it is
+    one.
+    """
     for mode in _modes:
         mode.__enter__()
     torch.set_num_threads(1)  # what it computes is small

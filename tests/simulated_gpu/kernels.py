@@ -1,7 +1,8 @@
-"""FlashInfer on the simulated GPU: its host code as it is, and in place of what it compiles, the meaning.
+"""FlashInfer on the simulated GPU: its host code as it is, and in place of what it compiles, the
+meaning.
 
-A module that FlashInfer has compiled is asked for by name and has functions; those here take the same
-arguments, and check what the compiled ones do.
+A module that FlashInfer has compiled is asked for by name and has functions; those here take the
+same arguments, and check what the compiled ones do.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ def _segment_packbits(x: Any, starts: Any, packed_starts: Any, bitorder: str, ou
 
 
 def _plan(pinned: torch.Tensor, workspace: Any, **plan: Any) -> list[int]:
-    """A plan is written to pinned memory and copied from there to the device, in the stream's order."""
+    """A plan is written to pinned memory and copied from there to the device, in the stream's
+    order.
+    """
     device, name = simulation.device, f"a plan of {plan['kind']}"
     assert (plan["starts"].diff() > 0).all(), "a sequence without keys"
     for tensor in plan.values():

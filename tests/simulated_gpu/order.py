@@ -1,7 +1,7 @@
 """What happened before what: on streams, on the host, and between them.
 
-Every stream and the host is a line of events with a vector clock (Lamport 1978; Fidge 1988). Two uses of
-a buffer of which one writes are a hazard unless one comes before the other.
+Every stream and the host is a line of events with a vector clock (Lamport 1978; Fidge 1988). Two
+uses of a buffer of which one writes are a hazard unless one comes before the other.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"simulated GPU of {MEMORY >> 20} MiB: no NVIDIA device is used, and nothing is shown of one"
+    return f"simulated GPU of {MEMORY >> 20} MiB: no NVIDIA device is used or measured"
 
 
 def pytest_collection_finish() -> None:

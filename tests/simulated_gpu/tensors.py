@@ -155,8 +155,8 @@ class Simulation(TorchDispatchMode):
             if not isinstance(tensor, GpuTensor) and tensor.ndim:
                 if not indexing:
                     raise RuntimeError(
-                        f"{name}: expected all tensors to be on the same device, but found at least two"
-                        f" devices, {CUDA} and {tensor.device}"
+                        f"{name}: expected all tensors to be on the same device, but found at"
+                        f" least two devices, {CUDA} and {tensor.device}"
                     )
                 self.device.ask(f"{name} by a tensor of the host")
         asks = (
@@ -328,7 +328,9 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 @contextmanager
 def off_the_device() -> Iterator[None]:
-    """Within it PyTorch is as it was: for what stands in for a kernel, or runs a graph's once more."""
+    """Within it PyTorch is as it was: for what stands in for a kernel, or runs a graph's once
+    more.
+    """
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
 
@@ -374,7 +376,9 @@ def _spoil(tensor: torch.Tensor) -> None:
 
 
 class Devices(TorchFunctionMode):
-    """Names `meta` to PyTorch where it is told `cuda`, of which a build for the CPU knows nothing."""
+    """Names `meta` to PyTorch where it is told `cuda`, of which a build for the CPU knows
+    nothing.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -1,4 +1,6 @@
-"""Triton's kernels that choose tokens, interpreted, beside `choose` on the CPU: they take the same tokens."""
+"""Triton's kernels that choose tokens, interpreted, beside `choose` on the CPU: they take the same
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def chosen(
     masks: NDArray[np.uint32] = NO_MASKS,
     wanted: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and log-probabilities `[n]`, on the host; the tokens are kept for the samplers, too."""
+    """Tokens and log-probabilities `[n]`, on the host; the tokens are kept for the samplers,
+    too.
+    """
     count = len(logits)
     samplers = np.arange(count, dtype=np.int32)[::-1].copy()
     rows = np.full(count, -1, np.int32) if masked is None else np.array(masked, np.int32)

@@ -1,4 +1,6 @@
-"""What the simulated GPU must not let pass: a mistake of each kind is found, and the mended form is not."""
+"""What the simulated GPU must not let pass: a mistake of each kind is found, and the mended form is
+not.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,9 @@ NONE = ints([])
 
 @pytest.fixture(scope="module", params=[("bfloat16", True), ("float32", True), ("float32", False)])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    """With FlashInfer's attention and graphs, and with PyTorch's; with Triton's sampling, and PyTorch's."""
+    """With FlashInfer's attention and graphs, and with PyTorch's; with Triton's sampling, and
+    PyTorch's.
+    """
     dtype, fused = request.param
     folder = make_llama(tmp_path_factory.mktemp("model") / "llama", head_dim=64, deviation=0.05)
     config = {

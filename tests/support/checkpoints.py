@@ -45,7 +45,8 @@ def make_llama(
 ) -> Path:
     """Writes a random Llama with tokenizer and chat template into a folder, and returns the folder.
 
-    A folder that already holds a checkpoint is left as it is: give one folder to one set of options.
+    A folder that already holds a checkpoint is left as it is: give one folder to one set of
+    options.
 
     Args:
         folder: where; made if it does not exist.
@@ -87,7 +88,8 @@ def make_checkpoint(
 ) -> Path:
     """Writes a random model of a config with tokenizer and chat template into a folder.
 
-    A folder that already holds a checkpoint is left as it is. The vocabulary is `small_tokenizer`'s.
+    A folder that already holds a checkpoint is left as it is. The vocabulary is
+    `small_tokenizer`'s.
     """
     if (folder / "config.json").is_file():
         return folder
@@ -109,7 +111,8 @@ def make_checkpoint(
 
 
 def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -> Path:
-    """Writes a random LoRA adapter of a checkpoint into a folder, as PEFT does, and returns the folder.
+    """Writes a random LoRA adapter of a checkpoint into a folder, as PEFT does, and returns the
+    folder.
 
     Its weights are large, so that it changes what the model says.
     """

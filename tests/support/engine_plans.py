@@ -1,4 +1,6 @@
-"""Plans for a worker's engine: forwards of short texts, samplers of every kind, steps of a decoding."""
+"""Plans for a worker's engine: forwards of short texts, samplers of every kind, steps of a
+decoding.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What FlashInfer's functions are documented to compute, in plain PyTorch: its kernels need a GPU.
 
-The names, parameters and attributes that the worker uses are those of flashinfer-python 0.6.6, and what
-its kernels demand of dtypes, shapes and devices is checked. `tests/gpu` holds the kernels to it.
+The names, parameters and attributes that the worker uses are those of flashinfer-python 0.6.6, and
+what its kernels demand of dtypes, shapes and devices is checked. `tests/gpu` holds the kernels to
+it.
 """
 
 from __future__ import annotations

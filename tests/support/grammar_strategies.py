@@ -1,4 +1,6 @@
-"""Random JSON schemas and regular expressions whose texts are not too long; and grammars made to hurt."""
+"""Random JSON schemas and regular expressions whose texts are not too long; and grammars made to
+hurt.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ STEPS = {
 
 @functools.cache
 def image_tokenizer() -> PreTrainedTokenizerFast:
-    """The small tokenizer, with the tokens that surround tiles; those of the fourth row are plain text."""
+    """The small tokenizer, with the tokens that surround tiles; those of the fourth row are plain
+    text.
+    """
     tokenizer = copy.deepcopy(small_tokenizer())
     tiles = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
     names = ["<fake_token_around_image>", "<image>", "<global-img>", "<end_of_utterance>", *tiles]

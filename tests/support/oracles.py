@@ -38,7 +38,9 @@ def vocabulary() -> Vocabulary:
 
 
 def write(episode: Plain, text: str) -> str:
-    """Writes text into an episode, token by token; returns what it put in, which may only be at the end."""
+    """Writes text into an episode, token by token; returns what it put in, which may only be at the
+    end.
+    """
     words = vocabulary()
     given: Sequence[int] = ()
     for token in words.encode(text):
@@ -64,7 +66,9 @@ def recite(episode: Plain, change: Change = lambda text: text) -> None:
 
 @dataclass
 class Executor:
-    """A writer of asynchronous calls that only knows the request and what it is interrupted with."""
+    """A writer of asynchronous calls that only knows the request and what it is interrupted
+    with.
+    """
 
     request: Request
     known: int

@@ -1,7 +1,7 @@
 """A Llama as the contract describes it: one forward at a time, no batch, no page, float64.
 
-What an input attends to is said one by one, so every rule of `forward` can be written down as it is.
-The weights are those that `transformers` loads, merged with those of an adapter by PEFT.
+What an input attends to is said one by one, so every rule of `forward` can be written down as it
+is. The weights are those that `transformers` loads, merged with those of an adapter by PEFT.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ class PlainLlama:
 
 
 def causal(positions: Sequence[int], past: int) -> list[list[bool]]:
-    """The contract's rule: all of the past, and inputs of lower position, or equal and not after."""
+    """The contract's rule: all of the past, and inputs of lower position, or equal and not
+    after.
+    """
     return [
         [True] * past + [q < p or (q == p and j <= i) for j, q in enumerate(positions)]
         for i, p in enumerate(positions)

@@ -1,7 +1,8 @@
-"""An MCP server of the older, stateful protocol without the SDK, with manners that the SDK does not have.
+"""An MCP server of the older, stateful protocol without the SDK, with manners that the SDK does not
+have.
 
-It lists its tools in pages (`endless`: without an end), answers with an image, asks its client for a
-sample, chatters, ends its process and listens no more.
+It lists its tools in pages (`endless`: without an end), answers with an image, asks its client for
+a sample, chatters, ends its process and listens no more.
 """
 
 from __future__ import annotations

@@ -303,7 +303,9 @@ class Programs(RuleBasedStateMachine):
 
     @rule(data=st.data(), times=st.integers(1, 2))
     def work_of_several_queues(self, data: st.DataObject, times: int) -> None:
-        """The queues of one instance in turn, over the same pages and embeds: forks, beams, trees."""
+        """The queues of one instance in turn, over the same pages and embeds: forks, beams,
+        trees.
+        """
         for _ in range(times):
             first = self._lane(data)
             for lane in [lane for lane in self.lanes if first and lane.instance is first.instance]:
@@ -334,7 +336,9 @@ class Programs(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
-        """A text goes on in two ways: full pages are shared, the last one is copied, both are written."""
+        """A text goes on in two ways: full pages are shared, the last one is copied, both are
+        written.
+        """
         lane = self._lane(data)
         full = [a for a in (lane.resident if lane else []) if lane and lane.pages[a].slots]
         if lane is None or not full:

@@ -1,4 +1,6 @@
-"""A client's session and the server's sessions, without sockets: a test carries every frame and the time."""
+"""A client's session and the server's sessions, without sockets: a test carries every frame and the
+time.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class Talker:
 class Server:
     """Sessions whose requests a test answers: at once, or by `finish`.
 
-    Methods: `now` and `later` echo their parameter `value`, `launch` and `attach` read from a talker.
+    Methods: `now` and `later` echo their parameter `value`, `launch` and `attach` read from a
+        talker.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -105,7 +108,9 @@ class Server:
 
 
 class World:
-    """A client, a server and at most one connection between them; frames move when a test says so."""
+    """A client, a server and at most one connection between them; frames move when a test says
+    so.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -130,7 +135,9 @@ class World:
             self.client.connected()
 
     def cut(self) -> None:
-        """Breaks the connection with all that is on its way. The server learns of it when it sends."""
+        """Breaks the connection with all that is on its way. The server learns of it when it
+        sends.
+        """
         self.peer = None
         self.up.clear()
         self.down.clear()

@@ -1,4 +1,6 @@
-"""A model's service with instances on it, the real ones, without Wasm and without a worker process."""
+"""A model's service with instances on it, the real ones, without Wasm and without a worker
+process.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ MODEL = ModelDescription(
 
 
 class OneByOne(PlanForming):
-    """Sends every command alone, the oldest kind first: what batching may not make a difference to."""
+    """Sends every command alone, the oldest kind first: what batching may not make a difference
+    to.
+    """
 
     def form(self) -> list[Entry]:
         """One command, if there is any that can be sent."""

@@ -40,7 +40,9 @@ def tool(
 
 
 def script(*calls: str | tuple[str, ...], **more: Any) -> str:
-    """A script of calls `a: f()`; what follows in a tuple are the identifiers that it comes after."""
+    """A script of calls `a: f()`; what follows in a tuple are the identifiers that it comes
+    after.
+    """
     listed = []
     for call in calls:
         text, *after = (call,) if isinstance(call, str) else call

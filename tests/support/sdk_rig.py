@@ -100,7 +100,9 @@ def continuation(tokens: list[int], count: int) -> list[int]:
 
 @dataclass
 class HashSampler:
-    """A sampler: greedy at temperature 0, else one of the likelier tokens by a hash of all it knows."""
+    """A sampler: greedy at temperature 0, else one of the likelier tokens by a hash of all it
+    knows.
+    """
 
     facts: tuple[float, ...]  # numbers, top-k, seed
     banned: frozenset[int]

@@ -69,8 +69,8 @@ def run_forward(
 ) -> list[Value]:
     """The contract's rule: the inputs' new values, given the filled slots of the input pages.
 
-    Without a mask an input sees what the inputs before it have become, as it sees slots: whether a text
-    runs at once or in parts changes nothing.
+    Without a mask an input sees what the inputs before it have become, as it sees slots: whether a
+    text runs at once or in parts changes nothing.
     """
     rows = rows_of(mask)
     hidden = [0] * len(inputs)
@@ -129,7 +129,9 @@ class Sampler:
             self.history += tuple((token, generated) for token in tokens)
 
     def choose(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
-        """The next token after a value, or None: no token but those of the mask's bits is allowed."""
+        """The next token after a value, or None: no token but those of the mask's bits is
+        allowed.
+        """
         token: int | None = hash(("s", value, self.facts, self.history, step, mask)) % vocab
         if mask:
             allowed = [t for t in range(vocab) if mask[t // 32] >> t % 32 & 1]

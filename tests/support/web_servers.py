@@ -1,4 +1,6 @@
-"""Small HTTP servers over real sockets that do what they are told, and a client of the control layer."""
+"""Small HTTP servers over real sockets that do what they are told, and a client of the control
+layer.
+"""
 
 from __future__ import annotations
 

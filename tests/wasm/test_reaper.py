@@ -1,4 +1,6 @@
-"""The count of stores that ended guests have left, which decides whether there is room for others."""
+"""The count of stores that ended guests have left, which decides whether there is room for
+others.
+"""
 
 from __future__ import annotations
 

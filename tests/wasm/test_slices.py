@@ -64,7 +64,9 @@ def hasty() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty")
 def test_a_slice_that_ends_before_the_guest_is_under_way_ends_again() -> None:
-    """A guest's next deadline counts from the moment it goes on, which may be after its slice is over."""
+    """A guest's next deadline counts from the moment it goes on, which may be after its slice is
+    over.
+    """
     engine = Engine(EngineConfig(max_instances=4, slice_ms=0.01))
     linker, component = Linker(engine, []), engine.load(guest([], FOREVER))
     spinning = Guest(linker, component, None, LIMITS)

@@ -1,5 +1,6 @@
-"""Writes calls, once undisturbed and once with every step given up, some before the token is chosen and
-some after, and taken anew."""
+"""Writes calls, once undisturbed and once with every step given up, some before the token is chosen
+and some after, and taken anew.
+"""
 
 import asyncio
 from contextlib import suppress

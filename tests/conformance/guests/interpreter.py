@@ -1,7 +1,7 @@
 """Performs the contract's functions as its client tells it; see `tests/conformance/README.md`.
 
-The same program as `tests/conformance/rust`, in Python. Its arguments say what it is: `serve` calls,
-`return TEXT` or `fail TEXT`.
+The same program as `tests/conformance/rust`, in Python. Its arguments say what it is: `serve`
+calls, `return TEXT` or `fail TEXT`.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Messaging, store and children: what tests launch, as `tests/control_guests` in Rust; same arguments."""
+"""Messaging, store and children: what tests launch, as `tests/control_guests` in Rust; same
+arguments.
+"""
 
 import asyncio
 

@@ -1,4 +1,6 @@
-"""A neighbour that goes on while grammars of others are compiled and walked; the argument is JSON."""
+"""A neighbour that goes on while grammars of others are compiled and walked; the argument is
+JSON.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""Continues token ids greedily through the SDK; the arguments are a JSON list of ids and a count."""
+"""Continues token ids greedily through the SDK; the arguments are a JSON list of ids and a
+count.
+"""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Pages that leave and come back, adapters, attention: what tests launch; the first argument says which.
+"""Pages that leave and come back, adapters, attention: what tests launch; the first argument says
+which.
 
 `tests/memory_guests` does the same in Rust.
 """

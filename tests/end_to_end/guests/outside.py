@@ -1,4 +1,6 @@
-"""HTTP and MCP: what tests launch; the first argument says which. `outside_guests` does it in Rust."""
+"""HTTP and MCP: what tests launch; the first argument says which. `outside_guests` does it in
+Rust.
+"""
 
 import asyncio
 import json

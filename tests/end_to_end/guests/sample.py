@@ -1,4 +1,6 @@
-"""Tokens chosen by the server, in several ways; the first argument says which, the second is JSON."""
+"""Tokens chosen by the server, in several ways; the first argument says which, the second is
+JSON.
+"""
 
 import json
 

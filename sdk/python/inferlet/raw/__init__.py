@@ -654,8 +654,8 @@ def next_message(subscription: int) -> int:
 
 
 def push(topic: str, message: str) -> None:
-    """Appends to the user's work queue of a topic. The queue is bounded (back-pressure): a full one
-    is `would-block`, and `push_room` tells when to try again.
+    """Appends to the user's work queue of a topic. The queue is bounded: a full one is
+    `would-block` (back-pressure), and `push_room` tells when to try again.
     Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
     queues).
     """

@@ -78,7 +78,8 @@ impl Conversation {
         self.unanswered = false;
     }
 
-    /// Where the assistant's open turn starts: what follows there is its message once another comes.
+    /// Where the assistant's open turn starts: what follows there is its message once another
+    /// comes.
     pub(crate) fn open_turn(&self) -> Option<usize> {
         self.turn_start
     }
@@ -152,8 +153,9 @@ impl Conversation {
         text.strip_prefix(&start).map(str::to_owned).ok_or_else(|| {
             Error::new(
                 ErrorCode::Unsupported,
-                "the model's chat template renders earlier messages in another way when others follow: fill \
-                 the whole conversation at once, with `Tokenizer::apply_chat_template`",
+                "the model's chat template renders earlier messages in another way when others \
+                 follow: fill the whole conversation at once, with \
+                 `Tokenizer::apply_chat_template`",
             )
         })
     }

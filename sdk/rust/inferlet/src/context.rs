@@ -1,4 +1,5 @@
-//! A context: tokens whose keys and values stay in the server's KV pages, to be continued and forked.
+//! A context: tokens whose keys and values stay in the server's KV pages, to be continued and
+//! forked.
 
 use std::rc::Rc;
 
@@ -24,10 +25,10 @@ pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 
 /// A text that grows: prompts are filled in, tokens are generated, forks share what is there.
 ///
-/// What is filled in waits in a buffer until [`flush`](Context::flush) or the next generation, which
-/// runs it through the model. Full pages are never written again, so forks share them; the last,
-/// partial page is copied when one of them first writes to it. Commands of different contexts are
-/// batched together: run many with `join_all`.
+/// What is filled in waits in a buffer until [`flush`](Context::flush) or the next generation,
+/// which runs it through the model. Full pages are never written again, so forks share them; the
+/// last, partial page is copied when one of them first writes to it. Commands of different contexts
+/// are batched together: run many with `join_all`.
 ///
 /// A context gives its pages back when it is dropped.
 pub struct Context {
@@ -175,7 +176,8 @@ impl Context {
 
     /// A second context with the same content, that shares the pages.
     ///
-    /// The fork runs the last token again when it generates: that gives it a hidden state of its own.
+    /// The fork runs the last token again when it generates: that gives it a hidden state of its
+    /// own.
     pub fn fork(&mut self) -> Result<Context> {
         self.settle()?;
         let mut other = Context::new(&self.model)?;
@@ -192,8 +194,8 @@ impl Context {
         Ok(other)
     }
 
-    /// Keeps the first `length` tokens only. Chat messages that wait are dropped. A cut in a page that only
-    /// this context holds moves nothing; a shared page is copied when it is next written.
+    /// Keeps the first `length` tokens only. Chat messages that wait are dropped. A cut in a page
+    /// that only this context holds moves nothing; a shared page is copied when it is next written.
     ///
     /// Errors: `invalid-argument` if there are fewer.
     pub fn truncate(&mut self, length: usize) -> Result {

@@ -148,8 +148,8 @@ impl Device {
         }
     }
 
-    /// The next token, or `None` at the grammar's end. With `ahead` the server is given the step after
-    /// it, too; not within a grammar.
+    /// The next token, or `None` at the grammar's end. With `ahead` the server is given the step
+    /// after it, too; not within a grammar.
     pub async fn choose(&mut self, context: &mut Context, ahead: bool) -> Result<Option<u32>> {
         self.last = None;
         self.prepare(context).await?;
@@ -233,7 +233,8 @@ impl Device {
         if self.ahead {
             let _ = context.retract();
             if error.code != ErrorCode::FailedDependency {
-                // There was no token to embed, so the queue has failed, which without the step it had not.
+                // There was no token to embed, so the queue has failed, which without the step it
+                // had not.
                 let _ = runtime::synchronize(context.queue()).await;
             }
         }
@@ -298,6 +299,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let _ = sample::destroy_sampler(self.queue, self.sampler); // gone with a lost worker, at worst
+        // It fails at worst because a lost worker has taken the sampler with it.
+        let _ = sample::destroy_sampler(self.queue, self.sampler);
     }
 }

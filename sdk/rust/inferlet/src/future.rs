@@ -69,7 +69,8 @@ impl<T> HostFuture<T> {
 }
 
 impl HostFuture<Sampled> {
-    /// The token alone, which costs one call of the host in the place of two if nothing else is waited for.
+    /// The token alone, which costs one call of the host in the place of two if nothing else is
+    /// waited for.
     pub(crate) fn token(mut self) -> HostFuture<u32> {
         let state = mem::replace(&mut self.state, State::Finished);
         HostFuture { state, take: take_token, next_token: Some(sample::next_token) }
@@ -112,13 +113,13 @@ impl<T> Drop for HostFuture<T> {
     }
 }
 
-/// The awaited futures and their wakers: two lists in the order of the handles, so that the first is
-/// `wait`'s argument as it is.
+/// The awaited futures and their wakers: two lists in the order of the handles, so that the first
+/// is `wait`'s argument as it is.
 struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,
-    /// The newest future that was watched for a token, and what waits for it and consumes it: a function of
-    /// the contract that programs without generations need not import.
+    /// The newest future that was watched for a token, and what waits for it and consumes it: a
+    /// function of the contract that programs without generations need not import.
     token: Option<(u32, NextToken)>,
     /// A future that was consumed while it was waited for, and its token.
     arrived: Option<(u32, Result<u32>)>,

@@ -22,9 +22,9 @@ use crate::text::Distribution;
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
 /// a stop string is left out of the text, its tokens stay in the context.
 ///
-/// The server chooses the tokens, if the model has the trait `sample`, and is given each step before
-/// the token of the one before has arrived; see [`run_ahead`](Generator::run_ahead). A program that
-/// looks at distributions and accepts tokens of its own has each token first.
+/// The server chooses the tokens, if the model has the trait `sample`, and is given each step
+/// before the token of the one before has arrived; see [`run_ahead`](Generator::run_ahead). A
+/// program that looks at distributions and accepts tokens of its own has each token first.
 pub struct Generator<'a> {
     context: &'a mut Context,
     sampler: Sampler,
@@ -85,8 +85,8 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets strings that end the generation as well as the stop tokens, which go on to be the model's own
-    /// unless [`stop_tokens`](Generator::stop_tokens) says otherwise.
+    /// Sets strings that end the generation as well as the stop tokens, which go on to be the
+    /// model's own unless [`stop_tokens`](Generator::stop_tokens) says otherwise.
     pub fn stop_strings(
         mut self,
         strings: impl IntoIterator<Item = impl Into<String>>,
@@ -119,8 +119,8 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Keeps the text to a grammar; the server then chooses. The generation ends where the grammar does;
-    /// with too few tokens the text is cut short.
+    /// Keeps the text to a grammar; the server then chooses. The generation ends where the grammar
+    /// does; with too few tokens the text is cut short.
     pub fn grammar(mut self, grammar: &Grammar) -> Generator<'a> {
         if self.device.is_none() {
             let sampler = self.sampler.on_device();
@@ -174,8 +174,8 @@ impl<'a> Generator<'a> {
         Ok(token)
     }
 
-    /// The next piece of text, of whole characters and never empty; `None` at the end. Text of tokens that
-    /// were read or accepted as such does not come again.
+    /// The next piece of text, of whole characters and never empty; `None` at the end. Text of
+    /// tokens that were read or accepted as such does not come again.
     pub async fn next_text(&mut self) -> Result<Option<String>> {
         self.start()?;
         self.start_decoder()?;
@@ -227,8 +227,8 @@ impl<'a> Generator<'a> {
         self.context.next_distribution(k).await
     }
 
-    /// Continues with a token chosen by the program, as if it had been sampled. False if it ends the
-    /// generation: a stop token, or after the end.
+    /// Continues with a token chosen by the program, as if it had been sampled. False if it ends
+    /// the generation: a stop token, or after the end.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
         self.start()?;
         if !self.done && !self.stop_tokens.contains(&token) {

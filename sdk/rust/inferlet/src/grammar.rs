@@ -1,5 +1,5 @@
-//! Tokens that keep to a grammar: the contract's interface `grammar`, and [`Grammar`] and [`Matcher`]
-//! on top of it.
+//! Tokens that keep to a grammar: the contract's interface `grammar`, and [`Grammar`] and
+//! [`Matcher`] on top of it.
 
 use crate::error::Result;
 use crate::future::HostFuture;
@@ -16,7 +16,8 @@ pub fn compile_grammar(model: &str, kind: &str, text: &str) -> HostFuture<u32> {
     HostFuture::new(host::compile_grammar(model, kind, text), take_grammar)
 }
 
-/// As `sample::sample`, among the tokens that the matcher allows; the matcher consumes the one chosen.
+/// As `sample::sample`, among the tokens that the matcher allows; the matcher consumes the one
+/// chosen.
 pub fn sample_constrained(
     queue: u32,
     embed: u32,

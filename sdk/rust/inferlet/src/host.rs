@@ -536,8 +536,8 @@ pub mod messaging {
         call(|area| unsafe { imports::next_message(subscription, area) })
     }
 
-    /// Appends to the user's work queue of a topic. The queue is bounded (back-pressure): a full one
-    /// is `would-block`, and `push_room` tells when to try again.
+    /// Appends to the user's work queue of a topic. The queue is bounded: a full one is
+    /// `would-block` (back-pressure), and `push_room` tells when to try again.
     /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
     /// queues).
     pub fn push(topic: &str, message: &str) -> Result {

@@ -8,8 +8,8 @@
 //! }
 //! ```
 //!
-//! The server's operator says which hosts may be reached. [`http_request`] and the others of that form
-//! are the contract's own functions.
+//! The server's operator says which hosts may be reached. [`http_request`] and the others of that
+//! form are the contract's own functions.
 
 use std::time::Duration;
 
@@ -137,8 +137,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The next line without its end (`\n` or `\r\n`), as UTF-8, where what is none becomes U+FFFD; `None`
-    /// after the last.
+    /// The next line without its end (`\n` or `\r\n`), as UTF-8, where what is none becomes U+FFFD;
+    /// `None` after the last.
     pub async fn next_line(&mut self) -> Result<Option<String>> {
         loop {
             let fresh = &self.data[self.searched..];

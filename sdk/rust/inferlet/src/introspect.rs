@@ -19,8 +19,8 @@ pub enum Detail {
     Heads,
 }
 
-/// What inputs attended to: as many rows as the [`Detail`] has. A number is the sum over the observed
-/// inputs of their attention probabilities; what is hidden has 0.
+/// What inputs attended to: as many rows as the [`Detail`] has. A number is the sum over the
+/// observed inputs of their attention probabilities; what is hidden has 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// How many rows there are.
@@ -37,8 +37,8 @@ impl Attention {
     }
 }
 
-/// As `forward::forward`, and a future of what the last `observed` inputs attend to. An empty `adapter`
-/// is none.
+/// As `forward::forward`, and a future of what the last `observed` inputs attend to. An empty
+/// `adapter` is none.
 #[allow(clippy::too_many_arguments)]
 pub fn forward_with_attention(
     queue: u32,
@@ -72,10 +72,11 @@ pub fn take_attention(future: u32) -> Result<Attention> {
 }
 
 impl Context {
-    /// Attention that the last `observed` tokens pay to all tokens of the context, which is flushed.
+    /// Attention that the last `observed` tokens pay to all tokens of the context, which is
+    /// flushed.
     ///
-    /// The last tokens run once more, beside the context, which stays as it is. Each row has a number a
-    /// token and adds up to `observed`.
+    /// The last tokens run once more, beside the context, which stays as it is. Each row has a
+    /// number a token and adds up to `observed`.
     ///
     /// Errors: `invalid-argument` if there are fewer tokens, or the observed ones are not known;
     /// `limit-exceeded` (too many numbers or inputs); `unsupported`; `out-of-resources`.

@@ -17,9 +17,9 @@
 //! }
 //! ```
 //!
-//! The modules [`runtime`], [`session`], [`allocate`], [`forward`] and [`text`] are the API itself, one
-//! function for each of the contract's; [`Model`], [`Context`] and [`Sampler`] stand on them. Programs of
-//! one user talk through [`messaging`] and keep what lasts in [`store`].
+//! The modules [`runtime`], [`session`], [`allocate`], [`forward`] and [`text`] are the API itself,
+//! one function for each of the contract's; [`Model`], [`Context`] and [`Sampler`] stand on them.
+//! Programs of one user talk through [`messaging`] and keep what lasts in [`store`].
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours, registered.
+//! Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours,
+//! registered.
 //!
 //! ```ignore
 //! let result = mcp::call_tool("calendar", "find_events", r#"{"day": "2026-11-21"}"#).await?;
@@ -68,8 +69,8 @@ pub fn list_tools(server: &str) -> HostFuture<Vec<Tool>> {
     HostFuture::new(host::mcp_list_tools(server), take_tools)
 }
 
-/// Calls a tool with arguments, a JSON object. Dropped, the call is cancelled. A tool's own failure is
-/// an answer, with `is_error`.
+/// Calls a tool with arguments, a JSON object. Dropped, the call is cancelled. A tool's own failure
+/// is an answer, with `is_error`.
 pub fn call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<ToolResult> {
     HostFuture::new(host::mcp_call_tool(server, tool, arguments), take_result)
 }

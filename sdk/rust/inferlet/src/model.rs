@@ -168,7 +168,8 @@ impl Tokenizer {
         text::special_tokens(self.model.name())
     }
 
-    /// Text of a conversation in the model's format; `cue` appends what starts the assistant's turn.
+    /// Text of a conversation in the model's format; `cue` appends what starts the assistant's
+    /// turn.
     ///
     /// Errors: `unsupported` (no chat template), `invalid-argument` (it refuses the messages).
     pub fn apply_chat_template(

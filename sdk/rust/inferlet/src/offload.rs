@@ -12,7 +12,8 @@ use crate::runtime::nanoseconds;
 
 pub use crate::host::offload::*;
 
-/// Tells how long a wait for a tool has lasted, for [`advise`] to this and other instances of the user.
+/// Tells how long a wait for a tool has lasted, for [`advise`] to this and other instances of the
+/// user.
 pub fn note_wait(tool: &str, lasted: Duration) -> Result {
     host::note_wait(tool, nanoseconds(lasted))
 }
@@ -21,7 +22,8 @@ impl Context {
     /// Moves the pages to the server's host memory; until [`swap_in`](Context::swap_in) the context
     /// can't be used. Pages that forks share stay.
     ///
-    /// Errors: `busy` for pages that are saved or were opened, `out-of-resources`, `limit-exceeded`.
+    /// Errors: `busy` for pages that are saved or were opened, `out-of-resources`,
+    /// `limit-exceeded`.
     pub fn swap_out(&mut self) -> Result {
         self.settle()?;
         let own: Vec<Rc<u32>> =
@@ -38,7 +40,8 @@ impl Context {
 
     /// Discards the pages: the next run recomputes the tokens.
     ///
-    /// Errors: `invalid-argument` if the tokens are not all known, for there is an image among them.
+    /// Errors: `invalid-argument` if the tokens are not all known, for there is an image among
+    /// them.
     pub fn discard(&mut self) -> Result {
         if self.tokens.contains(&UNKNOWN_TOKEN) {
             return Err(Error::new(

@@ -1,7 +1,7 @@
 //! Life of the instance, command queues, futures, time, randomness, logging, child instances.
 //!
-//! One function for each of the contract's interface `runtime`; see `sdk/wit/inferlet.wit` for their
-//! errors. Functions that give a future return a [`HostFuture`] to be awaited.
+//! One function for each of the contract's interface `runtime`; see `sdk/wit/inferlet.wit` for
+//! their errors. Functions that give a future return a [`HostFuture`] to be awaited.
 
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ pub enum LogLevel {
     Error,
 }
 
-/// Writes a line to the instance's log; see also the macros `debug!`, `info!`, `warning!`, `error!`.
+/// Writes a line to the instance's log; see also the macros `debug!`, `info!`, `warning!`,
+/// `error!`.
 pub fn log(level: LogLevel, message: &str) {
     host::log(level as u32, message)
 }

@@ -1,7 +1,7 @@
 //! Tokens chosen where the model runs: the contract's interface `sample`.
 //!
-//! One function for each of the contract's; see `sdk/wit/inferlet.wit` for their meaning and errors.
-//! `Generator::on_device` stands on them.
+//! One function for each of the contract's; see `sdk/wit/inferlet.wit` for their meaning and
+//! errors. `Generator::on_device` stands on them.
 
 use crate::error::Result;
 use crate::future::HostFuture;
@@ -38,9 +38,9 @@ pub fn take_sample(future: u32) -> Result<Sampled> {
     Ok(Sampled { token, logprob, top_tokens, top_logprobs })
 }
 
-/// A generation's next step: [`embed_sampled`], the forward of that embed, through an adapter unless its
-/// name is empty, with the hidden state into the embed itself, and [`sample`] of it. An error leaves none of
-/// them queued.
+/// A generation's next step: [`embed_sampled`], the forward of that embed, through an adapter
+/// unless its name is empty, with the hidden state into the embed itself, and [`sample`] of it. An
+/// error leaves none of them queued.
 pub fn step(
     queue: u32,
     sampler: u32,

@@ -95,8 +95,8 @@ impl Sampler {
         }
     }
 
-    /// The same choice as the contract wants it, without the seed and the closing brace. No float is
-    /// formatted: a number is given in units of 1e-12.
+    /// The same choice as the contract wants it, without the seed and the closing brace. No float
+    /// is formatted: a number is given in units of 1e-12.
     pub(crate) fn open_json(&self) -> String {
         if self.is_greedy() {
             return String::from("{\"temperature\":0");

@@ -7,8 +7,9 @@
 //! store::update("count", |old| Some(next(old))).await?;
 //! ```
 //!
-//! What has been awaited is on disk. Operations take effect in the order in which they are first polled.
-//! [`store_get`] and the others of that form are the contract's own functions: they begin when called.
+//! What has been awaited is on disk. Operations take effect in the order in which they are first
+//! polled. [`store_get`] and the others of that form are the contract's own functions: they begin
+//! when called.
 
 use crate::error::{ErrorCode, Result};
 use crate::future::HostFuture;
@@ -133,8 +134,9 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Derives a key's value from its old one, atomically. `change` gets `None` if there is no value and
-/// returns `None` to remove it; it is called again after a concurrent change. Returns the new value.
+/// Derives a key's value from its old one, atomically. `change` gets `None` if there is no value
+/// and returns `None` to remove it; it is called again after a concurrent change. Returns the new
+/// value.
 pub async fn update(
     key: &str,
     mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,

@@ -11,8 +11,8 @@ const BEFORE: usize = 6;
 const LONGEST_CHARACTER: usize = 4;
 /// Tokens decoded before the first new one, if fewer would begin within a character.
 pub(crate) const MOST_BEFORE: usize = BEFORE + LONGEST_CHARACTER - 1;
-/// Characters that stand for bytes of no whole character, at the end of a text that more may complete:
-/// one for all of them or one for each, as the tokenizer has it.
+/// Characters that stand for bytes of no whole character, at the end of a text that more may
+/// complete: one for all of them or one for each, as the tokenizer has it.
 const MOST_BROKEN: usize = LONGEST_CHARACTER - 1;
 
 /// Turns a stream of tokens into a stream of text.
@@ -98,7 +98,8 @@ fn whole_characters(text: &str) -> &str {
     whole
 }
 
-/// What a text has more than the one it goes on from, whose last character may have been incomplete.
+/// What a text has more than the one it goes on from, whose last character may have been
+/// incomplete.
 pub(crate) fn after<'a>(text: &'a str, before: &str) -> &'a str {
     let mut before = before;
     for _ in 0..=MOST_BROKEN {

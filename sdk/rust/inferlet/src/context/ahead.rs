@@ -1,9 +1,9 @@
 //! Steps of a generation that the server is given before their tokens are known.
 //!
-//! A step is the forward of one token and the choice of the next. While its token is on its way, nothing
-//! of the context shows it: the context keeps the state that it would have without it, and takes the step
-//! over (`confirm`) or undoes it (`retract`). Two embeds take turns, so that an undone step has left the
-//! hidden state before it.
+//! A step is the forward of one token and the choice of the next. While its token is on its way,
+//! nothing of the context shows it: the context keeps the state that it would have without it, and
+//! takes the step over (`confirm`) or undoes it (`retract`). Two embeds take turns, so that an
+//! undone step has left the hidden state before it.
 
 use super::Context;
 use crate::error::Result;
@@ -25,8 +25,8 @@ pub(super) struct Step {
 }
 
 impl Context {
-    /// Queues the step of the token that a sampler has been asked for, unless there is no room for it;
-    /// whether it has. Nothing is pending.
+    /// Queues the step of the token that a sampler has been asked for, unless there is no room for
+    /// it; whether it has. Nothing is pending.
     pub(crate) fn look_ahead(&mut self, sampler: u32) -> Result<bool> {
         if self.tokens.len() / self.page_size() < self.read_only {
             return Ok(false); // the page would have to be copied first, which could not be undone
@@ -65,7 +65,8 @@ impl Context {
         Ok((embed, future))
     }
 
-    /// Notes the token of the step ahead, if there is one. All that was queued before has taken effect.
+    /// Notes the token of the step ahead, if there is one. All that was queued before has taken
+    /// effect.
     pub(crate) fn arrived(&mut self, token: u32) {
         if let Some(step) = &mut self.ahead {
             step.token = Some(token);
@@ -73,8 +74,9 @@ impl Context {
         }
     }
 
-    /// Makes the step ahead part of the context, and gives the future of the token after it. `None` if there
-    /// is no step, or it is undone, because the program goes on otherwise than with its token.
+    /// Makes the step ahead part of the context, and gives the future of the token after it. `None`
+    /// if there is no step, or it is undone, because the program goes on otherwise than with its
+    /// token.
     pub(crate) fn confirm(&mut self, sampler: u32) -> Result<Option<HostFuture<Sampled>>> {
         let Some(step) = self.ahead.take() else { return Ok(None) };
         match step.token {

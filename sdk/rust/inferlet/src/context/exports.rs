@@ -11,7 +11,8 @@ impl Context {
     /// Keeps the pages under a name, for [`open`](Context::open) in this and other instances, until
     /// [`delete`](Context::delete). Other users may open it if `shared`.
     ///
-    /// Errors: `already-exists`; `invalid-argument` if something is buffered or the context is empty.
+    /// Errors: `already-exists`; `invalid-argument` if something is buffered or the context is
+    /// empty.
     pub fn save(&mut self, name: &str, shared: bool) -> Result {
         if !self.pending.is_empty() || self.chat.waiting() || self.tokens.is_empty() {
             return Err(Error::new(

@@ -20,7 +20,8 @@ impl Context {
         Ok(())
     }
 
-    /// Makes the pages after the full ones writable: they are replaced by a copy, or given up if empty.
+    /// Makes the pages after the full ones writable: they are replaced by a copy, or given up if
+    /// empty.
     pub(super) fn copy_on_write(&mut self) -> Result {
         let used = self.tokens.len() % self.page_size();
         if used > 0 {

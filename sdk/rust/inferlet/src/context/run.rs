@@ -77,8 +77,8 @@ impl Context {
 
     /// Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
     ///
-    /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`]. Which text a
-    /// model wants around it is that model's affair.
+    /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`].
+    /// Which text a model wants around it is that model's affair.
     ///
     /// Errors: `unsupported` if the model reads text only; `invalid-argument` if the file cannot be
     /// decoded (the context is as it was, flushed); `out-of-resources`.
@@ -108,8 +108,8 @@ impl Context {
         Ok(())
     }
 
-    /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the last
-    /// one's hidden state is wanted.
+    /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the
+    /// last one's hidden state is wanted.
     pub(super) fn forward(&mut self, tokens: &[u32], output: bool) -> Result {
         self.run(tokens, output, None)
     }
