@@ -1,3 +1,1 @@
-"""Benchmarks that hold pie_py against papers and peers; run from a checkout, no part of the
-package.
-"""
+"""Benchmarks of pie_py against papers and peers; run from a checkout, not in the wheel."""

@@ -57,9 +57,7 @@ class Settings:
     vllm_python: str | None = peer_processes.vllm_python()
 
     def prompts(self, batch: int, vocabulary: int) -> list[list[int]]:
-        """Random prompts, away from the special tokens at the vocabulary's start; new ones every
-        time.
-        """
+        """New random prompts, without the special tokens at the vocabulary's start."""
         return [random.choices(range(16, vocabulary), k=self.prompt) for _ in range(batch)]
 
 

@@ -1,6 +1,4 @@
-"""Measuring every program at every count of instances, in turns, so that all see the same
-machine.
-"""
+"""Measures every program at every count of instances, in turns on the same machine."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ WAITS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 def choices(model: ModelConfig, tokens: Sequence[int], waits_ms: Sequence[int]) -> Report:
-    """What the server advises a context of each length, from the costs that its worker has
-    measured.
-    """
+    """The server's advice for each context length, from the costs measured by its worker."""
 
     async def ask(endpoint: str) -> list[dict[str, Any]]:
         async with Client(endpoint) as client:

@@ -30,9 +30,7 @@ BFCL = ("v1-parallel", "live-parallel", "multi-turn-base", "multi-step-parallel"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Asynchronous function calls beside synchronous ones: latency, calls right and wrong,
-    overheads.
-    """
+    """Asynchronous function calls against synchronous ones: latency, correctness, overheads."""
 
     model: ModelConfig = options.model()
     parts: tuple[str, ...] = options.some_of(

@@ -275,9 +275,7 @@ def _latencies(workload: str, own: dict[Side, list[Run]]) -> list[list[Any]]:
 
 
 def _goals(own: dict[Side, list[Run]]) -> list[Goal]:
-    """Async is never slower than Sync-Parallel (AsyncLM, section 6.3), over what both did all
-    right.
-    """
+    """Async is never slower than Sync-Parallel (AsyncLM, section 6.3)."""
     ours, other = (
         next((found for side, found in own.items() if side.mode == mode), None)
         for mode in ("async", "sync_parallel")

@@ -1,6 +1,4 @@
-"""The figures of AsyncLM, section 6, from this run: latencies (5, 6 and 8) and what traps do
-(7).
-"""
+"""The figures 5 to 8 of AsyncLM from this run: latencies, and the choices of traps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`python -m benchmarks.gpu.server SHAPE COMPONENT CONFIG`: inferlets that decode in a whole
-server.
-"""
+"""`python -m benchmarks.gpu.server SHAPE COMPONENT CONFIG`: inferlets decode in a real server."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def _checkpoint(shape: str, folder: Path) -> Path:
 
 
 def _write_tokenizer(folder: Path, vocabulary: int) -> None:
-    """A tokenizer of so many tokens: the bytes, and others that no text has. Training one takes
-    minutes.
-    """
+    """An artificial tokenizer of so many tokens, because training one takes minutes."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -22,9 +22,7 @@ NONE = np.zeros(0, np.int32)
 
 @dataclass
 class Decoding:
-    """Sequences with contexts of one length, which decode together: sampler `i` and embed `i` are
-    of `i`.
-    """
+    """Decoding sequences with contexts of one length: sampler `i` and embed `i` belong to `i`."""
 
     model: ServedModel
     count: int

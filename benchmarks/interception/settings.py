@@ -1,6 +1,4 @@
-"""What both parts of `intercept` share: the options, the names of the sides, and latencies in a
-table.
-"""
+"""Shared by both parts of `intercept`: options, names of the sides, the table's latencies."""
 
 from __future__ import annotations
 

@@ -166,9 +166,7 @@ def _limit(rows: Sequence[Sequence[Any]]) -> float | None:
 
 
 def _sustained(rows: Sequence[Sequence[Any]], system: str, limit: float) -> float | None:
-    """The highest rate whose latency is within the limit; between two rates, in proportion of
-    logarithms.
-    """
+    """The highest rate within the latency limit, interpolated logarithmically between two rates."""
     points = sorted((row[1], row[2]) for row in rows if row[0] == system and row[2] is not None)
     found = None
     for at, (rate, latency) in enumerate(points):

@@ -81,40 +81,48 @@ def simulate(requests: list[Request], machine: Machine, policy: Policy) -> Outco
     Raises:
         RuntimeError: if one needs more memory than there is.
     """
-    return _Run(requests, machine, policy).run()
+    return Simulation(requests, machine, policy).run()
 
 
-class _Run:
+class Simulation:
+    """A run under way: requests that come, compute, and pause. `run` goes through all of it."""
+
     def __init__(self, requests: list[Request], machine: Machine, policy: Policy) -> None:
         self._coming = sorted(requests, key=lambda r: r.arrival)[::-1]
         self._machine = machine
         self._policy = policy
         self._now = 0.0
-        self._ready: list[_Job] = []  # those that want to compute, in order of rank
-        self._paused: list[_Job] = []
+        self.ready: list[_Job] = []  # those that want to compute, in order of rank
+        self.paused: list[_Job] = []
         self._durations = Durations()
         self._numbers = 0
         self._leaving = 0  # tokens that go out during the next step
         self.out = Outcome()
 
+    @property
+    def done(self) -> bool:
+        """Whether every request has been served."""
+        return not (self._coming or self.ready or self.paused)
+
     def run(self) -> Outcome:
-        while self._coming or self._ready or self._paused:
-            self._arrive()
-            if not self._step():
-                self._skip()
-        self.out.seconds = self._now
+        """Serves the requests to their end."""
+        while not self.done:
+            self.arrive()
+            if not self.step():
+                self.skip()
         return self.out
 
     # What comes from outside
 
-    def _arrive(self) -> None:
+    def arrive(self) -> None:
+        """Takes in the requests that come, and those that a pause has ended for."""
         while self._coming and self._coming[-1].arrival <= self._now:
             request = self._coming.pop()
             self._numbers += 1
             job = _Job(request, self._numbers, request.arrival, context=request.prompt)
-            insort(self._ready, job)
-        for job in [job for job in self._paused if job.until <= self._now]:
-            self._paused.remove(job)
+            insort(self.ready, job)
+        for job in [job for job in self.paused if job.until <= self._now]:
+            self.paused.remove(job)
             job.paused = False
             job.recompute = job.context if job.dropped else 0
             job.dropped = False
@@ -125,26 +133,27 @@ class _Run:
             job.made = 0
             if self._machine.tail:
                 job.rank = self._now
-            insort(self._ready, job)
+            insort(self.ready, job)
 
-    def _skip(self) -> None:
+    def skip(self) -> None:
         """Nothing can run: to the next thing that happens, or until policies are asked again."""
         costs = self._machine.costs
         self._intercept([], costs.step_time(1))
         if self._leaving:
             return
-        times = [job.until for job in self._paused]
+        times = [job.until for job in self.paused]
         if self._coming:
             times.append(self._coming[-1].arrival)
         if not times:
             raise RuntimeError("a request needs more memory than there is")
-        waits = [self._facts(job).remaining / 4 for job in self._paused if job.held]
+        waits = [self._facts(job).remaining / 4 for job in self.paused if job.held]
         asked = max(SOONEST_SECONDS, min(waits, default=math.inf))
         self._pass(max(min(min(times) - self._now, asked), 1e-9), 0)
 
     # One step
 
-    def _step(self) -> bool:
+    def step(self) -> bool:
+        """Computes and moves what it can; False if there was nothing to do."""
         decoding, computing, coming = self._choose_batch()
         running = sum(job.held for job in decoding)
         if computing and not self._machine.chunked:
@@ -178,18 +187,17 @@ class _Run:
 
     def _pass(self, seconds: float, steps: int) -> None:
         self._now += seconds
+        self.out.seconds = self._now
         self.out.steps += steps
-        self.out.preserved += seconds * sum(job.held for job in self._paused)
+        self.out.preserved += seconds * sum(job.held for job in self.paused)
 
     def _choose_batch(self) -> tuple[list[_Job], list[tuple[_Job, int]], int]:
-        """Which requests decode, which compute how much context, and how many tokens are swapped
-        in.
-        """
+        """Plans a step: which requests decode, compute context, and are swapped in."""
         machine, costs = self._machine, self._machine.costs
-        free = machine.memory - sum(job.held for job in (*self._ready, *self._paused))
-        decoding = [j for j in self._ready if j.held == j.context and not j.away]
+        free = machine.memory - sum(job.held for job in (*self.ready, *self.paused))
+        decoding = [j for j in self.ready if j.held == j.context and not j.away]
         while len(decoding) > free:  # each needs room for a token
-            last = max((j for j in self._ready if j.held), default=None)
+            last = max((j for j in self.ready if j.held), default=None)
             if last is None:
                 break
             free += self._preempt(last)
@@ -199,7 +207,7 @@ class _Run:
         left = costs.chunk(len(decoding)) if machine.chunked else WHOLE_BATCH
         computing: list[tuple[_Job, int]] = []
         moved = 0
-        for job in self._ready:
+        for job in self.ready:
             if job in decoding:
                 continue
             if job.away:
@@ -228,9 +236,9 @@ class _Run:
 
     def _make_room(self, job: _Job, count: int) -> int:
         """Preempts later jobs that hold memory, if that is enough; returns what became free."""
-        later = [other for other in self._ready if job < other and other.held]
+        later = [other for other in self.ready if job < other and other.held]
         if sum(other.held for other in later) < count:
-            if not any(j.held for j in self._ready):  # only paused requests hold memory
+            if not any(j.held for j in self.ready):  # only paused requests hold memory
                 return self._drop_paused(count)
             return 0
         freed = 0
@@ -244,7 +252,7 @@ class _Run:
 
     def _drop_paused(self, count: int) -> int:
         freed = 0
-        for other in sorted(self._paused, reverse=True):
+        for other in sorted(self.paused, reverse=True):
             if freed >= count:
                 break
             freed += other.held
@@ -266,7 +274,7 @@ class _Run:
         segment = job.request.segments[job.at]
         if job.made < segment.tokens:
             return
-        self._ready.remove(job)
+        self.ready.remove(job)
         if job.at == len(job.request.segments) - 1:
             outside = sum(s.seconds for s in job.request.segments)
             tokens = sum(s.tokens for s in job.request.segments)
@@ -278,7 +286,7 @@ class _Run:
             return
         job.paused, job.paused_since = True, self._now
         job.until = self._now + segment.seconds
-        self._paused.append(job)
+        self.paused.append(job)
 
     # The policy
 
@@ -288,12 +296,12 @@ class _Run:
         What is given up is gone at once; what goes out is under way during the next step, which is
         taken to last as long as this one.
         """
-        jobs = [job for job in self._paused if job.held]
+        jobs = [job for job in self.paused if job.held]
         if not jobs:
             return
         machine, costs = self._machine, self._machine.costs
         budget = costs.swap_budget(max(step, costs.step_time(1)), machine.swap_share)
-        room = machine.host - sum(j.away for j in (*self._ready, *self._paused))
+        room = machine.host - sum(j.away for j in (*self.ready, *self.paused))
         load = Load(len(decoding), sum(j.held for j in decoding), budget, room)
         facts = [self._facts(job) for job in jobs]
         moved = 0

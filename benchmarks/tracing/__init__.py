@@ -1,3 +1,1 @@
-"""Where the time of one token goes: a clock of stages in both processes, and the benchmark that
-reads it.
-"""
+"""Where the time of one token goes: a clock of stages, and the benchmark that reads it."""

@@ -27,9 +27,7 @@ def stages(process: Process, folder: Path, messages: Any) -> Iterator[None]:
 
 @contextmanager
 def kernels(process: Process, folder: Path, messages: Any) -> Iterator[None]:
-    """As `stages` in the worker, with PyTorch's operators as one stage more, which slows the
-    others.
-    """
+    """As `stages` in the worker, with PyTorch's operators as another stage; slows the others."""
     if process == "control":
         yield
         return

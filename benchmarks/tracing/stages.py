@@ -198,9 +198,7 @@ def stages(settings: Settings, progress: Progress) -> Report:
 def _decode(
     settings: Settings, cases: Sequence[tuple[str, int]], folder: Path, progress: Progress
 ) -> dict[str, list[Decoded]]:
-    """Runs all cases, in turns in a server with each observer and in one without; their records are
-    left.
-    """
+    """Runs all cases in turns, in servers with each observer and without; leaves their records."""
     programs = bench_programs(settings.languages)
     length = settings.prompt + settings.tokens
     model = with_room(settings.model, max(settings.at_once), length)

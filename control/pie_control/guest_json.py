@@ -1,6 +1,4 @@
-"""JSON that a guest has written: read within bounds, since nothing else runs in this process
-meanwhile.
-"""
+"""Reads JSON of a guest within bounds, because nothing else runs in this process meanwhile."""
 
 from __future__ import annotations
 

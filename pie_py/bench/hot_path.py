@@ -108,9 +108,7 @@ def hot_path(settings: Settings, progress: Progress) -> Report:
 
 
 def _decode(settings: Settings, folder: Path, progress: Progress) -> dict[tuple[str, int], Decoded]:
-    """Runs all cases in one server, whose processes write their counts into the folder at its
-    end.
-    """
+    """Runs all cases in one server, whose processes write their counts when they end."""
     programs = bench_programs(settings.languages)
     prompt, tokens = settings.prompt, settings.tokens
     model = with_room(settings.model, max(settings.at_once), prompt + tokens)

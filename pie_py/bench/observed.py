@@ -21,9 +21,7 @@ def replace(owner: Any, name: str, change: Callable[[Any], Any]) -> None:
 
 
 def after_plans_sent(link: Any, told: Callable[[int, int], None]) -> None:
-    """Has `WorkerLink` tell of each plan sent: its number, and how many tokens are asked for so
-    far.
-    """
+    """Has `WorkerLink` report each plan sent: its number, and the tokens asked for so far."""
     tokens = 0
 
     def order(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,9 +38,7 @@ def after_plans_sent(link: Any, told: Callable[[int, int], None]) -> None:
 
 
 def after_plans_decoded(worker: Any, told: Callable[[int, int], None]) -> None:
-    """Has the worker's module tell every plan received: its number, and the tokens asked for before
-    it.
-    """
+    """Has the worker report each plan received: its number, and the tokens asked for before."""
     tokens = 0
 
     def decode(function: Callable[..., Any]) -> Callable[..., Any]:

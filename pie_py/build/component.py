@@ -146,9 +146,7 @@ def _instance(package: wit.Package, name: str, imports: list[_Import]) -> Iterat
 
 
 def _text(package: wit.Package, imports: list[_Import]) -> str:
-    """The component as text, with an empty module of the same outside where the core module
-    goes.
-    """
+    """The component as text, with an empty module in the place of the core module."""
     names = list(dict.fromkeys(item.interface for item in imports))
     numbered = list(enumerate(imports))
     count = len(imports)

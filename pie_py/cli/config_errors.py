@@ -74,9 +74,7 @@ def _is_in(fields: Any, fault: ErrorDetails) -> bool:
 
 
 def _bad_variable(error: SettingsError) -> str:
-    """What is wrong with a variable that should hold JSON. Its text is not repeated: it may be a
-    secret.
-    """
+    """The error of a variable that should hold JSON, without its text: it may be a secret."""
     cause = error.__cause__
     if not isinstance(cause, json.JSONDecodeError):
         return f"the environment's {_PREFIX} variables are wrong: {error}"

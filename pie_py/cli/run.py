@@ -134,9 +134,7 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
 
 
 def _prepare_python(cache_folder: Path) -> None:
-    """Builds the Python runtime if it is not there, showing progress; the server would do it
-    silently.
-    """
+    """Builds a missing Python runtime, showing progress; the server would build it silently."""
     from pie_py.build.errors import BuildError
     from pie_py.build.python import runtime_component
 

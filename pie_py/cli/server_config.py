@@ -1,6 +1,4 @@
-"""A server's configuration from defaults, a file, the environment and the command line's
-options.
-"""
+"""A server's configuration from defaults, file, environment and command line."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
 
 
 def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
-    """The configuration of these fields; what they leave out comes from environment, file,
-    defaults.
-    """
+    """The configuration of these fields; the rest comes from environment, file, defaults."""
     from pydantic_settings import (
         BaseSettings,
         PydanticBaseSettingsSource,

@@ -16,9 +16,7 @@ from pie_py.client import Instance
 
 
 class Output:
-    """Standard output, as bytes and at once; a text ends with a newline even if its sender
-    forgot.
-    """
+    """Standard output, as bytes, unbuffered; a text always ends with a newline."""
 
     def __init__(self) -> None:
         self._open_line = False

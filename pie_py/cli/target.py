@@ -1,6 +1,4 @@
-"""What `run` and `build` are pointed at: a source, a component, a crate, or a folder of the
-library.
-"""
+"""The target of `run` and `build`: a source, component, crate, or library folder."""
 
 from __future__ import annotations
 

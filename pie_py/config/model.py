@@ -15,9 +15,7 @@ EMBEDDED_MODEL = "pie-tiny"
 
 
 class FlashInferConfig(Section):
-    """Which kernels of FlashInfer a GPU runs; PyTorch's in the place of those that are switched
-    off.
-    """
+    """The kernels of FlashInfer that a GPU runs; PyTorch's replace those switched off."""
 
     prefill: Literal["auto", "fa2", "fa3"] = "auto"  # generation of the attention kernels
     decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"

@@ -16,9 +16,7 @@ class SchedulerConfig(Section):
 
 
 class InterceptionConfig(Section):
-    """What the server does with the pages of instances that wait outside while others need
-    pages.
-    """
+    """What the server does with the pages of waiting instances when others need pages."""
 
     # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see
     # docs/interception.md.

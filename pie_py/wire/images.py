@@ -1,6 +1,4 @@
-"""What an image file says of itself, and how many embeds it takes: control and worker must agree on
-it.
-"""
+"""An image file's header and number of embeds, the same for control process and worker."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ class ImageSize:
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """How many embeds an image takes in a model. Without `tile` it is a number, whatever its
-    size.
-    """
+    """The number of embeds of an image in a model: fixed without `tile`."""
 
     whole: int  # of an image that is not cut
     tile: int = 0  # side of the tiles that images are cut into, pixels

@@ -303,9 +303,7 @@ class PlanResult:
 
 @dataclass(slots=True)
 class ModelDescription:
-    """What a worker tells of a model when it connects; the control layer derives all else from
-    it.
-    """
+    """A worker's description of a model at connect; control derives all else from it."""
 
     name: str
     architecture: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +137,16 @@ def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
         assert client.instances(ended=True)[-1]["state"] == "killed"
 
 
+def with_environment(name: str, value: str) -> list[psutil.Process]:
+    """The processes, whoever their parent is by now, that were started with a variable."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(name) == value:
+                found.append(process)
+    return found
+
+
 @pytest.mark.slow
 def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> None:
     args = ("--prompt", "Once upon", "--max-tokens", "5")
@@ -144,9 +154,9 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
     assert run.returncode == 0, run.stderr
     assert run.stdout.endswith("\n")
     assert "starting a server with pie-tiny" in run.stderr
-    time.sleep(0.5)
-    mine = [p for p in psutil.Process().children(recursive=True) if "pie_" in " ".join(p.cmdline())]
-    assert not [p for p in mine if "text_completion" in " ".join(p.cmdline())]
+    left = with_environment("PIE_PY_DATA_FOLDER", str(tmp_path))
+    _, alive = psutil.wait_procs(left, timeout=10)
+    assert not alive, "its server and worker end with it"
     again = cli("run", "text_completion", "--threads", "1", *args, PIE_PY_DATA_FOLDER=str(tmp_path))
     assert again.stdout == run.stdout
     missing = cli("run", "text_completion", "--model", "/nowhere", *args)

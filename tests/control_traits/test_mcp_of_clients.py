@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def register(t: Tools, name: str, user: str = "tester", **fields: Any) -> None:
     t.servers.registry.register(user, name, **fields)
 
 
-def test_a_server_is_its_users_alone() -> None:
+def test_a_server_is_its_users_alone(tmp_path: Path) -> None:
     async def main() -> None:
         with http_server() as (port, _):
             async with registry() as t:
@@ -66,8 +67,10 @@ def test_a_server_is_its_users_alone() -> None:
                 assert (await t.call("add", server="mine", a=1, b=1))["structured"] == {"result": 2}
                 assert (await other.failure("add", server="mine")).code == "remote-failed"
 
-                waiting = t.start("wait", server="mine", seconds=60)
-                await trio.sleep(0.3)
+                begun = tmp_path / "begun"
+                waiting = t.start("wait", server="mine", seconds=60, begun=str(begun))
+                while not begun.exists():
+                    await trio.sleep(0.01)
                 t.servers.registry.unregister("tester", "mine")
                 with failure("remote-failed", "it is registered no more"):
                     await t.caller.result(waiting)

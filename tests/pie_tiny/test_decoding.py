@@ -121,5 +121,12 @@ def test_what_is_too_long_is_cut(model: LlamaForCausalLM) -> None:
     assert len(long.whole) < 20
 
 
-def test_nothing_to_decode(model: LlamaForCausalLM) -> None:
+def test_nothing_to_decode_runs_no_model(model: LlamaForCausalLM) -> None:
+    ran: list[object] = []
+    hook = model.register_forward_hook(lambda *_: ran.append(1))
+    decode(model, [Scripted([1], 1)])
+    assert ran
+    ran.clear()
     decode(model, [])
+    hook.remove()
+    assert not ran

@@ -92,7 +92,9 @@ def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) ->
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
             nursery.start_soon(send_at_every_chance)
-            await trio.sleep(0.2)
+            with trio.fail_after(SECONDS):
+                while not link.idle:
+                    await trio.sleep(0.001)
             assert link.pid is not None
             os.kill(link.pid, signal.SIGKILL)
             with trio.fail_after(SECONDS):

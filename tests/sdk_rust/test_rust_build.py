@@ -93,7 +93,8 @@ def test_the_crates_own_profile_comes_first(crate: Path, tmp_path: Path) -> None
 )
 def test_signatures_of_main(crate: Path, tmp_path: Path, signature: str) -> None:
     (crate / "src" / "lib.rs").write_text(f"#[inferlet::main]\n{signature}\n")
-    build_crate(crate, tmp_path / "out.wasm")
+    built, engine = build_crate(crate, tmp_path / "out.wasm"), Engine()
+    assert list(Component(engine, built.read_bytes()).type.exports(engine)) == ["run"]
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ def test_each_configuration_has_its_own_code() -> None:
 
 def test_a_folder_that_cannot_be_written_does_not_stop_loading(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    load_and_run(tmp_path / "file" / "cache")
+    assert not load_and_run(tmp_path / "file" / "cache"), "it ran, and nothing was kept"
+    assert (tmp_path / "file").read_text() == ""
 
 
 def test_many_threads_compile_the_same_program(tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ from pie_py.wire.plan import Uint32
 def match_prefix(
     instance: Instance, queue: int, adapter: str, tokens: Uint32
 ) -> tuple[list[int], int]:
-    """Maps the pages that hold the first tokens, or opens a future of when more of them will be
-    there.
-    """
+    """Maps the pages of a cached prefix, or opens a future of pages that are being computed."""
     target = queue_of(instance, queue)
     service, space = target.model, target.space
     cache = service.prefixes

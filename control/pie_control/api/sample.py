@@ -132,9 +132,7 @@ def _choose(
 
 
 def take_sample(instance: Instance, future: int) -> Any:
-    """Consumes a future of a token: the token, its log-probability, the likeliest tokens and
-    theirs.
-    """
+    """Consumes a future of a sample: token, log-probability, the most likely tokens and theirs."""
     return instance.futures.take(future, FutureKind.SAMPLE)
 
 
@@ -190,9 +188,7 @@ def step(
     output_page: int,
     adapter: str,
 ) -> int:
-    """Queues `embed-sampled`, a forward of that embed, and `sample`; opens a future of the
-    choice.
-    """
+    """Queues `embed-sampled`, its forward, and `sample`; opens a future of the token."""
     target = queue_of(instance, queue, "sample")
     space = target.space
     found = space.samplers.find(sampler)

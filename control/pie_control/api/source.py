@@ -26,9 +26,7 @@ class SourceCalls:
         return isinstance(state, Unclaimed)
 
     def read(self, state: Instance | Unclaimed) -> Any:
-        """The Python program that the Python runtime is to run; suspends a guest that has none
-        yet.
-        """
+        """The Python program for the Python runtime; suspends a warm instance until it has one."""
         if isinstance(state, Unclaimed):
             return SUSPENDED
         return self._launcher.source(state)

@@ -1,3 +1,1 @@
-"""The commands of guests' queues, one file for a kind; `command.py` says what a kind has to
-tell.
-"""
+"""The commands of guests' queues, one file per kind; `command.py` defines the interface."""

@@ -150,9 +150,7 @@ class CommandQueue:
 
 
 class Sync:
-    """A mark that makes a future ready, and lets the queue accept commands again after a
-    failure.
-    """
+    """A mark that makes a future ready; after a failure the queue then accepts commands again."""
 
     __slots__ = ("_future", "_queue")
 
@@ -161,9 +159,7 @@ class Sync:
         self._future = future
 
     def passed(self) -> None:
-        """Resolves the future, or fails it with an error of the queue that nothing has reported
-        yet.
-        """
+        """Resolves the future, or fails it with the queue's unreported error."""
         queue = self._queue
         self._future.on_cancel = None
         error, reported = queue.failure, queue.failure_reported

@@ -79,9 +79,7 @@ class SampleCommand(Command):
 
     @classmethod
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
-        """Gives every command its token, its log-probability, and the likeliest tokens with
-        theirs.
-        """
+        """Resolves every command with its token, log-probability and most likely tokens."""
         samples = answer.samples
         if samples is None:
             return

@@ -1,6 +1,4 @@
-"""The scrub list: what dropped commands should have written, to be cleared before it can be
-read.
-"""
+"""The scrub list: slots that dropped commands did not write, to be cleared before any read."""
 
 from __future__ import annotations
 

@@ -122,9 +122,7 @@ class Matcher:
         _threads.submit(self._owner, run)
 
     def check_free(self) -> None:
-        """Raises `busy` while a token is awaited, and why a token that came could not be
-        consumed.
-        """
+        """Raises `busy` while a token is awaited, or the error of a token that was rejected."""
         if self._failure is not None:
             raise ApiError(self._failure.code, self._failure.message)
         if self.sampling:
@@ -206,15 +204,11 @@ class Matcher:
 
     @property
     def foresees(self) -> bool:
-        """Whether `forced` answers at once: it takes tenths of a second where thousands are
-        forced.
-        """
+        """Whether `forced` is cached: thousands of forced tokens take tenths of a second."""
         return self.finished or self._forced is not None or self._foreseen is not None
 
     def forced(self) -> list[int]:
-        """The tokens that follow whatever is chosen, possibly none, `MOST_FORCED` of them at
-        most.
-        """
+        """The tokens that the grammar forces next, possibly none, at most `MOST_FORCED`."""
         self._asks_forced = True
         if self._forced is None:
             self._forced = self._foreseen.pop() if self._foreseen else self._find_forced()

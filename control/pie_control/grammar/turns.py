@@ -1,6 +1,4 @@
-"""Threads whose work is shared out fairly: users take turns, and so do the instances of one
-user.
-"""
+"""Fair threads: users take turns, and so do the instances of one user."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ def special_range(address: Address) -> str | None:
 
 
 def hidden_addresses(address: Address) -> list[IPv4Address]:
-    """IPv4 addresses that packets to an IPv6 address end at, or pass: NAT64, 6to4, Teredo and so
-    on.
-    """
+    """IPv4 addresses embedded in an IPv6 address: NAT64, 6to4, Teredo and others."""
     if isinstance(address, IPv4Address):
         return []
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]

@@ -11,9 +11,7 @@ from pie_control.errors import ApiError
 
 
 class GzipDecoder:
-    """Unpacks gzip, only as much as is asked for: a gzip bomb costs no more than what is read of
-    it.
-    """
+    """Unpacks gzip lazily: a gzip bomb costs no more than what is read of it."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)

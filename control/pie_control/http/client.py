@@ -1,6 +1,4 @@
-"""The server's HTTP client: one pool of connections, and what each instance and user may have at
-once.
-"""
+"""The server's HTTP client: one connection pool, and limits per instance and user."""
 
 from __future__ import annotations
 

@@ -169,9 +169,7 @@ class CheckedBackend(AsyncNetworkBackend):
 
 
 def tls_context() -> ssl.SSLContext:
-    """Verifies certificates against the machine's trusted authorities. Reads files: call in a
-    thread.
-    """
+    """Verifies certificates by the machine's trusted authorities. Reads files: call in a thread."""
     from httpcore2 import default_ssl_context
 
     return default_ssl_context()

@@ -83,9 +83,7 @@ class Absence:
 
 
 def movable(space: Space) -> tuple[int, int]:
-    """Pages that `Absence.extend` could move if the host had room: all of them, and the filled
-    ones.
-    """
+    """Pages that `Absence.extend` could move, host memory permitting: all, and the filled ones."""
     _, pages = space.pages.all_resident()
     alone = pages[~space.page_pool.shared(pages)]
     return len(alone), int(np.count_nonzero(space.page_pool.used[alone]))

@@ -1,6 +1,4 @@
-"""What moving and recomputing tokens takes, from what the worker measured when it loaded the
-model.
-"""
+"""Times of swapping and recomputing tokens, as measured by the worker at load."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ class Costs:
         return self.swap_out.time(pages) + self.swap_in.time(pages)
 
     def swap_budget(self, step_seconds: float, share: float) -> int:
-        """Tokens whose way out takes no longer than a share of a step, so that it hides behind
-        it.
-        """
+        """Tokens whose swap out hides behind a share of a step."""
         if self.swap_out is None:
             return 0
         return self.swap_out.pages_within(share * step_seconds) * self.page_size

@@ -11,9 +11,7 @@ MOST_KINDS = 4096  # those not seen for longest make room
 
 
 class _Waits:
-    """Waits of one kind, sorted when they are asked for: policies ask far more often than waits
-    end.
-    """
+    """Waits of one kind, sorted lazily: policies ask far more often than waits end."""
 
     def __init__(self) -> None:
         self._newest: deque[float] = deque(maxlen=KEPT)

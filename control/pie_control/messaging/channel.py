@@ -83,9 +83,7 @@ class Channel:
         self._serve()
 
     def close(self, error: ApiError) -> None:
-        """Drops queued messages and fails waiting futures. What ready futures hold can still be
-        taken.
-        """
+        """Drops queued messages and fails waiting futures; ready futures keep theirs."""
         self._closed = True
         self.count -= len(self._waiting)
         self.bytes -= self._waiting_bytes

@@ -98,9 +98,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class _Embedded:
-    """What the newest command that wrote embeds has put into them: tokens at successive
-    positions.
-    """
+    """The content of the newest written embeds: tokens at successive positions."""
 
     queue: Writer
     failures: int  # of the queue then
@@ -286,9 +284,7 @@ class Provenance:
     # What commands write
 
     def overwritten(self, pages: Sequence[int], embeds: Sequence[int]) -> None:
-        """A command writes something unknown to pages and embeds: neither holds a text from now
-        on.
-        """
+        """A command writes something unknown to pages and embeds: they hold no text any more."""
         if any(embed < self._embeds for embed in embeds):
             self._embedded = None
         for page in pages:

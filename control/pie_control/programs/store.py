@@ -52,9 +52,7 @@ class ProgramStore:
     """Programs by name and by content hash. They survive a restart; servers may share a folder."""
 
     def __init__(self, folder: Path, max_bytes: int, date_ns: Callable[[], int]) -> None:
-        """Takes where to keep them, the largest program in bytes, and the date in Unix
-        nanoseconds.
-        """
+        """Takes the folder, the largest program in bytes, and the clock in Unix nanoseconds."""
         self.max_bytes = max_bytes
         self.date_ns = date_ns
         self._folder = folder
@@ -79,9 +77,7 @@ class ProgramStore:
         return self.adopt(path, hashlib.sha256(data).hexdigest(), name, kind, user)
 
     def adopt(self, path: Path, digest: str, name: str, kind: ProgramKind, user: str) -> Program:
-        """As `put`, for a file of `temporary_path`, which is moved. The caller vouches for the
-        hash.
-        """
+        """As `put`, moving a file of `temporary_path`. The caller vouches for the hash."""
         size = path.stat().st_size
         self.check(name, size)
         blob = self._blob(digest)
@@ -275,9 +271,7 @@ class ProgramStore:
 
 
 def kind_of(head: bytes) -> ProgramKind:
-    """Kind of a program by its first bytes: Wasm has a magic number, all else is taken for
-    Python.
-    """
+    """Kind of a program by its first bytes: Wasm's magic number, else Python."""
     return "component" if head.startswith(b"\0asm") else "python"
 
 

@@ -117,9 +117,7 @@ class Addresses:
             at += count
 
     def all_resident(self) -> tuple[NDArray[np.int64], Int32]:
-        """Addresses `[n]` that have something in the pool behind them, ascending, and its ids
-        `[n]`.
-        """
+        """Resident addresses `[n]`, ascending, and their pool ids `[n]`."""
         table = self._table[: self._length]
         at = np.flatnonzero(table >= 0)
         return at + self._base, table[at]
@@ -156,9 +154,7 @@ class Addresses:
         )
 
     def find_list(self, spans: list[int], most: int) -> list[int]:
-        """As `find`, as a list of Python numbers: for a handful, arrays cost more than they
-        save.
-        """
+        """As `find`, as a list of Python numbers: for a handful, arrays cost more."""
         if len(spans) == 2 and spans[1] == 1:
             return [self.find_one(spans[0])]
         numbers: list[int] = self.find(spans, most).tolist()

@@ -1,6 +1,4 @@
-"""The physical pages and embeds of one model: which are free, and what control knows of the
-others.
-"""
+"""The physical pages and embeds of one model: the free ones, and the state of the others."""
 
 from __future__ import annotations
 

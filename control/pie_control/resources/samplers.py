@@ -13,9 +13,7 @@ NO_COUNTS = -1
 
 @dataclass(slots=True, eq=False)
 class Sampler:
-    """One sampler. The scheduler orders commands by what they touch: `name` stands for this
-    sampler.
-    """
+    """One sampler; `name` stands for it where the scheduler orders commands by what they touch."""
 
     slot: int  # in the worker's pool
     name: int  # after those of the embeds, so that the two never meet

@@ -1,6 +1,4 @@
-"""The frames on their way to clients, before a socket has them: joined by turn, within the
-backlog.
-"""
+"""Frames to clients that no socket has yet: joined by turn, within the backlog."""
 
 from __future__ import annotations
 

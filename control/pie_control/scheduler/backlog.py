@@ -1,6 +1,4 @@
-"""What is queued and not sent: the queues of all instances, and what waits until commands are
-sent.
-"""
+"""The unsent commands: the queues of all instances, and what waits until commands are sent."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ class Backlog:
             queue.account.active.pop(queue, None)
 
     def withdraw(self, command: Command) -> None:
-        """Takes a command out of its queue, if it is there still; its marks move to the one
-        before.
-        """
+        """Removes a command that is still queued; its marks move to the one before."""
         queue = command.queue
         pending = queue.pending
         if not pending or command.number < pending[0].number:
@@ -99,9 +95,7 @@ class Backlog:
             before.marks = [*(before.marks or ()), *marks]
 
     def flush(self, queue: CommandQueue) -> None:
-        """Drops the dependants of a failed command that a queue still holds, up to the next
-        `Sync`.
-        """
+        """Drops the queued dependants of a failed command, up to the next `Sync`."""
         if not queue.pending:
             return
         del self.heads[type(queue.pending[0])][queue]
@@ -158,9 +152,7 @@ class Backlog:
 
 
 def _leave(queue: CommandQueue, mark: Mark) -> None:
-    """Leaves a mark with the last batch that has commands of the queue, or tells it if that is
-    done.
-    """
+    """Attaches a mark to the last sent batch of the queue, or notifies it if that is done."""
     last = queue.last
     if last is None or last.done:
         mark.passed()

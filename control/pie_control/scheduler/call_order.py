@@ -1,6 +1,4 @@
-"""The order of calls across the queues of one instance, where they touch the same pages or
-embeds.
-"""
+"""The order of calls across an instance's queues that touch the same pages or embeds."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class CallOrder:
         self._embed_uses = _LastTouch(embeds)
 
     def record(self, account: Account, command: Command) -> None:
-        """Notes what a numbered command touches, and sets up to which number others go before
-        it.
-        """
+        """Records what a numbered command touches, and up to which number others go first."""
         number, queue = command.number, command.queue
         own = queue.id
         pages_read, embeds_read = command.read()

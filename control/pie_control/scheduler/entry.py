@@ -9,9 +9,7 @@ from pie_py.wire.plan import Batch
 
 
 class Entry:
-    """One batch of a plan, from the moment at which the plan is formed until its results are
-    there.
-    """
+    """One batch of a plan, from the forming of the plan to its results."""
 
     __slots__ = ("_ready", "commands", "done", "failed", "marks")
 

@@ -104,9 +104,7 @@ class InFlight:
     def _hand_out(
         self, commands: Sequence[Command], answer: BatchResult, failed: dict[CommandQueue, None]
     ) -> None:
-        """Gives the commands of a batch their values or errors, and adds queues that have
-        failed.
-        """
+        """Resolves or fails the commands of a batch, and adds the queues that failed."""
         if answer.error is None:
             commands[0].deliver(commands, answer)
         refused = answer.refused or {}

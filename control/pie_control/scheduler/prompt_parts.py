@@ -61,9 +61,7 @@ def _must_be_whole(command: ForwardCommand, short: int) -> bool:
 def _fill(
     forwards: list[ForwardCommand], limits: BatchLimits, short: int, budget: int, page_size: int
 ) -> list[ForwardCommand]:
-    """Steps first, but for the oldest; prompts within their budget; higher priority before all
-    others.
-    """
+    """The oldest first, then steps, then prompts within their budget; by priority before all."""
     chosen: list[ForwardCommand] = []
     tokens = cells = pages = 0
     stopped: set[CommandQueue] = set()  # what comes after in these has to wait

@@ -58,9 +58,7 @@ class Scheduler:
         return self._backlog.open_queue(owner)
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
-        """Appends a command to its queue. Every command comes this way, so provenance misses
-        none.
-        """
+        """Appends a command to its queue; the only way in, so provenance misses none."""
         if not self._backlog.add(queue, command):
             self._reject(command)
         provenance = queue.account.provenance
@@ -138,9 +136,7 @@ class Scheduler:
         return comes_along
 
     def next_plan(self) -> Plan | None:
-        """The next plan, or None if nothing can be sent. Ask when the worker is idle, or
-        `may_follow`.
-        """
+        """The next plan, or None. Call it when the worker is idle, or `may_follow`."""
         before = self._forming.riders
         entries = self._forming.form()
         if not entries:
@@ -196,9 +192,7 @@ class Scheduler:
             backlog.release(account)
 
     def drop_owner(self, owner: Owner) -> None:
-        """Forgets an owner: what it has queued is dropped, and results of what it has sent
-        ignored.
-        """
+        """Forgets an owner: drops its queued commands and ignores results of sent ones."""
         account = self._backlog.accounts.pop(owner, None)
         if account is None:
             return

@@ -37,9 +37,7 @@ PRAGMA user_version = {FORMAT};
 
 
 class StoreUnusable(Exception):
-    """The store's file cannot be used; the text says why and what to do. The file is left as it
-    is.
-    """
+    """The store's file is unusable; the text says why and what to do. The file stays untouched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,7 @@ class ListKeys:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Changes that happen together, if what they were derived from is still true; else
-    `conflict`.
-    """
+    """An atomic set of changes, if its conditions still hold; else `conflict`."""
 
     user: str
     expected: tuple[tuple[str, bytes], ...]  # keys that must have these values

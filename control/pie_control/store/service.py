@@ -1,6 +1,4 @@
-"""Operations on the store as futures: in order, gathered into transactions, off the control
-thread.
-"""
+"""The store's operations as futures: ordered, batched into transactions, in another thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""One running component: a fiber that `poll` runs until it waits, has used its slice, or is
-done.
-"""
+"""One running component: a fiber that `poll` runs until it waits, its slice ends, or it is done."""
 
 from __future__ import annotations
 
@@ -195,9 +193,7 @@ class Guest:
         return Status.RUNNING if self.pending is None else Status.WAITING
 
     def resume(self, value: Any) -> None:
-        """Answers the host call in which the guest waits; an `ApiError` becomes the guest's
-        error.
-        """
+        """Answers the guest's suspended host call; an `ApiError` becomes the guest's error."""
         if self.pending is None:
             raise RuntimeError("the guest does not wait")
         self.fault = self.pending.finish(self, value)

@@ -158,9 +158,7 @@ def _signature(function: Any) -> str:
 
 
 def _wit(kind: Any) -> str:
-    """A type as `pie_control.wasm.types` writes it; others by their class, which matches
-    nothing.
-    """
+    """A type as `pie_control.wasm.types` writes it; of others the class, which matches nothing."""
     match kind:
         case wasm.ListType():
             return f"list<{_wit(kind.element)}>"

@@ -1,6 +1,4 @@
-"""The process's memory by address, for `struct` and NumPy: neither makes an object to look at
-it.
-"""
+"""The process's memory by address, for `struct` and NumPy, without an object per access."""
 
 from __future__ import annotations
 

@@ -159,9 +159,7 @@ class DecodeCache:
         return oldest if self._wanted[oldest] < self._forwards else -1
 
     def _move_one_down(self, rows: Int64) -> None:
-        """Closes gaps that sequences have left, one a forward, so that rows can be read as a
-        range.
-        """
+        """Closes one gap of ended sequences per forward, so that rows can be read as a range."""
         free = np.flatnonzero(self._wanted < self._forwards - IDLE)
         last = int(rows.argmax())
         if free.size and free[0] < rows[last]:

@@ -1,6 +1,4 @@
-"""Which sequences of a forward are in which decode cache, and which of its rows are read at
-once.
-"""
+"""The sequences of a forward by decode cache, and the rows that are read at once."""
 
 from __future__ import annotations
 

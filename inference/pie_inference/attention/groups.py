@@ -146,9 +146,7 @@ class Groups:
         return few and (keys >= LONG_KEYS or torch.get_num_threads() == 1)
 
     def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
-        """What the queries see, for every sliding window that a layer has; None is for no
-        window.
-        """
+        """The queries' masks, for every sliding window of a layer; None is for no window."""
         dtype = self._cache.dtype
         everything = padded.everything(dtype, self._device)
         found: dict[int | None, Visibility] = {None: everything}

@@ -47,9 +47,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(s: Sequences, left: NDArray[np.bool_]) -> list[Piece]:
-    """Sequences, cut where one alone would exceed `MAX_SCORES`; only those whose inputs are
-    left.
-    """
+    """Sequences with inputs left, cut where one alone would exceed `MAX_SCORES`."""
     pieces = []
     inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
     some = np.flatnonzero(inputs)

@@ -48,9 +48,7 @@ class Sequences:
 
     @cached_property
     def context_slots(self) -> Int64:
-        """`[c]` live slots of the input pages: slow, and needless for backends that read
-        `pages`.
-        """
+        """`[c]` live slots of the input pages: slow; backends that read `pages` need none."""
         return _context_slots(self.pages, self.live, self.page_size)
 
     def first_slots(self, sequence: int, entries: int) -> Int64:

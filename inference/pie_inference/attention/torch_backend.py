@@ -70,9 +70,7 @@ class TorchAttention(AttentionBackend):
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
-        """See `AttentionBackend.prepare`. The stages follow each other; each needs those before
-        it.
-        """
+        """See `AttentionBackend.prepare`. Each stage needs the ones before it."""
         # Copies of the slots that this forward writes are out of date from now on.
         self.cache.stamp(sequences.input_slots)
 

@@ -62,9 +62,7 @@ class FusedSampling:
         self._kept = kept
 
     def compile(self, logits: torch.Tensor) -> None:
-        """Compiles the kernels for logits such as these, `[1, vocabulary]`, or finds them
-        compiled.
-        """
+        """Compiles the kernels for logits `[1, vocabulary]`, or finds them compiled."""
         parameters = Parameters(
             *np.zeros((1, 1), np.float32),
             *np.zeros((1, 1), np.int64),

@@ -11,9 +11,7 @@ def passed(event: torch.cuda.Event) -> bool:
 
 
 class Fence:
-    """A point in a device's work for which the host can wait. On the CPU there is nothing to wait
-    for.
-    """
+    """A point in a device's work for which the host can wait; nothing on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         """Makes a fence that has been passed."""

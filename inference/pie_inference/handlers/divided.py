@@ -1,6 +1,4 @@
-"""Forwards for which there is no memory at once: in parts, and what is too large by itself is
-refused.
-"""
+"""Runs forwards that do not fit in memory in parts, and refuses what is too large by itself."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
 
 
 def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> BatchResult:
-    """Puts the parts of a batch together: each has its tokens and log-probabilities, and perhaps
-    the top.
-    """
+    """Joins the parts of a batch: tokens, log-probabilities, and perhaps the most likely tokens."""
     count, width = batch.embeds.size, int(batch.top.max(initial=0))
     answer = Samples(
         tokens=np.full(count, -1, np.int32),

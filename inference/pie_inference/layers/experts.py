@@ -109,9 +109,7 @@ class Experts(FeedForward):
     def _together(
         self, stacked: Stacked, x: torch.Tensor, owners: torch.Tensor, sources: torch.Tensor
     ) -> torch.Tensor:
-        """Output of the experts for their rows, by two products; the host does not wait for row
-        counts.
-        """
+        """The experts' output for their rows, by two products, without a wait for row counts."""
         ends = torch.searchsorted(owners, self._ids, right=True, out_int32=True)
         part = x.index_select(0, sources)
         both = F.grouped_mm(part, stacked.gate_up.transpose(1, 2), offs=ends)
@@ -124,9 +122,7 @@ class Experts(FeedForward):
         sources: torch.Tensor,
         adapters: AdapterRows | None,
     ) -> torch.Tensor:
-        """As `_together`, by products of each expert that has rows: the host has to know which
-        have.
-        """
+        """As `_together`, by products per expert with rows: the host must know which have."""
         found: list[torch.Tensor] = []
         start = 0
         counts = owners.bincount(minlength=len(self._experts)).tolist()

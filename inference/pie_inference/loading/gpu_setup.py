@@ -1,6 +1,4 @@
-"""What is done on GPUs before pools are allocated: kernels are compiled, working memory is
-measured.
-"""
+"""Prepares a GPU before pools are allocated: compiles kernels, measures working memory."""
 
 from __future__ import annotations
 

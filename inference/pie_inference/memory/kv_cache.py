@@ -115,9 +115,7 @@ class KvCache:
 def _independent_runs(
     sources: NDArray[np.int32], targets: NDArray[np.int32]
 ) -> list[tuple[int, int]]:
-    """Cuts a list of copies into runs in which no copy reads or writes what an earlier one
-    wrote.
-    """
+    """Cuts a list of copies into runs without read or write after write."""
     if np.unique(targets).size == targets.size and not np.isin(sources, targets).any():
         return [(0, sources.size)]
     runs = []

@@ -44,9 +44,7 @@ class Model(ABC):
 
     @property
     def graphable(self) -> bool:
-        """Whether a forward of as many inputs always runs the same kernels, and never asks the
-        device.
-        """
+        """Whether equally large forwards run the same kernels and never wait for the device."""
         return False
 
     def use(self, kernels: Kernels) -> None:  # noqa: B027 - a model may have no use for them

@@ -162,9 +162,7 @@ class Decoder(Model):
 
     @property
     def graphable(self) -> bool:
-        """See `Model.graphable`: where experts are not grouped, the host must know which have
-        rows.
-        """
+        """See `Model.graphable`: ungrouped experts need their row counts on the host."""
         blocks = self._spec.feed_forward
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 

@@ -1,6 +1,4 @@
-"""The pool of samplers of one model: their parameters, what they have chosen, what penalties
-count.
-"""
+"""One model's pool of samplers: parameters, chosen tokens, and counts for penalties."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ class SamplerPool:
     """
 
     def __init__(self, vocabulary: int, device: torch.device, size: int = SAMPLERS) -> None:
-        """Makes room for `size` samplers; memory for counts is taken when the first one needs
-        it.
-        """
+        """Makes room for `size` samplers; memory for counts is allocated lazily."""
         self.size = size
         self.count_rows = min(size, max(1, COUNT_MEMORY // (4 * vocabulary)))
         self.tokens = torch.full((size,), -1, dtype=torch.int64, device=device)
@@ -76,9 +72,7 @@ class SamplerPool:
         self._adjusting[sampler] = tokens.size > 0 or self._rows[sampler] >= 0
 
     def feed(self, samplers: Int32, tokens: Int32, generated: NDArray[np.bool_]) -> None:
-        """Counts tokens `[n]`, each for its sampler `[n]`, as generated or given; some keep no
-        counts.
-        """
+        """Counts tokens `[n]` for samplers `[n]`, as generated or given; some keep no counts."""
         counted = self._rows[samplers] >= 0
         cells = self._rows[samplers].astype(np.int64) * self._vocabulary + tokens
         table = self._count_table().view(-1) if counted.any() else None

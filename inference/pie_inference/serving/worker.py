@@ -203,9 +203,7 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
 
 
 def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """As `_serve`, for plans that a GPU computes: meanwhile the next one is prepared and handed
-    over.
-    """
+    """As `_serve`, for a GPU: prepares and hands over the next plan meanwhile."""
     flights: deque[Flight] = deque()
 
     def land(wait: bool = False) -> None:

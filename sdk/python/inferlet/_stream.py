@@ -94,9 +94,7 @@ class TextDecoder:
 
 
 class StopStrings:
-    """Finds the first of some strings in a stream of text, and lets through what comes before
-    it.
-    """
+    """Finds the first of some strings in a stream of text, and passes on what precedes it."""
 
     __slots__ = ("_held", "_stops")
 

@@ -61,9 +61,7 @@ class Conversation:
         return other
 
     def add(self, role: str, content: str, tokens: list[int], pending: list[int]) -> None:
-        """Adds a message. The tokens since the last cue become the assistant's message before
-        it.
-        """
+        """Adds a message; first the tokens since the last cue become the assistant's."""
         if self._turn_start is not None:
             generated = (tokens + pending)[self._turn_start :]
             text = self._model.tokenizer.decode(generated)

@@ -1,6 +1,4 @@
-"""A context: a text whose keys and values stay in the server's KV pages, to continue and to
-fork.
-"""
+"""A context: a text whose keys and values stay in the server's KV pages; continue or fork it."""
 
 from __future__ import annotations
 
@@ -154,9 +152,7 @@ class Context:
         return self._message("assistant", message)
 
     def cue(self) -> Context:
-        """Appends what starts the assistant's turn. `generate` does so by itself after a
-        message.
-        """
+        """Appends the start of the assistant's turn; `generate` does so itself after a message."""
         self.sequence.pending += self._chat.render(cue=True, started=len(self.sequence))
         return self
 

@@ -1,6 +1,4 @@
-"""AsyncLM's trap handler (section 5.4): what is soonest undone, if that is sooner than the wait is
-over.
-"""
+"""AsyncLM's trap handler (section 5.4): the fastest choice, if it is faster than the wait."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from pie_control.interception.waste import Choice, Load, Paused
 
 
 def decide(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
-    """Preserves where moving and recomputing both take longer than the wait; else the quicker of
-    the two.
-    """
+    """Preserves where swapping and recomputing both outlast the wait; else takes the faster one."""
     return [_choose(one, load, costs) for one in paused]
 
 

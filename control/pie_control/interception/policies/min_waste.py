@@ -10,9 +10,7 @@ from pie_control.interception.waste import Choice, Load, Paused
 
 
 def decide(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
-    """Swaps the contexts that would waste most, within the budget; the rest take the lesser
-    waste.
-    """
+    """Swaps the contexts with the most waste, within the budget; the rest take the lesser waste."""
     wastes = [(waste.preserve(one), waste.discard(one, load, costs)) for one in paused]
     choices = [
         Choice.PRESERVE if preserve <= discard else Choice.DISCARD for preserve, discard in wastes

@@ -17,9 +17,7 @@ REHEARSED = 64  # tokens: enough for CPython to settle on how it runs the code
 
 
 class Runner(wit_world.WitWorld):  # type: ignore[misc]
-    """Runs a program. A component's `WitWorld` is derived from it, and says where the program
-    is.
-    """
+    """Runs a program; a component's `WitWorld` derives from it and says where the program is."""
 
     def program(self, args: list[str]) -> tuple[Program, list[str]]:
         """The program and its arguments, by default those of `run`.
