@@ -4,9 +4,10 @@ Run: pie-py run inferlets/async_function_calling --request "..." --tools @tools.
 Results are put in as interrupts, in mid-generation; see docs/async-function-calling.md.
 """
 
-from inferlet import calling
+from asynclm.calling import command
+from asynclm.choices import Mode
 
 
 async def main(args: list[str]) -> str:
     """Shows what happens as it happens; `--help` tells the options."""
-    return await calling.main(args, calling.Mode.ASYNC)
+    return await command.main(args, Mode.ASYNC)

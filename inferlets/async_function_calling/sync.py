@@ -4,9 +4,10 @@ Run: pie-py run inferlets/async_function_calling --entry sync --request "..." --
 The model ends its turn after each call.
 """
 
-from inferlet import calling
+from asynclm.calling import command
+from asynclm.choices import Mode
 
 
 async def main(args: list[str]) -> str:
     """Shows what happens as it happens; `--help` tells the options."""
-    return await calling.main(args, calling.Mode.SYNC)
+    return await command.main(args, Mode.SYNC)

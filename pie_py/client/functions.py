@@ -16,13 +16,14 @@ import json
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
+from pie_py.build.modules import read_program
 from pie_py.client.errors import ClientError
 from pie_py.config.shipped_files import shipped_folder
 
@@ -146,6 +147,13 @@ class FunctionHost:
         return {"value": value}
 
 
+@cache
+def _program(mode: Mode) -> bytes:
+    """`async_function_calling` with its modules, as it is uploaded."""
+    folder = shipped_folder("inferlets") / "async_function_calling"
+    return read_program(folder / f"{PROGRAMS[mode]}.py")
+
+
 async def answer(
     client: Client,
     request: str,
@@ -178,8 +186,8 @@ async def answer(
     """
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     told = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = shipped_folder("inferlets") / "async_function_calling" / f"{PROGRAMS[mode]}.py"
-    program = await client.upload(source.read_bytes(), name=f"async_function_calling-{mode}")
+    source = await anyio.to_thread.run_sync(_program, mode)
+    program = await client.upload(source, name=f"async_function_calling-{mode}")
     given = ["--events", "--request", request, *options]
     if told:
         given += ["--tools", json.dumps(told)]

@@ -13,7 +13,15 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from support.scripts import events, results, run, script, simulated, tool
+from support.scripts import (
+    events,
+    results,
+    run,
+    script,
+    simulated,
+    tool,
+    upload_with_asynclm,
+)
 from support.servers import Server
 
 from pie_py.client.errors import InferletFailed, UsageError
@@ -214,7 +222,7 @@ def test_the_user_speaks_meanwhile(client: Client, mode: Mode) -> None:
 
 
 def test_a_step_that_is_given_up_is_taken_anew(client: Client) -> None:
-    program = client.upload(GUESTS / "cancel_steps.py")
+    program = upload_with_asynclm(client, GUESTS / "cancel_steps.py")
     found = json.loads(client.launch(program, []).result())
     assert found["given_up"] > 20
     assert "fetch_weather" in found["undisturbed"]
@@ -224,7 +232,7 @@ def test_a_step_that_is_given_up_is_taken_anew(client: Client) -> None:
 @pytest.mark.slow
 def test_a_result_at_every_token_of_another_call(client: Client) -> None:
     # The first call takes 6 to 9 tokens, both together 22 to 40.
-    program = client.upload(GUESTS / "every_token.py")
+    program = upload_with_asynclm(client, GUESTS / "every_token.py")
     orders = set()
     for seen, given in json.loads(client.launch(program, ["4", "44"]).result()):
         assert sorted(seen) == sorted(
@@ -328,7 +336,9 @@ def test_times_of_calls_are_learned(client: Client) -> None:
     calls = ["--script", script("a: lesson()", ("b: lesson()", "a"))]
     client.answer("do it", tools=[lesson], options=calls)
     # The prompt says what was measured, not what the tools file says.
-    instance = client.launch(client.upload(GUESTS / "learned_times.py"), ["lesson", "unknown"])
+    instance = client.launch(
+        upload_with_asynclm(client, GUESTS / "learned_times.py"), ["lesson", "unknown"]
+    )
     lesson_seconds, unknown_seconds = json.loads(instance.result())
     assert 0.3 <= lesson_seconds < 5.0
     assert unknown_seconds == 7.0
@@ -374,7 +384,7 @@ def test_the_demonstration(client: Client) -> None:
 
 
 def test_texts_that_could_exhaust_a_stack(client: Client) -> None:
-    instance = client.launch(client.upload(GUESTS / "read_hostile.py"))
+    instance = client.launch(upload_with_asynclm(client, GUESTS / "read_hostile.py"))
     read = instance.result().split()
     assert read == ["flat"] * 4
 

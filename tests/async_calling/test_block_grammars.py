@@ -8,7 +8,9 @@ import pytest
 from llguidance import LLMatcher
 from support.tokenizers_of_tests import FOLDER, dialect, stop_token
 
-from inferlet.cml import Marker, Signature, Strictness, Syntax, block_grammar
+from asynclm.choices import Strictness, Syntax
+from asynclm.cml.dialect import Marker
+from asynclm.cml.grammars import Signature, block_grammar
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferlet.cml import Order, Script, ScriptedCall
+from asynclm.cml.script import Order, Script, ScriptedCall
 
 
 @pytest.mark.parametrize(

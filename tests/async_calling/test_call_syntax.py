@@ -12,6 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tokenizers_of_tests import FOLDER, codec, dialect
 
+from asynclm.calling.prompts import system_prompt, task_text
+from asynclm.choices import Mode, Style, Syntax
+from asynclm.cml.calls import Call, CallError, parse_call, write_call
+from asynclm.cml.interrupts import Interrupt, InterruptManager
+from asynclm.cml.nesting import DEEPEST, is_too_deep
+from asynclm.tools.evaluator import evaluate
+from asynclm.tools.tool import Tool
+from asynclm.tools.vocabulary import EvaluationError
 from examples.pie_tiny.corpus.calls import PARALLEL, SEQUENTIAL
 from examples.pie_tiny.corpus.cml import ASYNCHRONOUS
 from examples.pie_tiny.corpus.cml import asynchronous as asynchronous_sample
@@ -20,18 +28,6 @@ from examples.pie_tiny.corpus.tasks import Request
 from examples.pie_tiny.corpus.tasks import system_prompt as trained_prompt
 from examples.pie_tiny.parsing import CallBlock as TrainedCall
 from examples.pie_tiny.parsing import parse as trained_parse
-from inferlet.calling.prompts import Mode, Style, system_prompt, task_text
-from inferlet.cml import (
-    Call,
-    CallError,
-    Interrupt,
-    InterruptManager,
-    Syntax,
-    parse_call,
-    write_call,
-)
-from inferlet.cml.nesting import DEEPEST, is_too_deep
-from inferlet.tools import EvaluationError, Tool, evaluate
 from pie_control.models.tokenizer import TextCodec
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(

@@ -10,19 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.tokenizers_of_tests import codec_without, dialect, stop_token
 
-from inferlet.cml import (
-    CallBlock,
-    Dialect,
-    Interrupt,
-    InterruptManager,
-    Marker,
-    Monitor,
-    State,
-    TextPart,
-    TrapBlock,
-    call_block,
-)
-from inferlet.cml.dialect import TRAP_BLOCK
+from asynclm.cml.dialect import TRAP_BLOCK, Dialect, Marker, call_block
+from asynclm.cml.interrupts import Interrupt, InterruptManager
+from asynclm.cml.monitor import Monitor
+from asynclm.cml.parser import CallBlock, State, TextPart, TrapBlock
 
 MARKERS = [True, False]
 HOSTILE = st.sampled_from(

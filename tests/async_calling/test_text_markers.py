@@ -6,7 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from support.scripts import events, results, run, script, simulated, tool
+from support.scripts import (
+    events,
+    results,
+    run,
+    script,
+    simulated,
+    tool,
+    upload_with_asynclm,
+)
 
 from pie_py.client.functions import PROGRAMS, Mode
 from pie_py.client.sync import Client
@@ -46,7 +54,7 @@ def test_wild_generations_are_valid(client: Client, syntax: str, strictness: str
 
 
 def test_a_model_that_is_drawn_to_markers_writes_valid_ones(client: Client) -> None:
-    program = client.upload(GUESTS / "write_markers.py")
+    program = upload_with_asynclm(client, GUESTS / "write_markers.py")
     blocks = 0
     for seed in range(4):
         found = json.loads(client.launch(program, [str(seed)]).result())
@@ -59,7 +67,7 @@ def test_a_model_that_is_drawn_to_markers_writes_valid_ones(client: Client) -> N
 
 
 def test_a_token_that_is_refused_is_chosen_anew(client: Client) -> None:
-    program = client.upload(GUESTS / "refuse_tokens.py")
+    program = upload_with_asynclm(client, GUESTS / "refuse_tokens.py")
     free, held = json.loads(client.launch(program, ["plain"]).result())
     assert "e" in free
     assert held
@@ -68,7 +76,7 @@ def test_a_token_that_is_refused_is_chosen_anew(client: Client) -> None:
 
 def test_an_identifier_that_is_taken_becomes_a_longer_one(client: Client) -> None:
     # Greedy, the model would write `a1`.
-    program = client.upload(GUESTS / "write_markers.py")
+    program = upload_with_asynclm(client, GUESTS / "write_markers.py")
     found = json.loads(client.launch(program, ["0"]).result())
     first = found["identifiers"][0]
     assert first.startswith("a1")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asynclm.cml.parser import TextParser, TokenParser
 from inferlet import Context, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
 from inferlet._stream import BROKEN, StopStrings, TextDecoder
-from inferlet.cml.parser import TextParser, TokenParser
 
 TOKENS = list(range(100, 110))
 CHANCES = [0.4, 0.2, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.02]

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pie_py.client.sync import Client
+from pie_py.wire.modules import pack
+
+ASYNCLM = Path(__file__).parents[2] / "inferlets/async_function_calling"
+
+
+def upload_with_asynclm(client: Client, guest: Path) -> str:
+    """Uploads a guest with AsyncLM's modules beside it, which lie in another folder."""
+    files = sorted(ASYNCLM.glob("asynclm/**/*.py"))
+    modules = {file.relative_to(ASYNCLM).as_posix(): file.read_bytes() for file in files}
+    data = pack({guest.name: guest.read_bytes(), **modules})
+    return client.upload(data, name=guest.stem)
 
 
 def simulated(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from inferlet.cml import Dialect, Marker
+from asynclm.cml.dialect import Dialect, Marker
 
 FOLDER = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 STOP = "<|end|>"

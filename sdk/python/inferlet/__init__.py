@@ -17,9 +17,7 @@ together.
 """
 
 from inferlet import (
-    calling,
     chat,
-    cml,
     http,
     images,
     interception,
@@ -31,9 +29,9 @@ from inferlet import (
     runtime,
     session,
     store,
-    tools,
 )
 from inferlet._loop import ready
+from inferlet._stream import TextDecoder
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
 from inferlet.errors import NotInServerError, PieError
@@ -55,10 +53,9 @@ __all__ = [
     "Output",
     "PieError",
     "Sampler",
+    "TextDecoder",
     "Tokenizer",
-    "calling",
     "chat",
-    "cml",
     "http",
     "images",
     "interception",
@@ -71,5 +68,4 @@ __all__ = [
     "runtime",
     "session",
     "store",
-    "tools",
 ]

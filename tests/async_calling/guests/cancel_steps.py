@@ -5,8 +5,12 @@ and some after, and taken anew.
 import asyncio
 from contextlib import suppress
 
+from asynclm.choices import Syntax
+from asynclm.cml.dialect import Dialect
+from asynclm.cml.grammars import Signature, block_grammar
+from asynclm.cml.monitor import Monitor
+from asynclm.cml.stream import TokenStream
 from inferlet import Context, DeviceSampler, Model
-from inferlet.cml import Dialect, Monitor, Signature, Syntax, TokenStream, block_grammar
 
 TOKENS = 40
 SECONDS = (0.0, 0.002, 0.01)  # a step takes a few milliseconds

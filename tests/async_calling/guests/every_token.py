@@ -8,10 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from asynclm.calling.generation import Generation
+from asynclm.calling.options import Options
+from asynclm.cml.script import Order, Script, ScriptedCall
+from asynclm.tools.tool import Tool
 from inferlet import Model
-from inferlet.calling import Generation, Options
-from inferlet.cml import Order, Script, ScriptedCall
-from inferlet.tools import Tool
 
 
 async def attempt(token: int) -> list[object]:

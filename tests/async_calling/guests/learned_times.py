@@ -1,6 +1,7 @@
 """The times that the server has learned of tools, else 7 seconds."""
 
-from inferlet.tools import Tool, learned
+from asynclm.tools.estimates import learned
+from asynclm.tools.tool import Tool
 
 
 async def nothing(arguments):

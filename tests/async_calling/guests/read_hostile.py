@@ -1,7 +1,9 @@
 """Reads texts that could exhaust a parser's stack: all of them are errors, or values."""
 
-from inferlet.cml import CallError, Syntax, parse_call
-from inferlet.tools import EvaluationError, evaluate
+from asynclm.choices import Syntax
+from asynclm.cml.calls import CallError, parse_call
+from asynclm.tools.evaluator import evaluate
+from asynclm.tools.vocabulary import EvaluationError
 
 
 def attempt(read, text: str) -> bool:

@@ -1,7 +1,11 @@
 """Generates with a monitor that refuses tokens with an `e`, and with one that does not."""
 
+from asynclm.choices import Syntax
+from asynclm.cml.dialect import Dialect
+from asynclm.cml.grammars import Signature, block_grammar
+from asynclm.cml.monitor import Monitor
+from asynclm.cml.stream import TokenStream
 from inferlet import Context, DeviceSampler, Model
-from inferlet.cml import Dialect, Monitor, Signature, Syntax, TokenStream, block_grammar
 
 
 class WithoutE(Monitor):

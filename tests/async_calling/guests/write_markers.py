@@ -5,18 +5,13 @@ Identifiers that it likes are taken already, so that it has to find longer ones.
 
 import random
 
+from asynclm.choices import Syntax
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.cml.grammars import Signature, block_grammar
+from asynclm.cml.monitor import Monitor
+from asynclm.cml.parser import CallBlock, TextPart
+from asynclm.cml.stream import TokenStream
 from inferlet import Context, DeviceSampler, Model
-from inferlet.cml import (
-    CallBlock,
-    Dialect,
-    Marker,
-    Monitor,
-    Signature,
-    Syntax,
-    TextPart,
-    TokenStream,
-    block_grammar,
-)
 
 TAKEN = frozenset({"a1", "a", "b", "c"})
 

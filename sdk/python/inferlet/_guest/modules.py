@@ -30,15 +30,19 @@ class Program:
         paths: of all modules, within the program.
     """
 
-    def __init__(self, file: str, text: str, code: Mapping[str, CodeType | str]) -> None:
+    def __init__(
+        self, file: str, text: str, code: Mapping[str, CodeType | slice], kept: str = ""
+    ) -> None:
         """Makes the modules known to tracebacks.
 
         Args:
             file: what the program is called, with `.py` at its end.
             text: of the program, with one module or several.
-            code: of each module by path, the main one first; as text where it is not decoded yet.
+            code: of each module by path, the main one first; where it is in `kept` until decoded.
+            kept: code that an earlier instance has kept.
         """
         self._text = text
+        self._kept = kept
         self._code = dict(code)
         self._folder = file.removesuffix(".py") + "/" if text.startswith(MARK) else ""
         self.paths = self._code.keys()
@@ -61,7 +65,7 @@ class Program:
         Raises:
             SyntaxError, ValueError: a module is not Python.
         """
-        found = cls(file, text, dict.fromkeys(_split(file, text), ""))
+        found = cls(file, text, dict.fromkeys(_split(file, text), slice(0)))
         with warnings.catch_warnings(record=True) as warned:
             for path in found.paths:
                 found._code[path] = compile(found.source(path), found.file_of(path), "exec")
@@ -72,23 +76,29 @@ class Program:
     @classmethod
     def restored(cls, file: str, text: str, kept: str) -> Program:
         """A program whose code an earlier instance has `kept`."""
-        lines = (line.partition(" ") for line in kept.split("\n"))
-        return cls(file, text, {path: code for path, _, code in lines})
+        code = {}
+        start = kept.index("\n") + 1
+        for line in kept[: start - 1].split(" "):
+            path, _, length = line.partition(":")
+            code[path] = slice(start, start + int(length))
+            start += int(length)
+        return cls(file, text, code, kept)
 
     def kept(self) -> str:
-        """The code as text that `restored` reads in this version of the runtime: a line for each
-        module, so that an instance decodes only those that it imports.
+        """The code as text that `restored` reads in this version of the runtime.
+
+        The first line is each module's `path:length`, what follows is their code: an instance
+        copies and decodes only that of the modules that it imports.
         """
-        codes = ((path, marshal.dumps(self.code(path))) for path in self.paths)
-        return "\n".join(
-            f"{path} {b2a_base64(code, newline=False).decode()}" for path, code in codes
-        )
+        codes = [b2a_base64(marshal.dumps(self.code(path)), newline=False) for path in self.paths]
+        index = (f"{path}:{len(code)}" for path, code in zip(self.paths, codes, strict=True))
+        return " ".join(index) + "\n" + b"".join(codes).decode()
 
     def code(self, path: str) -> CodeType:
         """Code of a module."""
         code = self._code[path]
-        if isinstance(code, str):
-            code = self._code[path] = marshal.loads(a2b_base64(code))
+        if isinstance(code, slice):
+            code = self._code[path] = marshal.loads(a2b_base64(self._kept[code]))
         return code
 
     def source(self, path: str) -> str:

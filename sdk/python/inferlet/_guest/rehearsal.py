@@ -1,4 +1,4 @@
-"""A generation with a host that does nothing, before there is a program.
+"""A command line and a generation with a host that does nothing, before there is a program.
 
 CPython rewrites the code that it runs for what it meets, and each page of memory that an instance
 writes to for the first time, if only to count a reference, is copied for it then. A rehearsal while
@@ -35,14 +35,24 @@ _FILE = "rehearsal.py"
 _CODE = compile(
     """
 import asyncio, json, random, time
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator
 from inferlet import Context, Model, Sampler, raw, runtime, session
 
 async def main(args: list[str]) -> str:
+    options = arguments(["--count", *args])
     context = Context(Model.load()).append(json.loads("[1, 2, 3]")).fill("x")
     session.send("x")
-    count = int(args[0])
+    count = options.count
     return json.dumps([token async for token in tokens(context, count)])
+
+def arguments(args: list[str]):
+    parser = ArgumentParser("rehearsal", description="Generates.")
+    parser.add_argument("--count", type=int, help="tokens")
+    parser.add_argument("--kind", choices=["a", "b"], default="a", help="of tokens")
+    parser.add_argument("--quiet", action="store_true", help="no messages")
+    parser.format_help()
+    return parser.parse_args(args)
 
 def tokens(context: Context, count: int) -> AsyncIterator[int]:
     return context.generate(Sampler.argmax(), max_tokens=count, stop=[]).stream_tokens()

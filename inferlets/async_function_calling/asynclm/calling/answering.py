@@ -1,4 +1,4 @@
-"""The command line of the inferlets that call functions; each of them is one mode of it."""
+"""Answers the request of a command line, and shows its client what happens."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from asynclm.calling.generation import Generation
+from asynclm.calling.options import GREEDY, Inbox, Options
+from asynclm.calling.record import Record
+from asynclm.choices import Mode, Strictness, Style, Syntax
+from asynclm.tools.client import ClientLink
+from asynclm.tools.estimates import learn, learned
+from asynclm.tools.kinds import BadTools, load_tools
+from asynclm.tools.tool import Tool
 from inferlet import messaging, session
-from inferlet.calling.generation import GREEDY, Generation, Inbox, Options
-from inferlet.calling.prompts import Mode, Style
-from inferlet.calling.record import Record
-from inferlet.cml.calls import Syntax
-from inferlet.cml.grammars import Strictness
-from inferlet.cml.script import Script
-from inferlet.cml.traps import POLICIES
 from inferlet.device import DeviceSampler
 from inferlet.model import Model
-from inferlet.tools.client import ClientLink
-from inferlet.tools.estimates import learn, learned
-from inferlet.tools.kinds import BadTools, load_tools
-from inferlet.tools.tool import Tool
 
 MOST_SHOWN = 12  # functions that are named before the demonstration
 
@@ -43,16 +40,16 @@ DEMO_TOOLS = json.dumps(
         )
     ]
 )
-DEMO_REQUEST = (
-    "- fetch weather with city Paris, then send mail with text the result.\n"
-    "- find train with place Basel."
-)
 
 
-async def main(args: list[str], mode: Mode) -> str:
-    """Runs one generation; returns its text, or all about it as JSON."""
-    parser = _parser(mode)
-    options = parser.parse_args(args)
+async def answer(options: Namespace, mode: Mode, parser: ArgumentParser) -> str:
+    """Runs one generation; returns nothing, or all about it as JSON.
+
+    Args:
+        options: of the command line.
+        mode: how calls are made.
+        parser: refuses options that are wrong together with others.
+    """
     model = Model.load(options.model)
     inbox = Inbox(open=options.interactive)
     link = ClientLink(inbox.put)
@@ -80,38 +77,11 @@ async def main(args: list[str], mode: Mode) -> str:
     return ""
 
 
-def _parser(mode: Mode) -> ArgumentParser:
-    parser = ArgumentParser(
-        "async_function_calling", description=f"Answers a request with function calls ({mode})."
-    )
-    add = parser.add_argument
-    add("--request", default=DEMO_REQUEST, help="what is to be done; a demonstration unless told")
-    add(
-        "--tools", help="JSON list of tools, see docs/async-function-calling.md; @FILE reads a file"
-    )
-    add("--model", help="the server's default one unless told")
-    add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
-    add("--style", choices=list(Style), help="of the prompt; what suits the model unless told")
-    add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")
-    add("--policy", choices=POLICIES, default="cheapest", help="of the KV cache in waits")
-    add("--stateless", action="store_true", help="recompute the KV cache for each turn")
-    add("--max-tokens", type=int, default=1024, help="most tokens to generate")
-    add("--most-value-tokens", type=int, default=256, help="of a result; longer ones are cut")
-    add("--limit", type=int, default=16, help="calls that run at once")
-    add("--timeout", type=float, default=30.0, help="seconds for a call")
-    add("--temperature", type=float, default=0.0, help="0 is greedy")
-    add("--seed", type=int, help="makes the choices repeatable")
-    add("--declared-times", action="store_true", help="use the tools' own times, and learn none")
-    add("--interactive", action="store_true", help="take tasks from the client until it closes")
-    add("--topic", help="take messages of other inferlets that are broadcast to this topic")
-    add("--script", help="JSON of calls to be written, whatever the model chooses; for benchmarks")
-    add("--events", action="store_true", help="send events, and return all about it, as JSON")
-    return parser
-
-
 def _settings(options: Namespace, mode: Mode) -> Options:
     script = None
     if options.script:
+        from asynclm.cml.script import Script  # for benchmarks only
+
         try:
             found = json.loads(options.script)
         except ValueError as error:
@@ -142,9 +112,9 @@ def _sampler(options: Namespace) -> DeviceSampler:
 
 
 def _listeners(options: Namespace, link: ClientLink, inbox: Inbox) -> list[asyncio.Task[None]]:
-    """Tasks that listen to the client and to other inferlets, as far as anybody may speak.
+    """Tasks that listen to the client and to other inferlets, those that may be needed.
 
-    Nobody is listened to without need: while nothing else waits, a token costs less.
+    While no other task waits, a token costs less.
     """
     loop = asyncio.get_running_loop()
     work = []

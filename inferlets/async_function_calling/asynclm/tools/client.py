@@ -1,9 +1,9 @@
 """Functions of the client that launched the inferlet, called over its session.
 
 Messages are JSON objects. To the client: `{"type": "execute", "number", "name", "arguments"}` and
-`{"type": "cancel", "number"}`. From it: `{"type": "result", "number", "value"}` (or `error`, or `text` and
-`length` of a value cut short), `{"type": "user", "text"}` and `{"type": "close"}`. `pie_py.client.functions`
-does the client's part.
+`{"type": "cancel", "number"}`. From it: `{"type": "result", "number", "value"}` (or `error`, or
+`text` and `length` of a value cut short), `{"type": "user", "text"}` and `{"type": "close"}`.
+`pie_py.client.functions` does the client's part.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from asynclm.tools.tool import Cut, Run, ToolError
 from inferlet import session
-from inferlet.tools.tool import Cut, Run, ToolError
 
 
 class ClientLink:

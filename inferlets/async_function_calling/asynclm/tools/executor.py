@@ -1,30 +1,30 @@
 """The executor: runs calls at once, concurrently, and hands over what comes of them as values.
 
-AsyncLM, section 5.2. A call starts the moment it is given; over the limit it waits for another's end.
-Whatever goes wrong, an unknown function, wrong arguments, a time-out or an exception, is an `Outcome`.
+AsyncLM, section 5.2. A call starts at once; over the limit it waits until another ends. Whatever
+goes wrong, an unknown function, wrong arguments, a time-out or an exception, is an `Outcome`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from inferlet.cml.calls import Call, CallError, Syntax, parse_call, write_value
+from asynclm.choices import Syntax
+from asynclm.cml.calls import Call, CallError, parse_call, write_value
+from asynclm.tools.tool import Cut, Tool, ToolError
+from asynclm.values import Value
 from inferlet.errors import PieError
 from inferlet.raw import monotonic_now
-from inferlet.tools.tool import Cut, Tool, ToolError
 
 LONGEST_ERROR = 500  # characters of an exception's text that the model gets to see
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Value):
     """What came of a call.
 
     Attributes:
-        identifier: of the call; empty for one whose result nobody wants.
+        identifier: of the call; empty for one whose result is not told.
         name: of the function, empty if the call could not be read.
         text: the value as it stands in an interrupt: JSON, or `error: ...`.
         failed: whether it is an error.
@@ -42,12 +42,12 @@ class Outcome:
     length: int = 0
 
 
-@dataclass
 class _Running:
-    name: str
-    expected: float  # seconds
-    since: float  # of the monotonic clock
-    task: asyncio.Task[None] | None = None
+    def __init__(self, name: str, expected: float, since: float) -> None:
+        self.name = name
+        self.expected = expected  # seconds
+        self.since = since  # of the monotonic clock
+        self.task: asyncio.Task[None] | None = None
 
 
 class Executor:
@@ -89,7 +89,7 @@ class Executor:
         return len(self._running)
 
     def next_expected(self) -> tuple[float | None, str]:
-        """Seconds to the next outcome, by the tools' expected times, and its tool; None if nothing runs."""
+        """Seconds to the next outcome, by expected times, and its tool; None if nothing runs."""
         return min(self._left(), default=(None, ""))
 
     def last_expected(self) -> tuple[float | None, str]:

@@ -1,18 +1,19 @@
 """Reads CML as it is generated: a machine of four states, fed token by token.
 
-Between blocks text passes; `[CALL]` opens a call, which `[HEAD]` divides into identifier and call and
-`[END]` closes; `[TRAP]` wants `[END]` at once. Everything else is a violation. (AsyncLM, section 5.1)
+Between blocks text passes; `[CALL]` opens a call, which `[HEAD]` divides into identifier and call
+and `[END]` closes; `[TRAP]` wants `[END]` at once. Everything else is a violation. (AsyncLM,
+section 5.1)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from keyword import iskeyword
 from typing import TypeAlias
 
-from inferlet._stream import TextDecoder
-from inferlet.cml.dialect import Dialect, Marker
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.values import Value
+from inferlet import TextDecoder
 
 
 class State(Enum):
@@ -28,23 +29,20 @@ class CmlError(Exception):
     """Generated text that is not CML."""
 
 
-@dataclass(frozen=True)
-class TextPart:
+class TextPart(Value):
     """Text between blocks, as it comes."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class CallBlock:
+class CallBlock(Value):
     """`[CALL]identifier[HEAD]text[END]`; without `[HEAD]` the identifier is empty."""
 
     identifier: str
     text: str
 
 
-@dataclass(frozen=True)
-class TrapBlock:
+class TrapBlock(Value):
     """`[TRAP][END]`."""
 
 
@@ -170,7 +168,7 @@ class TokenParser:
         return blocks + self.machine.marker(marker)
 
     def finish_text(self) -> list[Block]:
-        """Text that waited for the rest of a character; then decoding starts anew."""
+        """Text that waited for the rest of a character; the next token begins a new one."""
         rest = self._decoder.finish()
         self._decoder = TextDecoder(self._dialect.codec.decode)
         self._held = False

@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import Iterable
 
+from asynclm.tools.tool import Tool
 from inferlet import store
 from inferlet.errors import PieError
-from inferlet.tools.tool import Tool
 
 MEMORY = 20  # calls that an estimate remembers, about
 _PREFIX = "tools/seconds/"
@@ -54,5 +54,5 @@ def _read(value: bytes | None) -> tuple[float, int]:
     try:
         found = json.loads(value)
         return float(found["mean"]), int(found["count"])
-    except (ValueError, KeyError, TypeError):  # written by something else: begun anew
+    except (ValueError, KeyError, TypeError):  # another program wrote it: as if there were none
         return 0.0, 0

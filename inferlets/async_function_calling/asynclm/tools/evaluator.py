@@ -1,29 +1,33 @@
 """Python for models: expressions and short programs, walked as a syntax tree within limits.
 
-Nothing is compiled or executed by Python itself. There are values, operators, comprehensions, `if`, `for`,
-`while`, assignments, and the functions and methods named here; no imports, classes, attributes, or
-access to the inferlet. Every step, and the size of every value, is bounded.
+Python itself compiles and executes nothing. There are values, operators, comprehensions, `if`,
+`for`, `while`, assignments, and the functions and methods of `vocabulary`; no imports, classes,
+attributes, or access to the inferlet. Steps and the size of values are bounded.
 """
 
 from __future__ import annotations
 
 import ast
-import math
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from inferlet.cml.nesting import is_too_deep
+from asynclm.cml.nesting import is_too_deep
+from asynclm.tools.vocabulary import (
+    BINARY,
+    COMPARE,
+    CONSTANTS,
+    FUNCTIONS,
+    METHODS,
+    UNARY,
+    EvaluationError,
+    check_length,
+    weigh,
+)
 
 MOST_STEPS = 100_000
-MOST_ITEMS = 100_000  # of a collection, and characters of a text
 MOST_BITS = 4096  # of a whole number
 LONGEST_SOURCE = 1 << 14  # characters
 DEEPEST_BLOCK = 40  # columns of indentation
-
-
-class EvaluationError(Exception):
-    """A program that can't be run to its end; the message says why."""
 
 
 def evaluate(source: str, variables: Mapping[str, Any] | None = None) -> Any:
@@ -43,7 +47,7 @@ def evaluate(source: str, variables: Mapping[str, Any] | None = None) -> Any:
     try:
         tree = ast.parse(source.strip())
         found = _Evaluation(dict(variables or {})).run(tree)
-        _weigh(found)
+        weigh(found)
         return found
     except EvaluationError:
         raise
@@ -63,90 +67,6 @@ class _Break(Exception):
 
 class _Continue(Exception):
     pass
-
-
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
-
-
-def _range(*args: int) -> range:
-    found = range(*args)
-    if len(found) > MOST_ITEMS:
-        raise EvaluationError(f"a range of {len(found)} numbers; {MOST_ITEMS} at most")
-    return found
-
-
-def _sum(items: Any, start: Any) -> Any:
-    numbers = list(items)
-    if not all(isinstance(item, int | float) for item in (*numbers, start)):
-        raise EvaluationError("`sum` is of numbers here")
-    return sum(numbers, start)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": abs,
-    "all": all,
-    "any": any,
-    "bool": bool,
-    "dict": dict,
-    "divmod": divmod,
-    "enumerate": lambda items, start=0: list(enumerate(items, start)),
-    "float": float,
-    "int": int,
-    "len": len,
-    "list": list,
-    "max": max,
-    "min": min,
-    "range": _range,
-    "repr": repr,
-    "reversed": lambda items: list(reversed(items)),
-    "round": round,
-    "set": set,
-    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
-    "str": str,
-    "sum": lambda items, start=0: _sum(items, start),
-    "tuple": tuple,
-    "zip": lambda *items: list(zip(*items, strict=False)),
-    **{
-        f"math.{name}": getattr(math, name)
-        for name in ("ceil", "cos", "exp", "floor", "hypot", "isqrt", "log", "log2", "log10")
-    },
-    **{f"math.{name}": getattr(math, name) for name in ("sin", "sqrt", "tan", "atan2", "gcd")},
-}
-_CONSTANTS = {"math.pi": math.pi, "math.e": math.e, "math.tau": math.tau}
-_METHODS: dict[type, str] = {
-    str: "capitalize count endswith find index isalpha isdigit islower isspace isupper join lower"
-    " lstrip partition removeprefix removesuffix replace rfind rpartition rsplit rstrip split"
-    " splitlines startswith strip swapcase title upper",
-    list: "append count extend index insert pop remove reverse sort",
-    dict: "get items keys pop setdefault update values",
-    set: "add difference discard intersection issubset issuperset union",
-    tuple: "count index",
-}
 
 
 class _Evaluation:
@@ -246,8 +166,8 @@ class _Evaluation:
                 return {self._key(key): self._value(value) for key, value in pairs}
             case ast.BinOp(left=left, op=op, right=right):
                 return self._binary(op, self._value(left), self._value(right))
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-                return _UNARY[type(op)](self._value(operand))
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:
+                return UNARY[type(op)](self._value(operand))
             case ast.BoolOp(op=op, values=values):
                 return self._boolean(isinstance(op, ast.And), values)
             case ast.Compare(left=left, ops=ops, comparators=comparators):
@@ -271,8 +191,8 @@ class _Evaluation:
                 return dict(
                     self._comprehended(generators, lambda: (self._value(key), self._value(value)))
                 )
-            case ast.Attribute() if (name := _dotted(node)) in _CONSTANTS:
-                return _CONSTANTS[name]
+            case ast.Attribute() if (name := _dotted(node)) in CONSTANTS:
+                return CONSTANTS[name]
             case ast.Call():
                 return self._call(node)
             case _:
@@ -303,14 +223,14 @@ class _Evaluation:
         first = self._value(left)
         for op, other in zip(ops, others, strict=True):
             second = self._value(other)
-            self._steps -= _weigh(first) + _weigh(second)
-            if not _COMPARE[type(op)](first, second):
+            self._steps -= weigh(first) + weigh(second)
+            if not COMPARE[type(op)](first, second):
                 return False
             first = second
         return True
 
     def _binary(self, op: ast.operator, left: Any, right: Any) -> Any:
-        function = _BINARY.get(type(op))
+        function = BINARY.get(type(op))
         if function is None:
             raise EvaluationError(f"the operator {type(op).__name__} is not possible here")
         if isinstance(op, ast.Mod) and isinstance(left, str):
@@ -319,7 +239,7 @@ class _Evaluation:
         if isinstance(op, ast.Mult):
             for times, what in ((left, right), (right, left)):
                 if isinstance(times, int) and isinstance(what, str | list | tuple):
-                    _check_length(times * len(what))
+                    check_length(times * len(what))
         if isinstance(op, ast.Pow) and isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * max(right, 0)
             if bits > MOST_BITS:
@@ -335,7 +255,7 @@ class _Evaluation:
                 if sum(map(str.isdigit, form)) > 3:  # a width
                     raise EvaluationError("the format is too wide")
                 found = self._value(value)
-                self._steps -= _weigh(found)
+                self._steps -= weigh(found)
                 return format(found, form)
             case _:
                 raise _refused(node)
@@ -363,21 +283,21 @@ class _Evaluation:
                 raise EvaluationError("`**` is not possible here")
             named[keyword.arg] = self._value(keyword.value)
         name = _dotted(node.func)
-        self._steps -= sum(map(_weigh, args))
-        if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*args, **named)
+        self._steps -= sum(map(weigh, args))
+        if name in FUNCTIONS:
+            return FUNCTIONS[name](*args, **named)
         if isinstance(node.func, ast.Attribute):
             return self._method(self._value(node.func.value), node.func.attr, args, named)
         raise EvaluationError(f"there is no function {name or 'like this'}")
 
     def _method(self, owner: Any, name: str, args: list[Any], named: dict[str, Any]) -> Any:
-        if name not in _METHODS.get(type(owner), "").split():
+        if name not in METHODS.get(type(owner), "").split():
             raise EvaluationError(f"there is no method {name} of a {type(owner).__name__}")
         if name == "replace" and isinstance(owner, str) and len(args) > 1:
-            _check_length(len(owner) + (len(owner) + 1) * len(str(args[1])))
+            check_length(len(owner) + (len(owner) + 1) * len(str(args[1])))
         if name == "join":
-            _check_length((len(owner) + 1) * len(args[0]) + sum(map(len, args[0])))
-        self._steps -= _weigh(owner)
+            check_length((len(owner) + 1) * len(args[0]) + sum(map(len, args[0])))
+        self._steps -= weigh(owner)
         found = getattr(owner, name)(*args, **named)
         self._checked(owner)
         return list(found) if isinstance(owner, dict) and name in _VIEWS else found
@@ -386,7 +306,7 @@ class _Evaluation:
         if isinstance(value, int) and value.bit_length() > MOST_BITS:
             raise EvaluationError(f"a number of {value.bit_length()} bits; {MOST_BITS} at most")
         if isinstance(value, str | list | tuple | dict | set):
-            _check_length(len(value))
+            check_length(len(value))
         return value
 
     def _tick(self) -> None:
@@ -396,33 +316,6 @@ class _Evaluation:
 
 
 _VIEWS = ("items", "keys", "values")
-
-
-def _weigh(value: Any) -> int:
-    """How many items a value has, with those of its items: what looks at all of them takes that long.
-
-    Raises:
-        EvaluationError: too many, as of a list that holds itself.
-    """
-    total, rest = 0, [value]
-    while rest:
-        one = rest.pop()
-        if isinstance(one, dict):
-            rest += [*one.keys(), *one.values()]
-            total += len(one)
-        elif isinstance(one, list | tuple | set | range):
-            total += len(one)
-            if not isinstance(one, range):
-                rest += one
-        elif isinstance(one, str):
-            total += len(one) // 16
-        _check_length(max(total, len(rest)))
-    return total
-
-
-def _check_length(length: int) -> None:
-    if length > MOST_ITEMS:
-        raise EvaluationError(f"a value of {length} items; {MOST_ITEMS} at most")
 
 
 def _dotted(node: ast.expr) -> str:

@@ -1,7 +1,8 @@
 """Where tools run: an HTTP service, an MCP server, a child inferlet, the client, a sandbox.
 
-A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where; without one
-the client that launched the inferlet runs it. `docs/async-function-calling.md` shows all of them.
+A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where;
+without one the client that launched the inferlet runs it. `docs/async-function-calling.md` shows
+all of them.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from asynclm.tools.client import ClientLink
+from asynclm.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
 from inferlet import http, mcp, runtime
 from inferlet.errors import PieError
-from inferlet.tools.client import ClientLink
-from inferlet.tools.evaluator import evaluate
-from inferlet.tools.tool import DEFAULT_SECONDS, Cut, Run, Tool, ToolError
 
 MOST_BYTES = 1 << 18  # of an answer that are looked at
 _BODIES = ("POST", "PUT", "PATCH")
-_PLACE = re.compile(r"\{([^{}]+)\}")
+_PLACE = r"\{([^{}]+)\}"
 
 
 class BadTools(ValueError):
@@ -68,7 +68,7 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
 def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
     """One tool from its specification: OpenAI's object, or its `function` part alone.
 
-    Besides `name`, `description` and `parameters` it may have `seconds`, `timeout` and `run`.
+    In addition to `name`, `description` and `parameters` it may have `seconds`, `timeout` and `run`.
 
     Raises:
         ValueError, KeyError, TypeError: it is wrong.
@@ -96,8 +96,8 @@ def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
     """What runs a tool.
 
     Args:
-        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`, `python`
-            or `simulated`.
+        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`,
+            `python` or `simulated`.
         client: for the first of them.
         name: of the tool.
 
@@ -131,8 +131,8 @@ def http_tool(
 ) -> Run:
     """A request to a service. `{name}` in the URL stands for an argument.
 
-    The other arguments are the query of a GET, and the JSON body of a POST, PUT or PATCH. An answer of
-    JSON is its value, any other a text.
+    The other arguments are the query of a GET, and the JSON body of a POST, PUT or PATCH. An answer
+    of JSON is its value, any other a text.
 
     Args:
         url: with places for arguments.
@@ -210,17 +210,19 @@ def inferlet_tool(program: str, args: Sequence[str] | None = None) -> Run:
 
 
 def python_tool(code: str) -> Run:
-    """A Python expression or short program, run by `evaluate`. `{name}` is an argument that holds code.
+    """A Python expression or short program, run by `evaluate`.
 
     Args:
-        code: the program, in which the call's arguments are variables; or the name of an argument in
-            braces, such as `{code}`, for programs that the model writes.
+        code: the program, in which the call's arguments are variables; or the name of an argument
+            in braces, such as `{code}`, for programs that the model writes.
     """
 
     async def run(arguments: dict[str, Any]) -> Any:
         source = code
         if code.startswith("{") and code.endswith("}") and code[1:-1] in arguments:
             source = str(arguments[code[1:-1]])
+        from asynclm.tools.evaluator import evaluate  # few tools need it, and it takes 3 ms
+
         return evaluate(source, arguments)
 
     return run
@@ -260,9 +262,11 @@ async def _of_server(entry: Mapping[str, Any]) -> list[Tool]:
 
 
 def _filled(text: str, arguments: Mapping[str, Any]) -> str:
-    """A text with `{name}` replaced by arguments; what looks like a place in an argument is none."""
-    return _PLACE.sub(
-        lambda place: _written(arguments[place[1]]) if place[1] in arguments else place[0], text
+    """A text with `{name}` replaced by arguments, in which `{name}` means nothing."""
+    return re.sub(
+        _PLACE,
+        lambda place: _written(arguments[place[1]]) if place[1] in arguments else place[0],
+        text,
     )
 
 

@@ -78,7 +78,7 @@ class Dialect:
         return tokens
 
     def _as_text(self, marker: Marker) -> list[int]:
-        """Tokens of a marker as plain text, even if it is, unlike others of the five, a special token."""
+        """Tokens of a marker as plain text, even if it alone of the five is a special token."""
         if marker not in self.special:
             return self.codec.encode(marker)
         return self.codec.encode(marker[:1]) + self.codec.encode(marker[1:])
@@ -86,7 +86,7 @@ class Dialect:
     def escape(self, text: str) -> str:
         r"""A text without anything that reads as a marker or a special token.
 
-        Its first character becomes `\uXXXX`, which within a string of JSON or Python means the same.
+        Its first character becomes `\uXXXX`, which means the same in a string of JSON or Python.
         """
         for name in self._escaped:
             if name and name in text:

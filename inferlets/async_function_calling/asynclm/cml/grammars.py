@@ -1,40 +1,30 @@
 """The grammar of a block, from after `[CALL]` to `[END]`, for the server's constrained decoding.
 
-Three degrees: only the markers in order, a call that can be read, or a call of a known function with
-its arguments by name, in order, none twice, those that are required there, and their types where the
-specification has them.
+Three degrees: only the markers in order, a call that can be read, or a call of a known function
+with its arguments by name, in order, none twice, none missing that is required, and their types
+where the specification has them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from inferlet.cml.calls import Syntax
-from inferlet.cml.dialect import Dialect, Marker
+from asynclm.choices import Strictness, Syntax
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.values import Value
 from inferlet.grammar import Grammar
 
 LONGEST_IDENTIFIER = 32  # characters
 
 
-class Strictness(StrEnum):
-    """What generated blocks are held to."""
-
-    MARKERS = "markers"  # the blocks' form only
-    CALLS = "calls"  # any call with literal arguments
-    TOOLS = "tools"  # calls of the functions that there are
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a grammar needs to know of a function: its name, and its parameters' JSON schemas by name."""
+class Signature(Value):
+    """What a grammar knows of a function: its name, and its parameters' JSON schemas by name."""
 
     name: str
     parameters: Mapping[str, Mapping[str, Any]]
-    required: Sequence[str] = field(default_factory=tuple)
+    required: Sequence[str] = ()
 
 
 def block_grammar(
@@ -112,9 +102,10 @@ def _python_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> l
 
 
 def _argument_rules(number: int, signature: Signature) -> list[str]:
-    """Rules of a function's arguments, in the order of its parameters; those that are required are there.
+    """Rules of a function's arguments, in its parameters' order, none missing that is required.
 
-    `first0x2` are function 0's arguments from its third parameter on, `more0x2` those that follow others.
+    `first0x2` are function 0's arguments from its third parameter on, `more0x2` those that follow
+    others.
     """
     rules = []
     parameters = list(signature.parameters.items())
@@ -142,7 +133,7 @@ def _python_type(schema: Mapping[str, Any]) -> str:
 
 def _json_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> list[str]:
     if dialect.is_text:
-        # Texts within a JSON schema can't be kept from holding a marker; the parser would end there.
+        # A JSON schema can't keep texts from holding a marker, at which the parser would end.
         free = _no_marker(dialect)
         return [
             r'call: "{\"name\": " TEXT ", \"arguments\": " object "}"',

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from inferlet.raw import monotonic_now
 
 
-@dataclass
 class CallRecord:
     """One call; times are seconds since the generation began.
 
@@ -23,18 +21,19 @@ class CallRecord:
         delivered: when that was put into the context.
     """
 
-    identifier: str
-    name: str
-    call: str
-    written: float
-    result: str | None = None
-    failed: bool = False
-    started: float | None = None
-    ended: float | None = None
-    delivered: float | None = None
+    def __init__(self, identifier: str, name: str, call: str, written: float) -> None:
+        """A call that has been written and has not begun to run."""
+        self.identifier = identifier
+        self.name = name
+        self.call = call
+        self.written = written
+        self.result: str | None = None
+        self.failed = False
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.delivered: float | None = None
 
 
-@dataclass
 class Record:
     """Numbers and events of one generation.
 
@@ -60,35 +59,37 @@ class Record:
         timeline: `[seconds, event, identifier]`, in order.
     """
 
-    text: str = ""
-    said: str = ""
-    calls: list[CallRecord] = field(default_factory=list)
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    injected_tokens: int = 0
-    recomputed_tokens: int = 0
-    interrupts: int = 0
-    traps: int = 0
-    missing_traps: int = 0
-    pauses: dict[str, int] = field(default_factory=dict)
-    waited_seconds: float = 0.0
-    first_token: float | None = None
-    last_token: float | None = None
-    kv_token_seconds: float = 0.0
-    peak_tokens: int = 0
-    seconds: float = 0.0
-    token_seconds: float = 0.0
-    ended: str = "done"
-    timeline: list[tuple[float, str, str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        """A generation that has not begun."""
+        self.text = ""
+        self.said = ""
+        self.calls: list[CallRecord] = []
+        self.prompt_tokens = 0
+        self.generated_tokens = 0
+        self.injected_tokens = 0
+        self.recomputed_tokens = 0
+        self.interrupts = 0
+        self.traps = 0
+        self.missing_traps = 0
+        self.pauses: dict[str, int] = {}
+        self.waited_seconds = 0.0
+        self.first_token: float | None = None
+        self.last_token: float | None = None
+        self.kv_token_seconds = 0.0
+        self.peak_tokens = 0
+        self.seconds = 0.0
+        self.token_seconds = 0.0
+        self.ended = "done"
+        self.timeline: list[tuple[float, str, str]] = []
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON's values, times to the microsecond."""
-        found: dict[str, Any] = _rounded(asdict(self))
+        found: dict[str, Any] = _rounded({**vars(self), "calls": list(map(vars, self.calls))})
         return found
 
 
 class Recorder:
-    """Keeps a record while a generation runs, and tells its events to whoever wants to hear them.
+    """Keeps a record while a generation runs, and tells its events to one listener.
 
     Attributes:
         record: so far.

@@ -1,7 +1,7 @@
-"""The interrupt manager: queues what is to be told to the model and makes it into tokens.
+"""The interrupt manager: queues what the model is to be told and makes it into tokens.
 
-AsyncLM, section 5.3. Whatever a result looks like, it can't become a call, an interrupt or a turn: markers
-and special tokens in it are escaped, and none is left among its tokens.
+AsyncLM, section 5.3. Whatever a result looks like, it can't become a call, an interrupt or a turn:
+markers and special tokens in it are escaped, and none is left among its tokens.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from inferlet.cml.dialect import Dialect, Marker
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.values import Value
 
 CHARACTERS_PER_TOKEN = 8  # of a value that is tokenized before it is cut: more than any text has
 NOTE_TOKENS = 48  # room for the note that a value is cut
 
 
-@dataclass(frozen=True)
-class Interrupt:
+class Interrupt(Value):
     """Something the model is told.
 
     Attributes:
@@ -33,7 +32,7 @@ class Interrupt:
 
 
 class InterruptManager:
-    """Holds interrupts until they may be put in; each is handed out exactly once, in order of arrival."""
+    """Holds interrupts until they may be put in; hands each out once, in order of arrival."""
 
     def __init__(self, dialect: Dialect, *, most_tokens: int = 512) -> None:
         """Starts empty.
@@ -45,7 +44,7 @@ class InterruptManager:
         self._dialect = dialect
         self._most_tokens = most_tokens
         self._queue: deque[Interrupt] = deque()
-        self._news: asyncio.Event | None = None  # while somebody waits
+        self._news: asyncio.Event | None = None  # while a task waits
 
     @property
     def pending(self) -> int:

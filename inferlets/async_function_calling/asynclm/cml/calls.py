@@ -1,4 +1,4 @@
-"""Function calls as models write them, in Python's or in JSON's syntax. They are read, never evaluated."""
+"""Function calls as models write them, in Python's or JSON's syntax: read, never evaluated."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ import ast
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from inferlet.cml.nesting import is_too_deep
+from asynclm.choices import Syntax
+from asynclm.cml.nesting import is_too_deep
+from asynclm.values import Value
 
 LONGEST_CALL = 1 << 16  # characters
-
-
-class Syntax(StrEnum):
-    """The language of calls."""
-
-    PYTHON = "python"
-    JSON = "json"
 
 
 class CallError(ValueError):
     """A text that is no call; the message says why, for the model to read."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Value):
     """A function's name and the arguments given to it.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The model's tokens one by one, each chosen among those that CML allows.
 
-Outside of blocks the server's sampler rules the few forbidden tokens out itself, which costs nothing a
-token; within a block a grammar does, whose masks the server computes beside the model.
+Outside of blocks the server's sampler rules the few forbidden tokens out itself, which costs
+nothing a token; within a block a grammar does, whose masks the server computes beside the model.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from inferlet import raw
-from inferlet._loop import ready
-from inferlet.cml.dialect import Marker
-from inferlet.cml.monitor import Monitor
-from inferlet.cml.parser import State
+from asynclm.cml.dialect import Marker
+from asynclm.cml.monitor import Monitor
+from asynclm.cml.parser import State
+from inferlet import raw, ready
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -110,7 +109,7 @@ class TokenStream:
             if token in banned or self._monitor.rejects(token, trap=trap):
                 raise ValueError(f"token {token} is not allowed outside of a block")
             return token
-        # Where markers are text, a token that would write a forbidden one is chosen anew.
+        # Where markers are text, another token takes the place of one that would write a marker.
         rejected: set[int] = set()
         while self._monitor.rejects(token, trap=trap):
             rejected.add(token)

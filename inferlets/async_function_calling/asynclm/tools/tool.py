@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from inferlet.cml.calls import Call, CallError
-from inferlet.cml.grammars import Signature
+from asynclm.cml.calls import Call, CallError
+from asynclm.cml.grammars import Signature
+from asynclm.values import Value
 
 Run: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 DEFAULT_SECONDS = 0.1  # of a call of which nothing is known
@@ -17,16 +18,14 @@ class ToolError(Exception):
     """A call failed; the message is for the model."""
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(Value):
     """The beginning of a result that is too large, and how large it is in all."""
 
     text: str
     length: int
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(Value):
     """A function that a model may call.
 
     Attributes:
@@ -37,13 +36,13 @@ class Tool:
         parameters: JSON schemas by name, in the order of positional arguments.
         required: names of the parameters that have to be there.
         seconds: how long a call is expected to take.
-        timeout: seconds after which a call is given up; the executor's unless told.
+        timeout: seconds after which a call is given up; None for the executor's.
     """
 
     name: str
     run: Run
     description: str = ""
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parameters: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     required: Sequence[str] = ()
     seconds: float = DEFAULT_SECONDS
     timeout: float | None = None
@@ -55,7 +54,15 @@ class Tool:
 
     def taking(self, seconds: float) -> Tool:
         """The same tool with another expected time."""
-        return replace(self, seconds=seconds)
+        return Tool(
+            self.name,
+            self.run,
+            self.description,
+            self.parameters,
+            self.required,
+            seconds,
+            self.timeout,
+        )
 
     def arguments(self, call: Call) -> dict[str, Any]:
         """The arguments of a call by name.

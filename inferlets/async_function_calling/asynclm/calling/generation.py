@@ -1,100 +1,36 @@
-"""A generation with function calls: the model, the monitor, the executor and the interrupts together.
+"""A generation with function calls: model, monitor, executor and interrupts together.
 
-`run_asynchronous` follows AsyncLM, section 5: calls run while the model writes on, and results are put in
-at the first point outside of a critical section. `run_in_turns` is how it is done otherwise: the model ends
-its turn, and waits for results.
+`_run_asynchronously` follows AsyncLM, section 5: calls run while the model writes on, and results
+are put in at the first point outside of a critical section. `_run_in_turns` is how it is done
+otherwise: the model ends its turn, and waits for results.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from asynclm.calling.options import USER, Inbox, Options
+from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text
+from asynclm.calling.record import Record, Recorder
+from asynclm.choices import Mode
+from asynclm.cml.dialect import Dialect
+from asynclm.cml.grammars import block_grammar
+from asynclm.cml.interrupts import Interrupt, InterruptManager
+from asynclm.cml.monitor import Monitor
+from asynclm.cml.parser import CallBlock, TextPart
+from asynclm.cml.stream import TokenStream
+from asynclm.cml.traps import Action, Arrival, TrapHandler
+from asynclm.tools.executor import Executor, Outcome
+from asynclm.tools.tool import Tool
 from inferlet import offload
-from inferlet.calling.prompts import Mode, Style, add_tool_turn, style_for, system_prompt, task_text
-from inferlet.calling.record import Record, Recorder
-from inferlet.cml.calls import Syntax
-from inferlet.cml.dialect import Dialect
-from inferlet.cml.grammars import Strictness, block_grammar
-from inferlet.cml.interrupts import Interrupt, InterruptManager
-from inferlet.cml.monitor import Monitor
-from inferlet.cml.parser import CallBlock, TextPart
-from inferlet.cml.script import Script
-from inferlet.cml.stream import TokenStream
-from inferlet.cml.traps import Action, Arrival, TrapHandler
 from inferlet.context import Context
-from inferlet.device import DeviceSampler
 from inferlet.model import Model
-from inferlet.tools.executor import Executor, Outcome
-from inferlet.tools.tool import Tool
 
-GREEDY = DeviceSampler(temperature=0.0)
-USER, AGENT = "user", "agent"
+AGENT = "agent"
 LEAST_ROOM = 32  # tokens of context that the model keeps to say something
 RECORDED_CHARACTERS = 500  # of a result, in events and records
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a generation runs.
-
-    Attributes:
-        mode: see `Mode`.
-        syntax: of calls.
-        style: of the prompt; what suits the model unless told.
-        strictness: what calls are held to while they are generated.
-        sampler: how tokens are chosen.
-        policy: of the server, what becomes of the KV cache in a wait: one of `cml.POLICIES`.
-        stateless: whether every request to the model starts anew, as over a chat API that keeps no
-            KV cache; always so with `ASYNC_NAIVE`.
-        max_tokens: most tokens to generate.
-        most_value_tokens: of a result; longer ones are cut.
-        limit: calls that run at once.
-        timeout: seconds for a call.
-        script: what is written in place of the model's own choice, see `Script`.
-    """
-
-    mode: Mode = Mode.ASYNC
-    syntax: Syntax = Syntax.PYTHON
-    style: Style | None = None
-    strictness: Strictness = Strictness.TOOLS
-    sampler: DeviceSampler = GREEDY
-    policy: str = "cheapest"
-    stateless: bool = False
-    max_tokens: int = 1024
-    most_value_tokens: int = 256
-    limit: int = 16
-    timeout: float = 30.0
-    script: Script | None = None
-
-
-@dataclass
-class Inbox:
-    """What comes from outside while the model writes: tasks of the user, messages of other agents.
-
-    Attributes:
-        open: whether more may come, so that the generation waits for it at its end.
-    """
-
-    open: bool = False
-    _messages: list[tuple[str, str]] = field(default_factory=list)
-    _sink: Callable[[str, str], None] | None = None
-    _closed: Callable[[], None] | None = None
-
-    def put(self, text: str, sender: str = USER) -> None:
-        """Adds a message."""
-        if self._sink is None:
-            self._messages.append((sender, text))
-        else:
-            self._sink(sender, text)
-
-    def close(self) -> None:
-        """Tells that no more comes."""
-        self.open = False
-        if self._closed is not None:
-            self._closed()
 
 
 class Outcomes:
@@ -123,8 +59,8 @@ class Outcomes:
 class Generation:
     """One request, from its prompt to the model's last words.
 
-    A turn that the model ends while results are outstanding, or further tasks may come, is not the end: it
-    counts as a trap that is missing, and the generation goes on with the next interrupt.
+    A turn that the model ends while results are outstanding, or further tasks may come, is not the
+    end: it counts as a missing trap, and the generation goes on with the next interrupt.
     """
 
     def __init__(
@@ -165,13 +101,12 @@ class Generation:
             timeout=options.timeout,
         )
         self._inbox = inbox or Inbox()
-        self._inbox._sink = self._told
-        self._inbox._closed = self._interrupts.wake
+        self._inbox.connect(self._told, self._interrupts.wake)
         self._measured: dict[str, list[float]] = {}
         self._traps = TrapHandler(options.policy)
         self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
         self._outcomes = Outcomes(self._executor)
-        # What was computed before is not found either, where every request is to start anew.
+        # A service that keeps nothing between requests has no prefix cache either.
         self._ctx = Context(model, prefix_cache=not self._stateless)
         script = options.script
         self._stream = TokenStream(
@@ -201,7 +136,7 @@ class Generation:
             CmlError: the model has broken CML all the same.
         """
         self._fill(request)
-        for sender, text in self._inbox._messages:
+        for sender, text in self._inbox.earlier():
             self._told(sender, text)
         try:
             if self._options.mode.is_async:
@@ -211,7 +146,7 @@ class Generation:
         finally:
             self._executor.cancel()
             self._stream.release()
-            self._inbox._sink = self._inbox._closed = None
+            self._inbox.disconnect()
         record = self._recorder.finish()
         record.pauses = {str(action): count for action, count in self._traps.actions.items()}
         self._ctx.release()
@@ -338,7 +273,7 @@ class Generation:
         self._recorder.record.prompt_tokens = count
 
     def _read(self, tokens: Sequence[int]) -> bool:
-        """Reads generated tokens and starts the calls that they complete; whether they end a trap."""
+        """Reads tokens and starts the calls that they complete; whether they end a trap."""
         self._recorder.tokens(len(tokens), len(self._ctx))
         trapped = False
         for token in tokens:
@@ -455,5 +390,5 @@ class Generation:
 
     @property
     def _stateless(self) -> bool:
-        """Whether every request starts anew."""
+        """Whether each request to the model computes the whole KV cache."""
         return self._options.stateless or self._options.mode is Mode.ASYNC_NAIVE

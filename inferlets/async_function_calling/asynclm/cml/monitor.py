@@ -1,13 +1,13 @@
 """The token monitor: reads every token, says what may come next, and marks the critical section.
 
-AsyncLM, section 5.1: constrains generation to valid CML, keeps the model from writing interrupts, and
-tells when an interrupt may be put in.
+AsyncLM, section 5.1: constrains generation to valid CML, keeps the model from writing interrupts,
+and tells when an interrupt may be put in.
 """
 
 from __future__ import annotations
 
-from inferlet.cml.dialect import Dialect, Marker
-from inferlet.cml.parser import Block, State, TextParser, TokenParser, parser_for
+from asynclm.cml.dialect import Dialect, Marker
+from asynclm.cml.parser import Block, State, TextParser, TokenParser, parser_for
 
 RESERVED = frozenset({"user", "agent"})  # identifiers of interrupts that answer no call
 
@@ -74,7 +74,7 @@ class Monitor:
         return self._never | {self._trap}
 
     def rejects(self, token: int, *, trap: bool) -> bool:
-        """Whether a token would make the text invalid, outside of a block, where markers are text."""
+        """Whether a token outside of blocks would make the text invalid, where markers are text."""
         if not isinstance(self._parser, TextParser) or token in self.stop_tokens:
             return False
         marker, rest = self._parser.preview(token)

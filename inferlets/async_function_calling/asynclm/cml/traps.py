@@ -1,7 +1,7 @@
-"""The trap handler: waits for the next interrupt, with the KV cache where the server's policy wants it.
+"""The trap handler: waits for the next interrupt, with the KV cache where the policy wants it.
 
-AsyncLM, section 5.4. The decision is the server's, as for all who wait (`inferlet.interception`); `cheapest`
-is the paper's, `min-waste` InferCept's.
+AsyncLM, section 5.4. The server decides, as for every wait (`inferlet.interception`); the policy
+`cheapest` is the paper's, `min-waste` InferCept's.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from inferlet.raw import monotonic_now
 
 if TYPE_CHECKING:
     from inferlet.context import Context
-
-POLICIES = ("cheapest", "min-waste", "preserve", "swap", "discard")
 
 
 class Action(StrEnum):
@@ -59,9 +57,9 @@ class TrapHandler:
         Args:
             ctx: not used meanwhile.
             arrival: what is waited for.
-            expected_seconds: how long that will take; None if nobody knows, then the server looks at
+            expected_seconds: how long that will take; None if unknown: the server then looks at
                 earlier waits for the tool.
-            tool: from whom it comes, probably.
+            tool: whose result is probably the next.
 
         Returns:
             What was done with the pages meanwhile.

@@ -1,41 +1,20 @@
 """Prompts: what a model is told of its tools, and how results come back in synchronous turns.
 
-`compact` is the form that pie-tiny was trained on, `json` is for any other model (AsyncLM, section 4).
+`compact` is the form that pie-tiny was trained on, `json` is for any other model (AsyncLM,
+section 4).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from enum import StrEnum
 
-from inferlet.cml.calls import Call, Syntax, write_call
-from inferlet.cml.dialect import Dialect, call_block
+from asynclm.choices import Mode, Style, Syntax
+from asynclm.cml.calls import Call, write_call
+from asynclm.cml.dialect import Dialect, call_block
+from asynclm.tools.tool import Tool
 from inferlet.context import Context
 from inferlet.model import Model
-from inferlet.tools.tool import Tool
-
-
-class Mode(StrEnum):
-    """How calls are made: the paper's four sides (AsyncLM, section 6)."""
-
-    SYNC = "sync"  # one call, its result, the next call
-    SYNC_PARALLEL = "sync-parallel"  # all calls that are ready in one turn, run concurrently
-    ASYNC_NAIVE = "async-naive"  # asynchronous, with a new stateless request at every interrupt
-    ASYNC = "async"  # asynchronous, interrupts in mid-generation
-
-    @property
-    def is_async(self) -> bool:
-        """Whether calls run while the model writes on."""
-        return self in (Mode.ASYNC, Mode.ASYNC_NAIVE)
-
-
-class Style(StrEnum):
-    """The form of the prompt."""
-
-    COMPACT = "compact"
-    JSON = "json"
-
 
 COMPACT_MODELS = ("pie-tiny",)  # beginnings of names of models trained on the compact form
 
@@ -82,7 +61,7 @@ def task_text(style: Style, text: str) -> str:
 
 
 def add_tool_turn(ctx: Context, style: Style, dialect: Dialect, results: list[int]) -> None:
-    """Ends the model's turn, appends one with results, given as tokens, and starts the model's next.
+    """Ends the model's turn, appends one with the results' tokens, and starts the model's next.
 
     Raises:
         ValueError: the model's chat template can't do that.

@@ -1,20 +1,20 @@
 """Forced tokens: a generation that writes given calls, through the whole pipeline.
 
-For benchmarks, whose ground truth a small model would not find by itself: the model runs and chooses at
-every step, and then the script's token takes the place of the one chosen. When a call is written,
-and in which order, follows from what it depends on and from the results that have arrived, as a
+For benchmarks, whose ground truth a small model would not find by itself: the model runs and
+chooses at every step, and then the script's token takes the place of the one chosen. When a call is
+written, and in which order, follows from what it depends on and from the results that have arrived, as a
 perfect model would have it (AsyncLM, section 4.1). What is measured so must be said to be forced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import Any
 
-from inferlet.cml.dialect import TRAP_BLOCK, Dialect, call_block
+from asynclm.cml.dialect import TRAP_BLOCK, Dialect, call_block
+from asynclm.values import Value
 
 
 class Order(StrEnum):
@@ -25,8 +25,7 @@ class Order(StrEnum):
     RANDOM = "random"
 
 
-@dataclass(frozen=True)
-class ScriptedCall:
+class ScriptedCall(Value):
     """A call to be written.
 
     Attributes:
@@ -35,7 +34,7 @@ class ScriptedCall:
         after: identifiers of calls whose results must have arrived before.
         task: number of the user's task that asks for it: 0 is the request, the next ones are the
             user's interrupts, in their order.
-        seconds: estimated time; 0 if nobody knows.
+        seconds: estimated time; 0 if unknown.
     """
 
     identifier: str
@@ -68,7 +67,7 @@ class Script:
             calls: to be written.
             closing: the text at the end.
             order: among calls that are ready.
-            most_a_turn: calls in a turn, for synchronous runs; all that are ready unless told.
+            most_a_turn: calls in a turn, for synchronous runs; None for all that are ready.
             asynchronous: whether it waits with traps, or by ending its turn.
             seed: of the random order.
 

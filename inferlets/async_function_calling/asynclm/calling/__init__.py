@@ -1,0 +1,1 @@
+"""Generations with function calls: asynchronous ones, and the synchronous ways to compare with."""

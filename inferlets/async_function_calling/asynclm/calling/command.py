@@ -1,0 +1,51 @@
+"""The command line of `async_function_calling`, whose entries are its modes."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from asynclm.choices import POLICIES, Mode, Strictness, Style, Syntax
+
+DEMO_REQUEST = (
+    "- fetch weather with city Paris, then send mail with text the result.\n"
+    "- find train with place Basel."
+)
+
+
+async def main(args: list[str], mode: Mode) -> str:
+    """Answers a request; returns nothing, or all about it as JSON. What it shows, it sends."""
+    parser = _parser(mode)
+    options = parser.parse_args(args)
+    # Here, so that `--help` and wrong options do not wait for the import of all modules.
+    from asynclm.calling.answering import answer
+
+    return await answer(options, mode, parser)
+
+
+def _parser(mode: Mode) -> ArgumentParser:
+    parser = ArgumentParser(
+        "async_function_calling", description=f"Answers a request with function calls ({mode})."
+    )
+    add = parser.add_argument
+    add("--request", default=DEMO_REQUEST, help="what is to be done; a demonstration by default")
+    add(
+        "--tools", help="JSON list of tools, see docs/async-function-calling.md; @FILE reads a file"
+    )
+    add("--model", help="the server's default one if not given")
+    add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
+    add("--style", choices=list(Style), help="of the prompt; what suits the model if not given")
+    add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")
+    add("--policy", choices=POLICIES, default="cheapest", help="of the KV cache in waits")
+    add("--stateless", action="store_true", help="recompute the KV cache for each turn")
+    add("--max-tokens", type=int, default=1024, help="most tokens to generate")
+    add("--most-value-tokens", type=int, default=256, help="of a result; longer ones are cut")
+    add("--limit", type=int, default=16, help="calls that run at once")
+    add("--timeout", type=float, default=30.0, help="seconds for a call")
+    add("--temperature", type=float, default=0.0, help="0 is greedy")
+    add("--seed", type=int, help="makes the choices repeatable")
+    add("--declared-times", action="store_true", help="use the tools' own times, and learn none")
+    add("--interactive", action="store_true", help="take tasks from the client until it closes")
+    add("--topic", help="take messages of other inferlets that are broadcast to this topic")
+    add("--script", help="JSON of calls to be written, whatever the model chooses; for benchmarks")
+    add("--events", action="store_true", help="send events, and return all about it, as JSON")
+    return parser

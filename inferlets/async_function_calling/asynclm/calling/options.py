@@ -1,0 +1,89 @@
+"""How a generation with function calls runs, and what reaches it from outside meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from asynclm.choices import Mode, Strictness, Style, Syntax
+from asynclm.values import Value
+from inferlet.device import DeviceSampler
+
+if TYPE_CHECKING:
+    from asynclm.cml.script import Script
+
+GREEDY = DeviceSampler(temperature=0.0)
+USER = "user"
+
+
+class Options(Value):
+    """How a generation runs.
+
+    Attributes:
+        mode: see `Mode`.
+        syntax: of calls.
+        style: of the prompt; None for what suits the model.
+        strictness: what calls are held to while they are generated.
+        sampler: how tokens are chosen.
+        policy: of the server, what becomes of the KV cache in a wait: one of `traps.POLICIES`.
+        stateless: whether each request to the model computes the whole KV cache, as over a chat API
+            that keeps none; always so with `ASYNC_NAIVE`.
+        max_tokens: most tokens to generate.
+        most_value_tokens: of a result; longer ones are cut.
+        limit: calls that run at once.
+        timeout: seconds for a call.
+        script: what is written in place of the model's own choice, see `Script`.
+    """
+
+    mode: Mode = Mode.ASYNC
+    syntax: Syntax = Syntax.PYTHON
+    style: Style | None = None
+    strictness: Strictness = Strictness.TOOLS
+    sampler: DeviceSampler = GREEDY
+    policy: str = "cheapest"
+    stateless: bool = False
+    max_tokens: int = 1024
+    most_value_tokens: int = 256
+    limit: int = 16
+    timeout: float = 30.0
+    script: Script | None = None
+
+
+class Inbox:
+    """What comes from outside while the model writes: tasks of the user, messages of other agents.
+
+    Attributes:
+        open: whether more may come, so that the generation waits for it at its end.
+    """
+
+    def __init__(self, *, open: bool = False) -> None:  # noqa: A002 - the attribute's name
+        """Starts empty; keeps messages until a generation takes them."""
+        self.open = open
+        self._messages: list[tuple[str, str]] = []
+        self._sink: Callable[[str, str], None] | None = None
+        self._closed: Callable[[], None] | None = None
+
+    def put(self, text: str, sender: str = USER) -> None:
+        """Adds a message."""
+        if self._sink is None:
+            self._messages.append((sender, text))
+        else:
+            self._sink(sender, text)
+
+    def close(self) -> None:
+        """Tells that no more comes."""
+        self.open = False
+        if self._closed is not None:
+            self._closed()
+
+    def connect(self, sink: Callable[[str, str], None], closed: Callable[[], None]) -> None:
+        """Hands each message from now on to `sink`, and calls `closed` when no more comes."""
+        self._sink, self._closed = sink, closed
+
+    def disconnect(self) -> None:
+        """Ends `connect`."""
+        self._sink = self._closed = None
+
+    def earlier(self) -> list[tuple[str, str]]:
+        """Senders and texts of the messages that came before `connect`."""
+        return self._messages

@@ -1,0 +1,1 @@
+"""Tools: what a model may call, where it runs, and the executor that runs it."""
