@@ -280,7 +280,7 @@ class _Link:
     """Answers every plan in the next turn of the event loop."""
 
     def __init__(self, worker: HashWorker) -> None:
-        self._worker = worker
+        self.worker = worker
         self.on_result: Any = None
         self.in_flight = 0
 
@@ -293,7 +293,7 @@ class _Link:
 
     def send(self, plan: Plan) -> None:
         self.in_flight += 1
-        result = self._worker.run(plan)
+        result = self.worker.run(plan)
 
         def answer() -> None:
             self.in_flight -= 1
@@ -341,7 +341,6 @@ class Rig:
                 **facts,
             }
         )
-        self.worker = HashWorker(self.facts)
         self.engine = make_engine(self._config)
         linker = Linker(self.engine)
         limits = GuestLimits(self._config.limits.memory, self._config.limits.table_elements)
@@ -350,7 +349,7 @@ class Rig:
         )
         components = Components(self.engine, self._config.cache_folder, self.warm.offer)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
-        self._link = _Link(self.worker)
+        self._link = _Link(HashWorker(self.facts))
         # Every run has a loop of its own, and `trio.current_time` looks for the loop at each call.
         self._parts = Wiring(
             self._config,
@@ -362,6 +361,15 @@ class Rig:
         )
         self._link.on_result = self._parts.dispatcher.on_result
         linker.define(self._parts.host_functions())
+
+    @property
+    def worker(self) -> HashWorker:
+        """The model that programs run at; another one may take its place between runs."""
+        return self._link.worker
+
+    @worker.setter
+    def worker(self, worker: HashWorker) -> None:
+        self._link.worker = worker
 
     def run(
         self,
