@@ -36,10 +36,7 @@ BANNED = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 
 PRODUCT = ("control", "pie_py", "inference", "benchmarks", "sdk", "examples", "inferlets", "docs")
 # The language of a model's training, not ours; a record of the past.
-EXEMPT: tuple[str, ...] = ("examples/pie_tiny/corpus/", "CHANGELOG.md")
-# Not yet rewritten: the asynchronous function calls, which are moving to their inferlet.
-EXEMPT += tuple(f"sdk/python/inferlet/{folder}/" for folder in ("calling", "cml", "tools"))
-EXEMPT += ("inferlets/async_function_calling/",)
+EXEMPT = ("examples/pie_tiny/corpus/", "CHANGELOG.md")
 
 
 def _tracked(*patterns: str) -> list[Path]:

@@ -159,9 +159,9 @@ def _ending(record: Record) -> str:
     ]
     failed = sum(call.failed for call in record.calls)
     lines = [
-        f"\n{record.seconds:.2f} s in all. One after another the {len(record.calls)} calls alone take"
-        f" {sum(ran):.2f} s; {record.generated_tokens} tokens were written, {1e3 * record.token_seconds:.1f}"
-        " ms each."
+        f"\n{record.seconds:.2f} s in all. One after another the {len(record.calls)} calls alone"
+        f" take {sum(ran):.2f} s; {record.generated_tokens} tokens were written,"
+        f" {1e3 * record.token_seconds:.1f} ms each."
     ]
     if failed:
         lines.append(f"{failed} calls had an error as their result.")

@@ -45,7 +45,8 @@ def system_prompt(
         dialect.escape(json.dumps(tool.to_json(), ensure_ascii=False)) for tool in tools
     )
     explained = _ASYNCHRONOUS if mode.is_async else _SYNCHRONOUS[mode]
-    return f"{explained}\n\n{_example(mode, syntax)}\n\nFunctions, with the seconds they take:\n{listed}"
+    example = _example(mode, syntax)
+    return f"{explained}\n\n{example}\n\nFunctions, with the seconds they take:\n{listed}"
 
 
 def _estimate(tool: Tool) -> str:
@@ -90,8 +91,9 @@ _SYNCHRONOUS = {
 }
 _ASYNCHRONOUS = (
     f"{_CALLS}Calls run while you go on writing: do not wait for a result that you do not need yet."
-    " Of the calls that can be made now, make the one that takes longest first. When everything that"
-    " is left to do needs a result that has not come, write [TRAP][END] to wait for the next one."
+    " Of the calls that can be made now, make the one that takes longest first. When everything"
+    " that is left to do needs a result that has not come, write [TRAP][END] to wait for the next"
+    " one."
     " [INTR]user[HEAD]...[END] is a further task, or a correction, by the user. When all is done,"
     " answer in words."
 )

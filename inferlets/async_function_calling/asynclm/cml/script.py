@@ -2,8 +2,9 @@
 
 For benchmarks, whose ground truth a small model would not find by itself: the model runs and
 chooses at every step, and then the script's token takes the place of the one chosen. When a call is
-written, and in which order, follows from what it depends on and from the results that have arrived, as a
-perfect model would have it (AsyncLM, section 4.1). What is measured so must be said to be forced.
+written, and in which order, follows from what it depends on and from the results that have arrived,
+as a perfect model would have it (AsyncLM, section 4.1). What is measured so must be said to be
+forced.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Outcome(Value):
         failed: whether it is an error.
         started: seconds of the monotonic clock when it began to run.
         seconds: that it ran.
-        length: characters of the whole result if `text` is only its beginning, else 0.
+        length: characters of the whole result if `text` is only its start, else 0.
     """
 
     identifier: str

@@ -68,7 +68,8 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
 def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
     """One tool from its specification: OpenAI's object, or its `function` part alone.
 
-    In addition to `name`, `description` and `parameters` it may have `seconds`, `timeout` and `run`.
+    In addition to `name`, `description` and `parameters` it may have `seconds`, `timeout` and
+    `run`.
 
     Raises:
         ValueError, KeyError, TypeError: it is wrong.
