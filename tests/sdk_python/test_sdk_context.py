@@ -447,7 +447,7 @@ OPERATIONS = st.lists(
     [("generate", 1), ("fork", 0), ("truncate", 1), ("generate", 1)]
 )  # a fork's own tokens cut
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_order_of_operations(rig: Rig, operations: list[tuple[str, int]]) -> None:
     body = """
