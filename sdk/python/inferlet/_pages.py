@@ -26,6 +26,7 @@ class Pages:
     """
 
     __slots__ = (
+        "_frozen",
         "_pins",
         "_queue",
         "_shared",
@@ -43,6 +44,7 @@ class Pages:
         self.read_only = 0
         self.expected = 0
         self._queue = queue
+        self._frozen = model.frozen_pages
         self._shared = model.shared_pages
         self._pins: list[int] = []  # pages held until the copies from them are done
         self._spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
@@ -70,6 +72,12 @@ class Pages:
             extend(found, self.addresses[known:filled])
             self._spans = (filled, found)
         return found
+
+    def freeze(self, count: int) -> None:
+        """Notes that the first pages never change again: they are exported, or in a cache."""
+        self.read_only = max(self.read_only, count)
+        # Forks that hold these pages did not see it happen.
+        self._frozen.update(page for page in self.addresses[:count] if page in self._shared)
 
     def copy_on_write(self, length: int) -> None:
         """Makes the pages after the full ones of `length` tokens writable.
@@ -106,7 +114,7 @@ class Pages:
             keep = first + (used > 0)
         if first < min(keep, len(self.addresses)):
             page = self.addresses[first]
-            if first < self.read_only or page in self._shared:
+            if first < self.read_only or page in self._shared or page in self._frozen:
                 # Others still read the slots that are cut off here.
                 self.read_only = max(self.read_only, first + 1)
             else:
@@ -143,6 +151,7 @@ class Pages:
     def _give_back(self, pages: list[int]) -> None:
         free = drop(self._shared, pages)
         if free:
+            self._frozen.difference_update(free)
             raw.dealloc_kvpage(self._queue, spans(free))
 
 

@@ -266,7 +266,7 @@ class Sequence:
         if self._prefix_cache and full > self.offered:
             raw.insert_prefix(self.queue, spans(pages.addresses[:full]))
             self.offered = full
-            pages.read_only = max(pages.read_only, full)
+            pages.freeze(full)
 
     # Branching and keeping
 
@@ -319,7 +319,7 @@ class Sequence:
         self.settle()
         used = -(-len(self.tokens) // self.pages.size)
         raw.export_kvpage(self.queue, spans(self.pages.addresses[:used]), name, shared)
-        self.pages.read_only = max(self.pages.read_only, used)
+        self.pages.freeze(used)
 
     def load(self, name: str) -> None:
         """Fills the empty sequence with the pages saved under a name; its tokens are not known.
