@@ -78,6 +78,7 @@ class Pages:
     def freeze(self, count: int) -> None:
         """Notes that the first pages never change again: they are exported, or in a cache."""
         self.read_only = max(self.read_only, count)
+        self._own.clear()
         # Forks that hold these pages did not see it happen.
         self._frozen.update(page for page in self.addresses[:count] if page in self._shared)
 
@@ -183,7 +184,8 @@ class Pages:
             PieError: `out-of-resources`.
         """
         page = self.addresses[index]
-        if page in self._shared or (index < self.read_only and page not in self._own):
+        shared = page in self._shared or page in self._frozen
+        if shared or (index < self.read_only and page not in self._own):
             copy = raw.alloc_kvpage(self._queue, 1)
             raw.copy_kvpage(self._queue, page, 0, copy, 0, used)
             self._pins.append(page)
@@ -191,11 +193,6 @@ class Pages:
             self._own.add(copy)
             self._spans = (0, [])
         return self.addresses[index]
-
-    def freeze(self, count: int) -> None:
-        """Notes that other instances read the first `count` pages from now on."""
-        self.read_only = max(self.read_only, count)
-        self._own.clear()
 
     def share_with(self, other: Pages) -> None:
         """Gives a fork, which has none, the same pages. It copies what it writes to."""
