@@ -106,6 +106,19 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_program_prints_is_seen(server: Server, tmp_path: Path) -> None:
+    program = tmp_path / "prints.py"
+    program.write_text(
+        "async def forgotten(): pass\n"
+        "async def main():\n    print('a line')\n    forgotten()\n    return 'done'\n"
+    )
+    seen = cli("run", "--endpoint", server.endpoint, program)
+    assert seen.stdout == "done\n"
+    assert seen.stderr.startswith("a line\n")
+    assert "coroutine 'forgotten' was never awaited" in seen.stderr
+    assert cli("run", "--endpoint", server.endpoint, "--no-log", program).stderr == ""
+
+
 def test_the_traits_of_a_model(server: Server) -> None:
     here = ("--endpoint", server.endpoint)
     traits = cli("models", "--traits", *here).stdout.split("\n")
