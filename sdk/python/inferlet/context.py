@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 from inferlet import raw
 from inferlet._choice import Choosing
@@ -50,6 +50,7 @@ class Context:
         add_bos: bool = True,
         adapter: str | None = None,
         prefix_cache: bool = True,
+        chat: Mapping[str, Any] | None = None,
     ) -> None:
         """Makes an empty context.
 
@@ -61,10 +62,12 @@ class Context:
             prefix_cache: whether to begin with what this user's inferlets have computed of the same
                 text, and to let them find what is computed here. Full pages then can't be changed
                 by functions of `raw`.
+            chat: what else the chat template takes: `tools`, `documents`,
+                `enable_thinking`, ...; `chat_template` names one of several templates.
         """
         self.sequence = Sequence(model, adapter, prefix_cache)
         self._add_bos = add_bos
-        self._chat = Conversation(model)
+        self._chat = Conversation(model, chat)
 
     # What is in it
 
@@ -141,31 +144,58 @@ class Context:
 
     def system(self, message: str) -> Context:
         """Appends a system message in the model's chat format."""
-        return self._message("system", message)
+        return self.message("system", message)
 
     def user(self, message: str) -> Context:
         """Appends a user message in the model's chat format."""
-        return self._message("user", message)
+        return self.message("user", message)
 
     def assistant(self, message: str) -> Context:
         """Appends an assistant message in the model's chat format (a turn of the past)."""
-        return self._message("assistant", message)
+        return self.message("assistant", message)
 
     def cue(self) -> Context:
         """Appends the start of the assistant's turn; `generate` does so itself after a message."""
-        self.sequence.pending += self._chat.render(cue=True, started=len(self.sequence))
+        self._go_on(cue=True)
         return self
 
     def seal(self) -> Context:
         """Ends the assistant's turn with the model's stop token."""
         self._render()
         self.sequence.pending += self.model.stop_tokens[:1]
-        self._chat.seal()
         return self
 
-    def _message(self, role: str, content: str) -> Context:
-        self._chat.add(role, content, self.sequence.tokens, self.sequence.pending)
+    def message(self, role: str, content: Any = None, **fields: Any) -> Context:
+        """Appends a message with all that its role has, such as a tool's result.
+
+        ::
+
+            ctx.message("tool", "21 °C", name="weather")
+
+        Args:
+            role: as the template knows it.
+            content: a text, or what else the template takes.
+            fields: `tool_calls`, `name`, `reasoning_content`, ...
+        """
+        message = {"role": role, "content": content, **fields}
+        self._chat.add(message, self.sequence.tokens + self.sequence.pending)
         return self
+
+    @property
+    def recomputed(self) -> int:
+        """Tokens that were cut off since the chat template changed what it had written of them.
+
+        Some templates leave past thinking out, or move the system message to the last turn.
+        """
+        return self._chat.recomputed
+
+    def _go_on(self, *, cue: bool) -> None:
+        """Makes the context what the chat template makes of the conversation."""
+        sequence = self.sequence
+        keep, new = self._chat.render(cue=cue, tokens=sequence.tokens + sequence.pending)
+        if keep < len(sequence):
+            sequence.truncate(keep)
+        sequence.pending += new
 
     def _start_turn(self) -> None:
         """Starts the assistant's turn after a message."""
@@ -175,7 +205,7 @@ class Context:
     def _render(self) -> None:
         """Turns the messages that wait into tokens."""
         if self._chat.waiting:
-            self.sequence.pending += self._chat.render(cue=False, started=len(self.sequence))
+            self._go_on(cue=False)
 
     # Running the model
 
@@ -280,7 +310,7 @@ class Context:
         """
         if not 0 <= length <= len(self):
             raise ValueError(f"length {length} is outside this context of {len(self)} tokens")
-        self._chat = Conversation(self.model)
+        self._chat = Conversation(self.model, self._chat.arguments)
         self.sequence.truncate(length)
         return self
 
