@@ -68,7 +68,22 @@ def test_compare(checkpoint: Path) -> None:
         assert row["× ideal"] == row["ms per token"] / ideal[row["at once"]]
         assert row["tokens/s"] > 0
         assert row["× vllm"] is None
+        assert row["× vllm-compiled"] is None
     assert [note.partition(":")[0] for note in report["notes"][1:]] == ["ideal"]  # and its version
+
+
+@pytest.mark.slow
+def test_contexts(checkpoint: Path) -> None:
+    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "12")
+    report = bench("contexts", *size, "--model", str(checkpoint))
+    ways = ["instances", "forks", "own contexts"]
+    assert [row[:3] for row in report["rows"]] == [
+        [worker, 3, way] for worker in ("the model", "no model") for way in ways
+    ]
+    for row in table(report):
+        assert row["tokens/s"] > 0
+        assert row["forwards a batch"] >= 1
+    assert len(report["goals"]) == 4
 
 
 def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class LookAhead:
             self._future = _bindings.sample.step(
                 sequence.queue,
                 sampler,
-                start,
+                start + sequence.shift,
                 sequence.spare[0],
                 pages.inputs(-(-start // pages.size)),
                 pages.addresses[first],
