@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import anyio
 
@@ -30,10 +31,21 @@ class Backend:
         self.requests = 0  # under way
         self.used_at = clock()
         self._programs = programs
+        self._clock = clock
         self._uploaded: str | None = None  # hash
         self._vocabularies: dict[str, Vocabulary] = {}
         self._uploading = anyio.Lock()
         self._reading = anyio.Lock()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """While a request goes through it, it is not closed."""
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            self.used_at = self._clock()
 
     @property
     def user(self) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
 import anyio
 import msgspec
 
-from pie_gateway.backend.events import Event, Prompt, decode_event
+from pie_gateway.backend.events import Event, Piece, Prompt, decode_event
 from pie_gateway.backend.job import Job
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import Client, ClientError, Instance, RpcError
@@ -29,6 +29,8 @@ class Generation:
         self._job = job
         self._images = images
         self._instance: Instance | None = None
+        self.on_launch: Callable[[str], None] = lambda instance: None
+        self.on_tokens: Callable[[int], None] = lambda tokens: None  # of the prompt, then generated
 
     @property
     def id(self) -> str:
@@ -44,6 +46,7 @@ class Generation:
         argument = msgspec.json.encode(self._job).decode()
         try:
             self._instance = await self._client.launch(self._program, [argument])
+            self.on_launch(self._instance.id)
             await self._send_images(self._instance)
         except ClientError as error:
             await self._end()
@@ -67,6 +70,7 @@ class Generation:
         event = await self._next()
         if not isinstance(event, Prompt):
             raise _misspoken(f"it begins with {type(event).__name__}")
+        self.on_tokens(event.tokens)
         return event
 
     async def events(self) -> AsyncIterator[Event]:
@@ -76,6 +80,8 @@ class Generation:
             Problem: the instance fails.
         """
         while (event := await self._next()) is not None:
+            if isinstance(event, Piece):
+                self.on_tokens(event.tokens)
             yield event
 
     async def _send_images(self, instance: Instance) -> None:
