@@ -25,6 +25,7 @@ from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe, is_loopback
+from pie_gateway.metrics.metrics import Metrics
 from pie_gateway.openapi import description
 from pie_gateway.operations import OPERATIONS, Endpoint
 from pie_gateway.problems import Problem
@@ -42,6 +43,7 @@ def make_app(config: ServerConfig) -> Starlette:
     """
     gateway, local = config.gateway, is_loopback(config.gateway.http)
     backends = Backends(config.endpoint, gateway, time.monotonic)
+    metrics = Metrics(time.monotonic)
     keys = Keys(config.endpoint, config.data_folder, local, time.monotonic)
     if keys.needed and not keys.has_users():
         raise CannotServe(
@@ -59,7 +61,7 @@ def make_app(config: ServerConfig) -> Starlette:
     app = Starlette(
         routes=[*_routes(), WebSocketRoute("/v1/inferlets/{program}/session", session)],
         middleware=[
-            Middleware(RequestIds),
+            Middleware(RequestIds, metrics.requests.http),
             Middleware(Origins, gateway.cors_origins, keys.needed),
             *_cors(gateway),
         ],
@@ -71,7 +73,7 @@ def make_app(config: ServerConfig) -> Starlette:
         },
         lifespan=lifespan,
     )
-    app.state.door = Door(gateway, backends, keys, time.monotonic)
+    app.state.door = Door(config, backends, keys, metrics, time.monotonic)
     return app
 
 
@@ -80,7 +82,9 @@ def _routes() -> list[Route]:
     paths: dict[str, dict[str, Endpoint]] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method] = each.endpoint
-    found = [Route(path, _entered(methods), methods=[*methods]) for path, methods in paths.items()]
+    found = [
+        Route(path, _entered(path, methods), methods=[*methods]) for path, methods in paths.items()
+    ]
     return [*found, *(Route(path, act, methods=["GET"]) for path, act in PUBLIC.items())]
 
 
@@ -111,11 +115,14 @@ PUBLIC = {
 }
 
 
-def _entered(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+def _entered(
+    path: str, methods: Mapping[str, Endpoint]
+) -> Callable[[Request], Awaitable[Response]]:
     """The endpoints of a path, behind the door."""
 
     async def answer(request: Request) -> Response:
         door: Door = request.app.state.door
+        request.state.path = path
         async with door.exchange(request) as exchange:
             method = "GET" if request.method == "HEAD" else request.method
             return await methods[method](exchange)

@@ -55,7 +55,7 @@ def description() -> dict[str, Any]:
 
 
 def _has_schema(kind: Any) -> bool:
-    return kind is not None and kind is not bytes
+    return kind not in (None, bytes, str)
 
 
 def _operation(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,9 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 def _responses(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if each.answer is not bytes:
+    if each.answer is str:
+        content["text/plain"] = {"schema": {"type": "string"}}
+    elif each.answer is not bytes:
         content["application/json"] = {"schema": of_kind[str(each.answer)]}
     if each.streams:
         content["text/event-stream"] = {"schema": {}}

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from starlette.responses import Response
 
+from pie_gateway import watching
 from pie_gateway.http.door import Exchange
 from pie_gateway.inferlets import instances, programs, runs
 from pie_gateway.openai.chat import chat_completions
@@ -120,4 +121,5 @@ OPERATIONS = (
     ),
     Operation("GET", "/v1/server", instances.server, inferlets.ServerInfo),
     Operation("GET", "/v1/stats", instances.stats, ANY),
+    Operation("GET", "/metrics", watching.metrics, str),
 )

@@ -10,6 +10,7 @@ import anyio
 from pie_gateway.backend.catalog import Catalog
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
+from pie_gateway.backend.snapshot import Snapshots
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import of_client
 from pie_py.client import Client, ClientError
@@ -28,6 +29,7 @@ class Backend:
         """Takes a connected client, and which programs serve routes instead of the library's."""
         self.client = client
         self.catalog = Catalog(client, clock)
+        self.snapshots = Snapshots(client, clock)
         self.requests = 0  # under way
         self.used_at = clock()
         self._programs = programs

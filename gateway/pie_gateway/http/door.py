@@ -12,13 +12,16 @@ from starlette.requests import HTTPConnection, Request
 
 from pie_gateway.backend.backend import Backend
 from pie_gateway.backend.backends import Backends
+from pie_gateway.backend.events import End, Piece, Prompt
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import read_json
+from pie_gateway.metrics.metrics import Metrics
 from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.keys import LOCAL_USER
+from pie_py.config.server import ServerConfig
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -31,6 +34,9 @@ class Exchange:
     backend: Backend
     config: GatewayConfig
     limits: UserLimits
+    metrics: Metrics
+    user: str  # by the API key, or `local`
+    is_operator: bool
 
     @property
     def id(self) -> str:
@@ -49,20 +55,61 @@ class Exchange:
             Problem: the route's program cannot be uploaded.
         """
         generation = await self.backend.generation(route, job, images)
-        generation.on_tokens = self.limits.take_tokens
-        generation.on_launch = self.request.state.instances.append
+        generation.observers += [
+            _Accounts(self.limits, self.request.state.instances),
+            self.metrics.requests.generation(job.model, self.user),
+        ]
         return generation
+
+
+class _Accounts:
+    """Counts a generation's tokens for its user, and notes its instance for the log."""
+
+    def __init__(self, limits: UserLimits, instances: list[str]) -> None:
+        self._limits = limits
+        self._instances = instances
+
+    def launched(self, instance: str) -> None:
+        """Notes the instance."""
+        self._instances.append(instance)
+
+    def prompt(self, event: Prompt) -> None:
+        """Counts the prompt."""
+        self._limits.take_tokens(event.tokens)
+
+    def piece(self, event: Piece) -> None:
+        """Counts what is generated."""
+        self._limits.take_tokens(event.tokens)
+
+    def end(self, event: End) -> None:
+        """All has been counted."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A user who asks."""
+
+    user: str
+    backend: Backend
+    limits: UserLimits
 
 
 class Door:
     """Lets requests in."""
 
     def __init__(
-        self, config: GatewayConfig, backends: Backends, keys: Keys, clock: Callable[[], float]
+        self,
+        config: ServerConfig,
+        backends: Backends,
+        keys: Keys,
+        metrics: Metrics,
+        clock: Callable[[], float],
     ) -> None:
-        self.config = config
         self.backends = backends
-        self.keys = keys
+        self.metrics = metrics
+        self._config = config.gateway
+        self._admins = config.admins
+        self._keys = keys
         self._clock = clock
         self._limits: dict[str, UserLimits] = {}  # by user
 
@@ -74,23 +121,31 @@ class Door:
             Problem: 401 without a key that is needed, 429 beyond a limit, 503 if the server is not
                 reached.
         """
-        backend, limits = await self.enter(request)
-        with backend.used():
-            yield Exchange(request, backend, self.config, limits)
+        caller = await self.enter(request)
+        with caller.backend.used():
+            yield Exchange(
+                request,
+                caller.backend,
+                self._config,
+                caller.limits,
+                self.metrics,
+                caller.user,
+                caller.user == LOCAL_USER or caller.user in self._admins,
+            )
 
-    async def enter(self, connection: HTTPConnection) -> tuple[Backend, UserLimits]:
-        """What a user's request goes through, and the user's limits.
+    async def enter(self, connection: HTTPConnection) -> Caller:
+        """The user who asks, whose request is counted.
 
         Raises:
             Problem: as `exchange`.
         """
-        key = self.keys.key_of(connection.headers)
+        key = self._keys.key_of(connection.headers)
         user = LOCAL_USER if key is None else key.user
         if user not in self._limits:
-            config = self.config
+            config = self._config
             self._limits[user] = UserLimits(
                 config.requests_per_minute, config.tokens_per_minute, self._clock
             )
         limits = self._limits[user]
         limits.take_request()
-        return await self.backends.of(self.keys.rpc_key(key)), limits
+        return Caller(user, await self.backends.of(self._keys.rpc_key(key)), limits)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
+from prometheus_client import Counter
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,8 +26,10 @@ _GIVEN_ID = re.compile(r"[\x21-\x7e]{1,128}")
 class RequestIds:
     """Gives each request an id, taken from `x-request-id` if it has one, and logs its end."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, requests: Counter) -> None:
+        """Takes a counter by path, method and status."""
         self._app = app
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request."""
@@ -52,6 +55,7 @@ class RequestIds:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
+            self._count(scope, status)
             log.info(
                 "request",
                 id=found,
@@ -61,6 +65,12 @@ class RequestIds:
                 instances=instances,
                 ms=round((time.perf_counter() - started) * 1000, 1),
             )
+
+    def _count(self, scope: Scope, status: int) -> None:
+        """Counts by the path as it is declared: what clients make up would be no end of series."""
+        path = scope["state"].get("path", "other")
+        method = scope["method"] if path != "other" else ""
+        self._requests.labels(path, method, str(status or "gone")).inc()
 
 
 class Origins:

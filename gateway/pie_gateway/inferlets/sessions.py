@@ -26,7 +26,7 @@ async def session(socket: WebSocket) -> None:
     """Serves one connection; the instance ends with it."""
     door: Door = socket.app.state.door
     try:
-        backend, _ = await door.enter(socket)
+        backend = (await door.enter(socket)).backend
     except Problem as problem:
         await socket.close(REFUSED, _reason(problem))
         return
