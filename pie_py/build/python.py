@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -10,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -75,8 +77,8 @@ _NOT_MODULES = ("tests", "test", "__main__", "conftest")  # of a package, not im
 def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None = None) -> Path:
     """The component that runs Python source files, built unless it is in the cache.
 
-    It is found by the content of the SDK, the contract and the version of componentize-py. Two
-    processes that build it at once both succeed.
+    It is found by the content of the SDK, the contract and the version of componentize-py. Of two
+    that need it at once, one builds it and the other waits.
 
     Args:
         cache_folder: where it is kept; made if need be.
@@ -91,9 +93,21 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     if progress is not None:
         progress("building the Python runtime (once, about 10 s)")
     cache_folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
-        _componentize(Path(folder), "python-runtime", _RUNTIME_APP, [], target)
+    with _locked(cache_folder), tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
+        if not target.is_file():  # another may have built it
+            _componentize(Path(folder), "python-runtime", _RUNTIME_APP, [], target)
     return target
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other threads and processes that lock the folder waiting."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def build_component(source: Path, packages: list[str], output: Path) -> Path:

@@ -113,4 +113,4 @@ def test_two_builders_at_once(tmp_path: Path) -> None:
     assert len(made) == 2
     assert len(set(made)) == 1
     assert [f.name for f in tmp_path.iterdir()] == [made[0].name]
-    assert said
+    assert len(said) == 2  # both are told why they wait
