@@ -95,16 +95,23 @@ class Evictor:
 
     # Asked by the API and the executor
 
-    def call(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
-        """Carries out a call that takes pages, or suspends the instance until it can be.
+    def call(
+        self,
+        instance: Instance,
+        count: int,
+        take: Callable[[], Any],
+        answer: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Carries out a call that takes pages, or has the instance wait until it can be.
 
         Args:
             instance: that calls.
             count: pages that the call takes, checked against the instance's limits.
             take: the call. If pages are short all the same, it ends younger instances or fails.
+            answer: gets what `take` returns, or its error, if that is later; by default the guest.
 
         Returns:
-            What `take` returned, or `SUSPENDED`: the guest is answered later.
+            What `take` returned, or `SUSPENDED`: the answer comes later.
         """
         if not self._older_waits(instance) and (
             self._evict_for(instance, count) or not self._will_come(instance, count)
@@ -113,6 +120,7 @@ class Evictor:
         self._counts["page_waits"] += 1
         record = self._record(instance)
         record.count, record.take = count, take
+        record.answer = answer or partial(self._turns.answer, instance)
         self._happen(record, Event.ASK)
         return SUSPENDED
 
@@ -183,7 +191,7 @@ class Evictor:
         if not self._restore(record):
             return False
         if record.take is not None:
-            self._turns.answer(instance, _outcome(record.take))
+            record.answer(_outcome(record.take))
         self._let_run(record, Event.SERVE)
         return True
 
@@ -205,7 +213,7 @@ class Evictor:
         instance = record.instance
         text = f"{record.need} pages did not become free within {self._config.wait_seconds:g} s"
         if record.take is not None and not record.absence.pages:
-            self._turns.answer(instance, ApiError("out-of-resources", text))
+            record.answer(ApiError("out-of-resources", text))
             self._let_run(record, Event.SERVE)
         else:
             self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
@@ -310,11 +318,14 @@ class Evictor:
         """Evicts up to `most` pages of an instance, and returns how many."""
         record = self._record(instance)
         first = not record.absence.pages
+        self._model.scheduler.park(instance)
         moved = record.absence.extend(partial(self._send, instance), most)
         if moved:
             self._counts["evictions"] += first
             self._counts["pages_evicted"] += moved
             self._happen(record, Event.EVICT)
+        elif record.state is State.RESIDENT:
+            self._model.scheduler.resume(instance)
         return moved
 
     def _in_order(self, paused: list[Instance]) -> tuple[list[Instance], list[Instance]]:
@@ -382,6 +393,10 @@ class Evictor:
         """Moves an instance to its next state; from where it begins to wait, its time counts."""
         before = record.state
         self._residencies.happen(record, event)
+        if record.state is State.RESIDENT:
+            self._model.scheduler.resume(record.instance)
+        else:
+            self._model.scheduler.park(record.instance)
         if record.state is State.WAITING and before is not State.WAITING:
             record.until = self._clock() + self._config.wait_seconds
 
