@@ -20,6 +20,7 @@ from support.scheduler_fixtures import Guest, Server
 from support.symbolic_worker import Slot, distribution, run_forward
 
 from pie_control.api import allocate, sample
+from pie_control.api import run as calls
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, State
@@ -162,7 +163,7 @@ class Text:
         sampler = guest.sampler('{"seed": 5}')
         start = len(self.slots)
         filled = -(-start // PAGE)
-        run = sample.start_run(
+        run = calls.start_run(
             instance,
             queue,
             sampler,
@@ -177,9 +178,9 @@ class Text:
         )
         tokens: list[int] = []
         while len(tokens) < count:
-            found = yield from call(sample.next_tokens, instance, queue, run, 1 + count % 3)
+            found = yield from call(calls.next_tokens, instance, queue, run, 1 + count % 3)
             tokens += map(int, found)
-        taken = sample.end_run(instance, queue, run, count)
+        taken = calls.end_run(instance, queue, run, count)
         for first, number in zip(taken[::2], taken[1::2], strict=True):
             self.pages += range(first, first + number)
         sample.destroy_sampler(instance, queue, sampler)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 
-from pie_control.api import allocate, prefix, sample
+from pie_control.api import allocate, prefix
+from pie_control.api import run as calls
 from pie_control.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
@@ -59,7 +60,7 @@ class Runner(Guest):
 
     def start(self, sampler: int, most: int, stops: tuple[int, ...] = (), adapter: str = "") -> int:
         pages = self.inputs, self.outputs
-        return sample.start_run(
+        return calls.start_run(
             self.instance,
             self.queue,
             sampler,
@@ -73,11 +74,11 @@ class Runner(Guest):
         )
 
     def tokens(self, run: int) -> list[int]:
-        return list(map(int, sample.take_tokens(self.instance, self.queue, run)))
+        return list(map(int, calls.take_tokens(self.instance, self.queue, run)))
 
     def end(self, run: int, count: int) -> None:
         """Ends a run; the pages then hold its first tokens but the last."""
-        self.held += sample.end_run(self.instance, self.queue, run, count)
+        self.held += calls.end_run(self.instance, self.queue, run, count)
         self.length += max(0, count - 1)
 
     def steps(self, sampler: int, count: int) -> list[int]:
@@ -274,12 +275,12 @@ def test_a_run_waits_for_who_reads_it() -> None:
     server.drain()
     assert guest.instance.queued_commands == 0  # it may be paused
     assert len(guest.tokens(run)) == LEAD
-    future = sample.run_progress(guest.instance, guest.queue, run, 40)
+    future = calls.run_progress(guest.instance, guest.queue, run, 40)
     assert not guest.ready(future)
     server.drain()
     assert guest.ready(future)
     assert len(guest.tokens(run)) == 40 + LEAD
-    assert sample.next_tokens(guest.instance, guest.queue, run, 300) is SUSPENDED
+    assert calls.next_tokens(guest.instance, guest.queue, run, 300) is SUSPENDED
     server.drain()
     assert len(guest.tokens(run)) == 200 - 40 - 2 * LEAD
 
@@ -376,7 +377,7 @@ def test_wrong_calls() -> None:
     with refused("invalid-argument"):
         guest.end(run, 4)
     with refused("invalid-argument"):
-        sample.run_progress(guest.instance, guest.queue, run, 0)
+        calls.run_progress(guest.instance, guest.queue, run, 0)
     runtime.destroy_queue(guest.instance, guest.queue)
     assert not server.service.pages.immutable.any()
 

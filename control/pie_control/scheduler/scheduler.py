@@ -174,7 +174,9 @@ class Scheduler:
         entries = self._take_first() + entries
         plan = Plan(next(self._plan_numbers), self._model, [entry.join() for entry in entries])
         self._figures.plan_sent(ahead=bool(self._in_flight.plans))
-        follows = not self._forming.riders.keys().isdisjoint(before)
+        follows = not self._forming.riders.keys().isdisjoint(before) or any(
+            entry.steps is not None for entry in entries
+        )
         self._in_flight.add(plan.id, entries, follows)
         return plan
 

@@ -217,9 +217,8 @@ class DeviceChoice:
         Raises:
             RuntimeError: a step within a grammar was cancelled before.
         """
-        if not self._run.is_open or not self._run.goes_on():
-            if not await self._start(most, stops):
-                return (await self.choose()).token
+        if not (self._run.goes_on() or await self._start(most, stops)):
+            return (await self.choose()).token
         token = await self._run.next()
         return await self.next_token(most, stops) if token is None else token
 

@@ -40,11 +40,6 @@ class Run:
         self._given = 0  # tokens that it has
         self._last = 0  # of these
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is one."""
-        return self._handle is not None
-
     def goes_on(self) -> bool:
         """Whether the next token is the run's; it is undone if other tokens are pending."""
         if self._handle is None:
