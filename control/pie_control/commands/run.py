@@ -232,7 +232,7 @@ class FirstToken:
 
     @property
     def ready(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether it is not wanted any more: the run is over."""
         return self._run.over
 
     def resolve(self, value: tuple[int, Any, Any, Any]) -> None:

@@ -62,7 +62,7 @@ class OpenQueue:
         return run.pages.end(kept, self.defer)
 
     def close(self) -> None:
-        """Ends its runs: nobody can read them any more."""
+        """Ends its runs, whose handles end with it."""
         for run in self.runs.values():
             self.end_run(run, 0)
         self.runs.clear()

@@ -396,7 +396,7 @@ class Provenance:
     ) -> Record | None:
         """A record of its own for a run, which begins with what its pages hold, `start` tokens.
 
-        Nobody else writes to the pages that a run fills. The others may change before its end, so
+        Nothing else writes to the pages that a run fills. The others may change before its end, so
         it has a copy of the record: the stamps in it tell.
         """
         record = self._before(pages, page_used, adapter, start)

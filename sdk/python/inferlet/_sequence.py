@@ -103,9 +103,9 @@ class Sequence:
             ValueError: there is nothing to continue from, or the context is released.
             PieError: `out-of-resources` and others of the server.
         """
+        self.retract()
         if not (self.pending or self.has_hidden) and self.tokens:
             # The last tokens came from a run, whose hidden states are gone.
-            self.retract()
             self._rerun_last(len(self.tokens))
         if len(self.pending) == 1:
             self.forward(self.pending, output=True)
