@@ -10,6 +10,7 @@ MODULES = {
     "run-ahead": "benchmarks.run_ahead",
     "prefix": "benchmarks.prefix",
     "capacity": "benchmarks.capacity",
+    "contexts": "benchmarks.contexts.compare",
     "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",
     "intercept": "benchmarks.interception.compare",

@@ -29,11 +29,12 @@ from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
 IDEAL, VLLM = "ideal", "vllm"
-PEERS = (IDEAL, VLLM)
+VLLM_FLAGS = {VLLM: (), "vllm-compiled": ("--compile",)}  # as its users run it: compiled
+PEERS = (IDEAL, *VLLM_FLAGS)
 # Time per token over that of the ideal loop, by checkpoint and how many decode at once.
 IDEAL_GOALS = {
-    "tiny": {1: 1.3, 8: 1.3, 32: 1.5},
-    "small": {1: 1.05, 8: 1.05, 32: 1.10},
+    "tiny": {1: 1.15, 8: 1.1, 32: 1.0},
+    "small": {1: 1.05, 8: 1.0, 32: 0.7},
 }
 LANGUAGE_GOAL, LANGUAGE_GOAL_AT = 1.10, 32  # Python guests over Rust guests, time per token
 
@@ -47,11 +48,12 @@ class Settings:
         "--peer",
         PEERS,
         (IDEAL,),
-        "What else is measured, in turns; `ideal` unless given. Repeatable.",
+        "What else is measured, in turns; `ideal` unless given. `vllm` runs eagerly. Repeatable.",
     )
     languages: tuple[str, ...] = options.languages()
     at_once: tuple[int, ...] = options.at_once("1,8,32")
     rounds: int = options.rounds(5)
+    rest: float = options.rest()
     prompt: int = options.prompt()
     tokens: int = options.tokens(64)
     vllm_python: str | None = peer_processes.vllm_python()
@@ -94,10 +96,14 @@ def _sides(
         started = []
         if IDEAL in work.peers:
             started.append(peer_processes.ideal(folder, work.prompt + work.tokens))
-        if VLLM in work.peers:
-            if work.vllm_python is None:
-                raise RuntimeError("the peer vllm needs --vllm-python: a Python that has vLLM")
-            started.append(peer_processes.vllm(work.vllm_python, folder, work.prompt + work.tokens))
+        for name, flags in VLLM_FLAGS.items():
+            if name in work.peers:
+                if work.vllm_python is None:
+                    raise RuntimeError(f"the peer {name} needs --vllm-python: a Python with vLLM")
+                most = work.prompt + work.tokens
+                started.append(
+                    peer_processes.vllm(work.vllm_python, folder, most, *flags, name=name)
+                )
         for peer in started:
             stack.enter_context(peer)
         for peer in started:
@@ -127,9 +133,9 @@ def _our_side(endpoint: str, program: bytes, work: Settings, vocabulary: int) ->
                 client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
             )
             other, *prompts = (json.dumps(p) for p in work.prompts(batch + 1, vocabulary))
-            await rest(client, digest, other)
+            await rest(client, digest, other, work.rest)
             seconds = await complete_all(client, digest, prompts, work.tokens)
-            await rest(client, digest, other)
+            await rest(client, digest, other, work.rest)
             return decoded.ms_a_token, batch * work.tokens / seconds
 
     return lambda batch: anyio.run(run, batch)
@@ -152,7 +158,15 @@ def compare(settings: Settings, progress: Progress) -> Report:
     versions: dict[str, str] = {}
     report = Report(
         f"Completion: {settings.prompt} prompt and {settings.tokens} new tokens, greedy",
-        ["model", "at once", "side", "ms per token", "× ideal", "tokens/s", "× vllm"],
+        [
+            "model",
+            "at once",
+            "side",
+            "ms per token",
+            "× ideal",
+            "tokens/s",
+            *map("× {}".format, VLLM_FLAGS),
+        ],
     )
     for model in settings.models:
         for batch, row in _measure(model, settings, versions, progress).items():
@@ -193,11 +207,11 @@ def model_name(model: ModelConfig) -> str:
 
 def _add_rows(report: Report, model: str, batch: int, figures: dict[str, Figures]) -> None:
     """Adds the rows of one batch size, and the goals that they can be held to."""
-    base, peer = figures.get(IDEAL), figures.get(VLLM)
+    base = figures.get(IDEAL)
     for name, own in figures.items():
         to_base = own.ms / base.ms if base is not None else None
-        to_peer = own.rate / peer.rate if peer is not None else None
-        report.rows.append([model, batch, name, own.ms, to_base, own.rate, to_peer])
+        to_peers = {p: own.rate / figures[p].rate if p in figures else None for p in VLLM_FLAGS}
+        report.rows.append([model, batch, name, own.ms, to_base, own.rate, *to_peers.values()])
         if name in PEERS:
             continue
         what = f"{model}, {batch} at once, {name}"
@@ -206,9 +220,10 @@ def _add_rows(report: Report, model: str, batch: int, figures: dict[str, Figures
             report.goals.append(
                 Goal(f"{what}: time per token over the ideal loop's", to_base, limit)
             )
-        if to_peer is not None:
-            goal = Goal(f"{what}: tokens/s over vLLM's", to_peer, 1.0, at_most=False)
-            report.goals.append(goal)
+        for peer, ratio in to_peers.items():
+            if ratio is not None:
+                goal = Goal(f"{what}: tokens/s over {peer}'s", ratio, 1.0, at_most=False)
+                report.goals.append(goal)
     if batch == LANGUAGE_GOAL_AT and {"rust", "python"} <= figures.keys():
         ratio = figures["python"].ms / figures["rust"].ms
         what = f"{model}, {batch} at once: Python guests' time per token over Rust guests'"

@@ -1,8 +1,10 @@
 """What a monolithic decode loop reaches at best: the peer `ideal` of `compare`.
 
 A hand-written PyTorch loop with a static cache, one model, one batch of equal lengths, greedy, no
-server, no tokens leaving the process. A process of its own (`benchmarks.peers`), so that it shares
-nothing.
+server, no tokens leaving the process. A process of its own (`benchmarks.peers`).
+
+Its matrix products are the worker's own (`pie_inference.layers.linear`), with weights laid out
+once: `F.linear` packs bfloat16 weights in every call, which would flatter us.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ import torch
 import torch.nn.functional as nnf
 from safetensors.torch import load_file
 
+from pie_inference.layers.linear import Linear, linear
+
 Tensor = torch.Tensor
+Layer = tuple[Tensor, Linear, Linear, Tensor, Linear, Linear]  # norm, qkv, out, norm, gate-up, down
 
 
 class IdealLlama:
@@ -36,7 +41,7 @@ class IdealLlama:
         self.eps: float = config["rms_norm_eps"]
         self.vocab: int = config["vocab_size"]
         self.embedding = weights["model.embed_tokens.weight"]
-        self.head = weights.get("lm_head.weight", self.embedding)
+        self.head = linear(weights.get("lm_head.weight", self.embedding))
         self.norm = weights["model.norm.weight"]
         self.layers = [
             self._layer(weights, f"model.layers.{i}.") for i in range(config["num_hidden_layers"])
@@ -51,14 +56,15 @@ class IdealLlama:
         self.max_tokens = max_tokens
 
     @staticmethod
-    def _layer(weights: dict[str, Tensor], p: str) -> tuple[Tensor, ...]:
+    def _layer(weights: dict[str, Tensor], p: str) -> Layer:
+        gate_up = [weights[p + "mlp.gate_proj.weight"], weights[p + "mlp.up_proj.weight"]]
         return (
             weights[p + "input_layernorm.weight"],
-            torch.cat([weights[f"{p}self_attn.{x}_proj.weight"] for x in "qkv"]),
-            weights[p + "self_attn.o_proj.weight"],
+            linear(torch.cat([weights[f"{p}self_attn.{x}_proj.weight"] for x in "qkv"])),
+            linear(weights[p + "self_attn.o_proj.weight"]),
             weights[p + "post_attention_layernorm.weight"],
-            torch.cat([weights[p + "mlp.gate_proj.weight"], weights[p + "mlp.up_proj.weight"]]),
-            weights[p + "mlp.down_proj.weight"],
+            linear(torch.cat(gate_up)),
+            linear(weights[p + "mlp.down_proj.weight"]),
         )
 
     def new_cache(self, batch: int) -> list[tuple[Tensor, Tensor]]:
@@ -74,11 +80,11 @@ class IdealLlama:
         batch, t = tokens.shape
         end = start + t
         cos, sin = self.cos[start:end], self.sin[start:end]
-        x = nnf.embedding(tokens, self.embedding)
+        x = nnf.embedding(tokens.reshape(-1), self.embedding)  # [batch * t, hidden]
         for (norm1, qkv, out, norm2, gate_up, down), (keys, values) in zip(
             self.layers, cache, strict=True
         ):
-            y = nnf.linear(nnf.rms_norm(x, (self.hidden,), norm1, self.eps), qkv)
+            y = qkv(nnf.rms_norm(x, (self.hidden,), norm1, self.eps))
             y = y.view(batch, t, -1, self.head_dim).transpose(1, 2)
             q, k, v = torch.split(y, [self.heads, self.kv_heads, self.kv_heads], 1)
             keys[:, :, start:end] = k * cos + _rotated(k) * sin
@@ -90,12 +96,11 @@ class IdealLlama:
                 is_causal=t > 1,
                 enable_gqa=True,
             )
-            x = x + nnf.linear(attended.transpose(1, 2).reshape(batch, t, -1), out)
-            y = nnf.linear(nnf.rms_norm(x, (self.hidden,), norm2, self.eps), gate_up)
-            gate, up = y.chunk(2, -1)
-            x = x + nnf.linear(nnf.silu(gate) * up, down)
-        last = nnf.rms_norm(x[:, -1], (self.hidden,), self.norm, self.eps)
-        return nnf.linear(last, self.head)
+            x = out.add_to(x, attended.transpose(1, 2).reshape(batch * t, -1))
+            gate, up = gate_up(nnf.rms_norm(x, (self.hidden,), norm2, self.eps)).chunk(2, -1)
+            x = down.add_to(x, nnf.silu(gate) * up)
+        last = x.view(batch, t, -1)[:, -1]
+        return self.head(nnf.rms_norm(last, (self.hidden,), self.norm, self.eps))
 
 
 def _rotated(x: Tensor) -> Tensor:

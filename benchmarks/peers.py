@@ -127,7 +127,7 @@ def ideal(folder: str, max_tokens: int) -> Peer:
     return Peer("ideal", [*module, folder, "--max-tokens", str(max_tokens)])
 
 
-def vllm(python: str, folder: str, max_tokens: int, *options: str) -> Peer:
+def vllm(python: str, folder: str, max_tokens: int, *options: str, name: str = "vllm") -> Peer:
     """VLLM, in its own environment; options are those of `vllm_loop.py`.
 
     Raises:
@@ -135,8 +135,6 @@ def vllm(python: str, folder: str, max_tokens: int, *options: str) -> Peer:
     """
     script = Path(__file__).parent / "vllm_loop.py"
     try:
-        return Peer(
-            "vllm", [python, str(script), folder, "--max-tokens", str(max_tokens), *options]
-        )
+        return Peer(name, [python, str(script), folder, "--max-tokens", str(max_tokens), *options])
     except OSError as error:
         raise PeerFailed(f"--vllm-python {python}: {error.strerror}") from None

@@ -15,8 +15,9 @@ import click
 from benchmarks.async_calls import bfcl, choices
 from benchmarks.async_calls.drawn import draw
 from benchmarks.async_calls.jobs import Job
-from benchmarks.async_calls.measure import FORCED_OPTIONS, SIDES, Side, measure, reports
+from benchmarks.async_calls.measure import FORCED_OPTIONS, SIDES, Side, measure
 from benchmarks.async_calls.plots import plot
+from benchmarks.async_calls.tables import reports
 from benchmarks.plots import plot_file, plot_path
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
@@ -71,7 +72,7 @@ class Settings:
     @property
     def decided(self) -> list[Side]:
         """Sides on which the model decides everything."""
-        return [Side(mode) for mode in SIDES] if "model" in self.parts else []
+        return list(SIDES) if "model" in self.parts else []
 
     @property
     def forced(self) -> list[Side]:
@@ -79,9 +80,9 @@ class Settings:
         if "script" not in self.parts:
             return []
         return [
-            Side(mode, order)
-            for mode in SIDES
-            for order in (self.orders if mode == "async" else self.orders[:1])
+            replace(side, order=order)
+            for side in SIDES
+            for order in (self.orders if side.mode == "async" else self.orders[:1])
         ]
 
 
@@ -103,7 +104,7 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
     if drawn and (decided or forced):
         found += _measured(settings, drawn, [*decided, *forced], progress)
     if taken and forced:
-        sides = [replace(side, options=FORCED_OPTIONS) for side in forced]
+        sides = [replace(side, options=(*side.options, *FORCED_OPTIONS)) for side in forced]
         found += _measured(settings, taken, sides, progress)
     if "traps" in settings.parts:
         found.append(choices.choices(settings.model, choices.TOKENS, choices.WAITS_MS))

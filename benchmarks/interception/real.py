@@ -101,7 +101,7 @@ async def _go_on(
     given = {
         "tokens": tokens,
         "parts": [
-            (part.tokens, 0.0 if system.restarts else part.seconds, part.answer)
+            (part.tokens, part.seconds > 0 and not system.restarts, part.answer)
             for part in segments
         ],
         "policy": system.program,
@@ -111,7 +111,12 @@ async def _go_on(
     instance = await client.launch(digest, [json.dumps(given)])
     reached = at + len(segments)
     async for message in instance:
-        _, tokens = json.loads(message)
+        match json.loads(message):
+            case ["call", number]:  # the tool runs here, for as long as the load says
+                await anyio.sleep(segments[number].seconds)
+                await instance.send("done")
+            case ["done", _, text]:
+                tokens = text
     await instance.result()
     if system.restarts and job.segments[at].seconds:
         await anyio.sleep(job.segments[at].seconds)
@@ -148,7 +153,8 @@ def real(settings: Settings, progress: Progress) -> Report:
         ],
         rows,
         [
-            "ms per token: from arrival to end, without the calls, over the tokens generated, in"
+            "Calls run at the client; the server is told when one has ended, never when it will."
+            " ms per token: from arrival to end, without the calls, over the tokens generated, in"
             " the mean. completed/s: of all requests, until the last one is done. restarted:"
             " requests that were ended for want of pages and began again.",
             f"Calls take {settings.time_scale:g} of their times and texts have"

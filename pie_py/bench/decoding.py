@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -18,7 +18,6 @@ WARM_TOKENS = 4  # the first ones, while the others begin
 STEP_BY_STEP = "step-by-step"  # option of `decode` and `complete`: do not run ahead
 TELL_NS = 1_000_000  # an instance, until all know when they begin
 TELL_AT_LEAST = 50  # instances' time
-REST_SECONDS = 2.0  # in which a server refills the warm instances that a burst of ours has used
 
 
 class Decoded(NamedTuple):
@@ -91,30 +90,49 @@ async def decode_together(
         before_go: called when all are ready.
     """
     vocabulary = (await client.models())[0]["vocab_size"]
-    instances: list[Instance] = []
-    times: list[list[int]] = []
+    # Other prompts every time, which no cache knows.
+    prompts = [random_prompt(prompt, vocabulary, random.random()) for _ in range(count)]
+    arguments = [["decode", text, str(tokens), *options] for text in prompts]
+    return Decoded(await go_together(client, program, arguments, before_go))
 
-    async def launch(seed: float) -> None:
-        text = random_prompt(prompt, vocabulary, seed)
-        instance = await client.launch(program, ["decode", text, str(tokens), *options])
+
+async def go_together(
+    client: Client,
+    program: str,
+    arguments: Sequence[Sequence[str]],
+    before_go: Callable[[], None] = lambda: None,
+) -> list[Any]:
+    """Launches an instance for each list of arguments; once all are ready, all go on together.
+
+    An instance says `ready`, is sent the time at which to go on (ns, of the monotonic clock), and
+    returns JSON.
+
+    Raises:
+        RuntimeError: if an instance ends before.
+    """
+    instances: list[Instance] = []
+    results: list[Any] = []
+
+    async def launch(given: Sequence[str]) -> None:
+        instance = await client.launch(program, list(given))
         instances.append(instance)
         if await instance.receive() != "ready":
             await instance.result()  # raises with its reason
-            raise RuntimeError("the inferlet ended before it was told to decode")
+            raise RuntimeError("the inferlet ended before it was told to go on")
 
     async def finish(instance: Instance) -> None:
         await instance.send(str(start))
-        times.append(json.loads(await instance.result()))
+        results.append(json.loads(await instance.result()))
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(count):  # other prompts every time, which no cache knows
-            tasks.start_soon(launch, random.random())
+        for given in arguments:
+            tasks.start_soon(launch, given)
     before_go()
     start = time.monotonic_ns() + TELL_NS * (len(instances) + TELL_AT_LEAST)
     async with anyio.create_task_group() as tasks:
         for instance in instances:
             tasks.start_soon(finish, instance)
-    return Decoded(times)
+    return results
 
 
 async def decode_in(
@@ -142,11 +160,11 @@ async def complete_all(
     return time.perf_counter() - start
 
 
-async def rest(client: Client, program: str, prompt: str) -> None:
+async def rest(client: Client, program: str, prompt: str, seconds: float) -> None:
     """Lets the server refill its warm instances, which would take a core from the next measurement.
 
     A short completion follows, as in peers before they are measured: what is not used for a second
     may have left the memory.
     """
-    await anyio.sleep(REST_SECONDS)
+    await anyio.sleep(seconds)
     await complete_all(client, program, [prompt], WARM_TOKENS)

@@ -21,7 +21,8 @@ def command(
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
     Options that are not listed here go to the inferlet; so does everything after `--`. Of ARGS,
-    @FILE stands for the text of that file. Ctrl-C cancels the instance.
+    @FILE stands for the text of that file. What it prints or logs goes to standard error. Ctrl-C
+    cancels the instance.
     """
     import anyio
 
@@ -36,7 +37,7 @@ def command(
             if detach:
                 click.echo(instance.id)
                 return 0
-            return await show(instance, cancel)
+            return await show(instance, cancel, logs=True)
 
     with errors_shown():
         status = anyio.run(main)

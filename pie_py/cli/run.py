@@ -32,6 +32,7 @@ from pie_py.cli.target import BadTarget, Target, find_target, program_bytes
 @server_options
 @config_options
 @click.option("--entry", help="Which of a library inferlet's programs to run.")
+@click.option("--no-log", is_flag=True, help="Do not show what the inferlet prints or logs.")
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(
     target: str,
@@ -39,6 +40,7 @@ def command(
     endpoint: str | None,
     key: str | None,
     entry: str | None,
+    no_log: bool,
     verbose: bool,
     **options: Any,
 ) -> None:
@@ -50,7 +52,8 @@ def command(
     `--`. Of ARGS, @FILE stands for the text of that file.
 
     A running server is used, unless a model or other server option is given; if none runs, one is
-    started for this run alone. Ctrl-C cancels the inferlet.
+    started for this run alone. What the inferlet prints or logs goes to standard error. Ctrl-C
+    cancels the inferlet.
     """
     try:
         found = find_target(target, entry)
@@ -62,7 +65,7 @@ def command(
             config = server_config(endpoint=None, **options)
             endpoint, key = stack.enter_context(_temporary_server(config, found, verbose)), None
         with errors_shown():
-            status = _run(endpoint, key, target, program, with_files(args))
+            status = _run(endpoint, key, target, program, with_files(args), logs=not no_log)
     sys.exit(status)
 
 
@@ -151,6 +154,8 @@ def _run(
     name: str,
     program: tuple[bytes, str] | None,
     args: list[str],
+    *,
+    logs: bool,
 ) -> int:
     import anyio
 
@@ -163,6 +168,6 @@ def _run(
             if program is not None:
                 launched = await client.upload(program[0], name=program[1])
             instance = await client.launch(launched, args)
-            return await show(instance, cancel)
+            return await show(instance, cancel, logs=logs)
 
     return anyio.run(main)

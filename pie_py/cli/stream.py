@@ -6,13 +6,16 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 import anyio.abc
 
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.console import say
-from pie_py.client import Instance
+from pie_py.client import ClientError, Instance
+
+POLL_SECONDS = 0.3
 
 
 class Output:
@@ -35,8 +38,34 @@ class Output:
             self.write("\n")
 
 
-async def show(instance: Instance, on_interrupt: Callable[[Instance], Awaitable[None]]) -> int:
+class LogLines:
+    """What an instance logs, `print` in a program included, on standard error as it comes."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._after = 0
+
+    async def follow(self) -> None:
+        """Shows new lines now and then, until it is cancelled."""
+        with suppress(ClientError):  # the reader of the messages gets it, too
+            while True:
+                await anyio.sleep(POLL_SECONDS)
+                await self.show_new()
+
+    async def show_new(self) -> None:
+        """Shows the lines that have come since."""
+        found = await self._instance.logs(self._after)
+        self._after = found["next"]
+        for line in found["lines"]:
+            say(line["text"])
+
+
+async def show(
+    instance: Instance, on_interrupt: Callable[[Instance], Awaitable[None]], *, logs: bool = False
+) -> int:
     """Writes an instance's messages and result to standard output and returns the exit status.
+
+    With `logs`, what it logs goes to standard error.
 
     Ctrl-C and SIGTERM call `on_interrupt`; so does a reader of standard output that has gone.
 
@@ -49,6 +78,9 @@ async def show(instance: Instance, on_interrupt: Callable[[Instance], Awaitable[
         interrupted = anyio.Event()
         await tasks.start(_watch_signals, interrupted, tasks.cancel_scope)
         problem: Exception | None = None
+        lines = LogLines(instance)
+        if logs:
+            tasks.start_soon(lines.follow)
         try:
             async for message in instance:
                 output.write(message)
@@ -71,6 +103,9 @@ async def show(instance: Instance, on_interrupt: Callable[[Instance], Awaitable[
                 with anyio.move_on_after(5, shield=True):
                     await on_interrupt(instance)
         tasks.cancel_scope.cancel()
+    if logs:
+        with suppress(ClientError), anyio.move_on_after(5):
+            await lines.show_new()
     if problem is not None and status == 0:
         output.end()
         raise problem

@@ -59,7 +59,7 @@ def test_calls(checkpoint: Path) -> None:
 def test_compare(checkpoint: Path) -> None:
     report = bench(
         *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
-        *("--model", str(checkpoint), "--peer", "ideal"),
+        *("--model", str(checkpoint), "--peer", "ideal", "--rest", "0"),
     )
     sides = ["ideal", "rust", "python"]
     assert [row[1:3] for row in report["rows"]] == [[n, side] for n in (1, 4) for side in sides]
@@ -68,7 +68,22 @@ def test_compare(checkpoint: Path) -> None:
         assert row["× ideal"] == row["ms per token"] / ideal[row["at once"]]
         assert row["tokens/s"] > 0
         assert row["× vllm"] is None
+        assert row["× vllm-compiled"] is None
     assert [note.partition(":")[0] for note in report["notes"][1:]] == ["ideal"]  # and its version
+
+
+@pytest.mark.slow
+def test_contexts(checkpoint: Path) -> None:
+    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "12")
+    report = bench("contexts", *size, "--model", str(checkpoint))
+    ways = ["instances", "forks", "own contexts"]
+    assert [row[:3] for row in report["rows"]] == [
+        [worker, 3, way] for worker in ("the model", "no model") for way in ways
+    ]
+    for row in table(report):
+        assert row["tokens/s"] > 0
+        assert row["forwards a batch"] >= 1
+    assert len(report["goals"]) == 4
 
 
 def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -189,7 +204,7 @@ def test_run_ahead(checkpoint: Path) -> None:
 def test_prefix(checkpoint: Path) -> None:
     report = bench(
         *("prefix", "--requests", "3", "--shared", "48", "--own", "4", "--tokens", "8"),
-        *("--rounds", "1", "--source", "rust", "--model", str(checkpoint)),
+        *("--rounds", "1", "--rest", "0", "--source", "rust", "--model", str(checkpoint)),
     )
     assert [row[:2] for row in report["rows"]] == [["rust", "on"], ["rust", "off"]]
     on, off = table(report)

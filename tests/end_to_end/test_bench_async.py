@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from support.benchmarks import bench
 
-from benchmarks.async_calls import bfcl, formulas, measure
+from benchmarks.async_calls import bfcl, formulas, measure, tables
 from benchmarks.async_calls.drawn import WORKLOADS, draw, draw_seconds
 from benchmarks.async_calls.jobs import Job, PlannedCall, Verdict, judge
 
-SIDES = ["sync", "sync_parallel", "async_naive", "async"]
+SIDES = ["sync", "sync, stateless", "sync_parallel", "async_naive", "async"]
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> Non
         assert right + missing == expected
     assert "FORCED" in forced["title"]
     assert "FORCED" in forced["notes"][0]
-    assert [row[0] for row in forced["rows"]] == [*SIDES[:3], "async, lpt", "async, random"]
+    assert [row[0] for row in forced["rows"]] == [*SIDES[:4], "async, lpt", "async, random"]
     for row in forced["rows"]:
         assert row[1:5] == [1, expected, 0, 0]
         found = dict(zip(forced["columns"], row, strict=True))
@@ -42,9 +42,11 @@ def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> Non
         assert found["p10"] <= found["median"] <= found["p90"]
         assert found["× sync"] > 0
         assert found["of"] == 1
+        assert found["× stateless"] > 0
     recomputed = cost["columns"].index("recomputed")
     again = {row[0]: row[recomputed] for row in cost["rows"]}
     assert again["async_naive"] > 0 == again["sync"]
+    assert again["sync, stateless"] > 0
     waits = [float(wait) for wait in traps["columns"][3:]]
     for _, swap, recompute, *choices in traps["rows"]:
         ways = {"S": swap, "D": recompute}
@@ -217,7 +219,7 @@ def test_what_compares_are_requests_that_both_did_right() -> None:
         measure.Side("sync_parallel"): [ran(2.0), ran(2.0), ran(9.0, right=False)],
         measure.Side("async"): [ran(1.0), ran(4.0, right=False), ran(1.0)],
     }
-    (goal,) = measure._goals(own)
+    (goal,) = tables._goals(own)
     assert goal.figure == 0.5
     assert goal.met
-    assert measure._goals({measure.Side("async"): [ran(1.0)]}) == []
+    assert tables._goals({measure.Side("async"): [ran(1.0)]}) == []

@@ -32,6 +32,7 @@ from inferlet import (
 )
 from inferlet._loop import ready
 from inferlet._stream import TextDecoder
+from inferlet.branches import gather, race
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
 from inferlet.errors import NotInServerError, PieError
@@ -56,6 +57,7 @@ __all__ = [
     "TextDecoder",
     "Tokenizer",
     "chat",
+    "gather",
     "http",
     "images",
     "interception",
@@ -63,6 +65,7 @@ __all__ = [
     "mcp",
     "messaging",
     "offload",
+    "race",
     "raw",
     "ready",
     "runtime",

@@ -26,6 +26,8 @@ class Pages:
     """
 
     __slots__ = (
+        "_frozen",
+        "_own",
         "_pins",
         "_queue",
         "_shared",
@@ -43,8 +45,10 @@ class Pages:
         self.read_only = 0
         self.expected = 0
         self._queue = queue
+        self._frozen = model.frozen_pages
         self._shared = model.shared_pages
         self._pins: list[int] = []  # pages held until the copies from them are done
+        self._own: set[int] = set()  # pages among the read-only ones that are copies of this one's
         self._spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
 
     def grow(self, need: int) -> None:
@@ -70,6 +74,13 @@ class Pages:
             extend(found, self.addresses[known:filled])
             self._spans = (filled, found)
         return found
+
+    def freeze(self, count: int) -> None:
+        """Notes that the first pages never change again: they are exported, or in a cache."""
+        self.read_only = max(self.read_only, count)
+        self._own.clear()
+        # Forks that hold these pages did not see it happen.
+        self._frozen.update(page for page in self.addresses[:count] if page in self._shared)
 
     def copy_on_write(self, length: int) -> None:
         """Makes the pages after the full ones of `length` tokens writable.
@@ -106,7 +117,7 @@ class Pages:
             keep = first + (used > 0)
         if first < min(keep, len(self.addresses)):
             page = self.addresses[first]
-            if first < self.read_only or page in self._shared:
+            if first < self.read_only or page in self._shared or page in self._frozen:
                 # Others still read the slots that are cut off here.
                 self.read_only = max(self.read_only, first + 1)
             else:
@@ -117,6 +128,71 @@ class Pages:
             self._give_back(cut)
             self._spans = (0, [])
             self.read_only = min(self.read_only, keep)
+
+    def append(self, addresses: list[int], used: list[int], length: int) -> None:
+        """Takes over read-only pages behind the first `length` slots.
+
+        As they are where a page begins there; else their slots are copied, which leaves no gap.
+
+        Args:
+            addresses: of the pages, each of which holds a token.
+            used: filled slots of each.
+            length: slots that are filled so far.
+
+        Raises:
+            PieError: `out-of-resources`.
+        """
+        for page, count in zip(addresses, used, strict=True):
+            if length % self.size == 0:
+                self.addresses.append(page)
+                self.read_only = len(self.addresses)
+            else:
+                self._copy_in(page, count, length)
+                self._pins.append(page)
+            length += count
+        self._spans = (0, [])
+
+    def _copy_in(self, page: int, count: int, length: int) -> None:
+        """Copies the first `count` slots of a page behind the first `length` ones."""
+        if length // self.size < self.read_only:
+            self.copy_on_write(length)
+        done = 0
+        while done < count:
+            index, slot = divmod(length + done, self.size)
+            if index == len(self.addresses):
+                self.grow(index + 1)
+            part = min(count - done, self.size - slot)
+            raw.copy_kvpage(self._queue, page, done, self.addresses[index], slot, part)
+            done += part
+
+    def remove(self, first: int, last: int) -> None:
+        """Gives the pages from `first` up to `last` back; what follows moves up."""
+        cut = self.addresses[first:last]
+        del self.addresses[first:last]
+        self.read_only -= max(0, min(last, self.read_only) - first)
+        self._spans = (0, [])
+        self._give_back(cut)
+
+    def make_writable(self, index: int, used: int) -> int:
+        """The address of a page that only this sequence holds: a copy where others read it.
+
+        Args:
+            index: of the page, among the sequence's.
+            used: its filled slots.
+
+        Raises:
+            PieError: `out-of-resources`.
+        """
+        page = self.addresses[index]
+        shared = page in self._shared or page in self._frozen
+        if shared or (index < self.read_only and page not in self._own):
+            copy = raw.alloc_kvpage(self._queue, 1)
+            raw.copy_kvpage(self._queue, page, 0, copy, 0, used)
+            self._pins.append(page)
+            self.addresses[index] = copy
+            self._own.add(copy)
+            self._spans = (0, [])
+        return self.addresses[index]
 
     def share_with(self, other: Pages) -> None:
         """Gives a fork, which has none, the same pages. It copies what it writes to."""
@@ -143,6 +219,7 @@ class Pages:
     def _give_back(self, pages: list[int]) -> None:
         free = drop(self._shared, pages)
         if free:
+            self._frozen.difference_update(free)
             raw.dealloc_kvpage(self._queue, spans(free))
 
 

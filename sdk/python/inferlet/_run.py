@@ -70,7 +70,7 @@ class Run:
                 sequence.queue,
                 sampler,
                 sequence.embed[0],
-                start,
+                start + sequence.shift,
                 sequence.spare[0],
                 pages.inputs(-(-start // pages.size)),
                 spans(pages.addresses[first:]),

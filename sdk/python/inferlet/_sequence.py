@@ -42,6 +42,9 @@ class Sequence:
         in_flight: whether commands are queued whose end has not been seen.
         unseen: whether a step of a run that has ended may still run, and write.
         offered: how many of the first pages the prefix cache has been offered.
+        prefix_cache: whether what is computed here is plain text, for other inferlets to find.
+        shift: how far the next token's position lies behind its place among `tokens`.
+        hidden: places of the tokens that no other token attends to any more.
         tentative: a run that goes on beyond all this; it is ended before anything else is queued.
         generation: number of the generation that began last.
         choosing: whether that generation waits for a token.
@@ -49,7 +52,6 @@ class Sequence:
 
     __slots__ = (
         "__weakref__",
-        "_prefix_cache",
         "_released",
         "_samplers",
         "adapter",
@@ -57,12 +59,15 @@ class Sequence:
         "embed",
         "generation",
         "has_hidden",
+        "hidden",
         "in_flight",
         "model",
         "offered",
         "pages",
         "pending",
+        "prefix_cache",
         "queue",
+        "shift",
         "spare",
         "tentative",
         "tokens",
@@ -87,8 +92,10 @@ class Sequence:
         self.tentative: Tentative | None = None
         self.generation = 0
         self.choosing = False
-        self._prefix_cache = prefix_cache
+        self.prefix_cache = prefix_cache
         self.offered = 0
+        self.shift = 0
+        self.hidden: set[int] = set()
         self._samplers: set[int] = set()  # of generations under way
 
     def __len__(self) -> int:
@@ -104,9 +111,8 @@ class Sequence:
             PieError: `out-of-resources` and others of the server.
         """
         self.retract()
-        if not (self.pending or self.has_hidden) and self.tokens:
-            # The last tokens came from a run, whose hidden states are gone.
-            self._rerun_last(len(self.tokens))
+        if not self.pending and not self.has_hidden:
+            self.rerun_last(len(self.tokens))
         if len(self.pending) == 1:
             self.forward(self.pending, output=True)
             self.pending = []  # only now: if that fails, the token still waits
@@ -130,7 +136,7 @@ class Sequence:
         Raises:
             PieError: `out-of-resources` and others; what was not queued is still pending.
         """
-        if self._prefix_cache and not self.pages.addresses and self.pending:
+        if self.prefix_cache and not (self.shift or self.pages.addresses) and self.pending:
             await self._find_prefix()
         most = self.model.max_batch_tokens
         while self.pending:
@@ -160,13 +166,22 @@ class Sequence:
         await done(raw.synchronize(self.queue))
         self.completed()
 
-    def forward(self, tokens: list[int], output: bool, given: list[int] | None = None) -> None:
+    def forward(
+        self,
+        tokens: list[int],
+        output: bool,
+        given: list[int] | None = None,
+        mask: list[int] | None = None,
+        others: list[int] | None = None,
+    ) -> None:
         """Queues tokens: embed them, run them, keep their keys and values.
 
         Args:
             tokens: what follows the tokens in the pages.
             output: whether the last one's hidden state is wanted.
             given: span of embeds that hold them already.
+            mask: what they attend to, as the server wants it.
+            others: spans of embeds for the hidden states after tokens before the last.
 
         Raises:
             ValueError: the context is released.
@@ -194,15 +209,15 @@ class Sequence:
         # Once a token where the program chooses: the bindings without the checks of `raw`.
         try:
             if given is None:
-                _bindings.input_text.embed_txt(queue, tokens, [start, count], embeds)
+                _bindings.input_text.embed_txt(queue, tokens, [start + self.shift, count], embeds)
             inputs = pages.inputs(-(-start // pages.size))
             targets = spans(pages.addresses[first:need])
-            outputs = self.embed if output else []
+            outputs = [*(others or ()), *self.embed] if output else []
             if self.adapter is None:
-                _bindings.forward.forward(queue, inputs, embeds, targets, outputs, [])
+                _bindings.forward.forward(queue, inputs, embeds, targets, outputs, mask or [])
             else:
                 _bindings.adapter.forward_with_adapter(
-                    queue, self.adapter, inputs, embeds, targets, outputs, []
+                    queue, self.adapter, inputs, embeds, targets, outputs, mask or []
                 )
         except _bindings.Err as error:
             raise PieError(error.value) from None
@@ -266,10 +281,10 @@ class Sequence:
         """Lets other inferlets find the pages that are full, if there are more than there were."""
         pages = self.pages
         full = len(self.tokens) // pages.size
-        if self._prefix_cache and full > self.offered:
+        if self.prefix_cache and full > self.offered:
             raw.insert_prefix(self.queue, spans(pages.addresses[:full]))
             self.offered = full
-            pages.read_only = max(pages.read_only, full)
+            pages.freeze(full)
 
     # Branching and keeping
 
@@ -282,13 +297,13 @@ class Sequence:
         if self._released:
             raise ValueError("the context is released")
         self.settle()
-        other = Sequence(self.model, self.adapter, self._prefix_cache)
+        other = Sequence(self.model, self.adapter, self.prefix_cache)
         self.pages.share_with(other.pages)
         other.tokens = self.tokens[:]
         other.pending = self.pending[:]
         other.offered = self.offered
-        if not other.pending:
-            other._rerun_last(len(other.tokens))
+        other.shift = self.shift
+        other.hidden = self.hidden.copy()
         return other
 
     def truncate(self, length: int) -> None:
@@ -296,11 +311,10 @@ class Sequence:
         held = len(self.tokens)
         if length >= held:
             del self.pending[length - held :]
-            if self.has_hidden or self.pending:
-                return
-            # A fork whose own tokens are all cut off has no hidden state of its own: go on.
+            return
         self.settle()
-        self._rerun_last(min(length, held))
+        self.set_length(length)
+        self.pending = []
 
     def discard(self) -> None:
         """Gives the pages up: all tokens are pending again.
@@ -312,7 +326,7 @@ class Sequence:
             raise ValueError("a context whose tokens are not known can't be computed again")
         self.settle()
         pending = self.tokens + self.pending
-        self._set_length(0)
+        self.set_length(0)
         self.pending = pending
 
     def save(self, name: str, *, shared: bool) -> None:
@@ -322,33 +336,32 @@ class Sequence:
         self.settle()
         used = -(-len(self.tokens) // self.pages.size)
         raw.export_kvpage(self.queue, spans(self.pages.addresses[:used]), name, shared)
-        self.pages.read_only = max(self.pages.read_only, used)
+        self.pages.freeze(used)
 
     def load(self, name: str) -> None:
-        """Fills the empty sequence with the pages saved under a name; its tokens are not known.
+        """Appends the pages saved under a name; their tokens are not known.
 
         Raises:
-            PieError: `not-found`.
+            PieError: `not-found`, `out-of-resources`.
         """
         mapped = raw.import_kvpage(self.queue, name)
-        self.pages.addresses = addresses(mapped)
-        self.pages.read_only = len(self.pages.addresses)
-        self.tokens = [UNKNOWN] * sum(raw.kvpage_used(self.queue, mapped))
+        used = raw.kvpage_used(self.queue, mapped)
+        self.pages.append(addresses(mapped), used, len(self.tokens))
+        self.tokens += [UNKNOWN] * sum(used)
+        self.in_flight = True  # slots may be copied
 
-    def _rerun_last(self, length: int) -> None:
-        """Keeps `length` tokens, of which the last waits to run again, for its hidden state."""
-        pending = []
+    def rerun_last(self, length: int) -> None:
+        """Cuts off the last of `length` tokens, to run it again for its hidden state."""
         if length and self.tokens[length - 1] != UNKNOWN:
-            length -= 1
-            pending = [self.tokens[length]]
-        self._set_length(length)
-        self.pending = pending
+            self.pending = [self.tokens[length - 1]]
+            self.set_length(length - 1)
 
-    def _set_length(self, length: int) -> None:
+    def set_length(self, length: int) -> None:
         """Forgets the tokens in the pages from `length` on."""
         self.pages.truncate(length)
         del self.tokens[length:]
         self.offered = min(self.offered, length // self.pages.size)
+        self.hidden = {place for place in self.hidden if place < length}
         self.has_hidden = False
 
     def release(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from collections.abc import Sequence as List
 from typing import Self
 
-from inferlet import raw
+from inferlet import _edit, raw
 from inferlet._choice import Choosing
 from inferlet._sequence import Sequence
+from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
+from inferlet.branches import gather
 from inferlet.chat import Conversation
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -50,6 +53,7 @@ class Context:
         add_bos: bool = True,
         adapter: str | None = None,
         prefix_cache: bool = True,
+        first_position: int = 0,
     ) -> None:
         """Makes an empty context.
 
@@ -61,8 +65,11 @@ class Context:
             prefix_cache: whether to begin with what this user's inferlets have computed of the same
                 text, and to let them find what is computed here. Full pages then can't be changed
                 by functions of `raw`.
+            first_position: position of the first token. Contexts that are to be opened one behind
+                another (Prompt Cache) each have positions of their own.
         """
         self.sequence = Sequence(model, adapter, prefix_cache)
+        self.sequence.shift = first_position
         self._add_bos = add_bos
         self._chat = Conversation(model)
 
@@ -247,17 +254,107 @@ class Context:
         self._render()
         return await self.sequence.next_distribution(k)
 
+    async def forward(
+        self,
+        tokens: Iterable[int],
+        k: int = DISTRIBUTION_SIZE,
+        *,
+        parents: List[int] | None = None,
+        mask: List[Ranges] | None = None,
+        positions: Iterable[int] | None = None,
+    ) -> list[Distribution]:
+        """Runs tokens at once, and tells what may follow each: the `k` most likely tokens.
+
+        They join the context, behind what is filled in; `truncate` takes back those that turn out
+        wrong, and moves nothing. So a draft is verified in one forward::
+
+            found = await ctx.forward([token, *draft], k=1)
+            good = next((i for i, t in enumerate(draft) if found[i].tokens[0] != t), len(draft))
+            ctx.truncate(len(ctx) - len(draft) + good)
+
+        Args:
+            tokens: what follows; as many as the model takes in one forward (`max_batch_tokens`)
+                where it is no plain text.
+            k: how many likely tokens of each distribution.
+            parents: makes a tree of the tokens: for each the number of the one that it follows; -1
+                for one that follows the context. `keep` makes text of one of its paths.
+            mask: for each token the stretches of the context that it attends to, `(from, up to)`,
+                its own place included; by default all before and itself.
+            positions: of the tokens; by default one after the other, in a tree by depth.
+
+        Raises:
+            ValueError: arguments that disagree in length, or a tree that is none.
+            PieError: `out-of-resources`, `limit-exceeded`, `invalid-argument` (positions).
+        """
+        self._render()
+        sequence, tokens = self.sequence, list(tokens)
+        layout = Layout(None if positions is None else list(positions), mask)
+        if parents is not None:
+            layout = tree(parents, len(sequence), sequence.shift)
+        if any(len(part) != len(tokens) for part in (parents, *layout.parts) if part is not None):
+            raise ValueError(
+                f"parents, mask and positions are each for all of {len(tokens)} tokens"
+            )
+        self._chat.unanswered = False
+        return await distributions(sequence, tokens, k, layout) if tokens else []
+
+    async def score(self, continuations: Iterable[str | Iterable[int]]) -> list[list[float]]:
+        """Log-probabilities of texts that might follow, a number for each token of each text.
+
+        They run at once, on forks; the context stays as it is. The model finds the text most likely
+        whose `sum` is largest; `sum / len` does not favour short ones.
+
+        Args:
+            continuations: texts, or their tokens.
+
+        Raises:
+            ValueError: the context is empty, or a continuation is.
+        """
+        self._render()
+        encode = self.model.tokenizer.encode
+        texts = [encode(c) if isinstance(c, str) else list(c) for c in continuations]
+        if not all(texts):
+            raise ValueError("an empty continuation has no log-probability")
+        if self.sequence.pending[1:]:
+            await self.sequence.submit()  # once, for all of them
+        forks = [self.sequence.fork() for _ in texts]
+        try:
+            return await gather(*map(log_probabilities, forks, texts))
+        finally:
+            for fork in forks:
+                fork.release()
+
     # Branching and keeping
 
     def fork(self) -> Context:
         """A second context with the same content, that shares the pages.
 
-        The fork runs the last token again when it generates, for a hidden state of its own.
+        If it generates at once, it runs the last token again, for a hidden state of its own.
 
         Raises:
             ValueError: the context is released.
         """
         return Context._of(self.sequence.fork(), self._add_bos, self._chat.copy())
+
+    def join(self, *branches: Context) -> Context:
+        """Goes on with what forks of this context have added, one behind the other.
+
+        The pages of the first are taken over; the tokens of the others run with the next flush or
+        generation. The branches are released, and the conversation is forgotten, as by `truncate`.
+
+        Raises:
+            ValueError: there is no branch, or one does not begin with the tokens of this context.
+        """
+        mine = self.tokens
+        added = [branch.tokens[len(mine) :] for branch in branches]
+        if not branches or any(b.tokens[: len(mine)] != mine for b in branches):
+            raise ValueError("branches to join are forks of the context, and go on where it ends")
+        first = branches[0]
+        self._chat = Conversation(self.model)
+        self.sequence, first.sequence = first.sequence, self.sequence
+        for branch in branches:
+            branch.release()
+        return self.append(token for tokens in added[1:] for token in tokens)
 
     @classmethod
     def _of(cls, sequence: Sequence, add_bos: bool, chat: Conversation) -> Context:
@@ -284,6 +381,48 @@ class Context:
         self.sequence.truncate(length)
         return self
 
+    # Changing what later tokens attend to
+
+    def keep(self, first: int, path: List[int]) -> Context:
+        """Keeps the first tokens and one path of the tree behind them; nothing runs again.
+
+        Args:
+            first: how many tokens were there before the tree.
+            path: numbers of the tree's tokens that stay, as `parents` counts them, rising.
+
+        Raises:
+            ValueError: the path does not rise, or leads out of the tree.
+        """
+        _edit.keep(self.sequence, first, [first + number for number in path])
+        return self
+
+    def drop(self, first: int, last: int) -> Context:
+        """Gives the pages of the tokens from `first` up to `last` back, whole pages of them.
+
+        Nothing attends to them any more. The tokens behind them move up in `tokens`, and keep their
+        positions; so do later tokens.
+
+        Raises:
+            ValueError: these are no whole pages of what has run.
+        """
+        _edit.drop(self.sequence, first, last)
+        return self
+
+    def hide(self, first: int, last: int) -> Context:
+        """Lets later tokens not attend to those from `first` up to `last`, which stay.
+
+        Raises:
+            ValueError: these have not run yet, or are not there.
+            PieError: `out-of-resources`: a page that others hold, too, is copied.
+        """
+        _edit.hide(self.sequence, first, last, hidden=True)
+        return self
+
+    def show(self, first: int, last: int) -> Context:
+        """Takes `hide` back. Raises as it does."""
+        _edit.hide(self.sequence, first, last, hidden=False)
+        return self
+
     def save(self, name: str, *, shared: bool = False) -> None:
         """Keeps the pages under a name, for `open` in this and other instances, until `delete`.
 
@@ -302,19 +441,37 @@ class Context:
         self.sequence.save(name, shared=shared)
 
     @classmethod
-    def open(cls, model: Model, name: str, *, adapter: str | None = None) -> Context | None:
-        """A context with the content saved under a name, or None. The saved one stays as it is.
+    def open(
+        cls,
+        model: Model,
+        *names: str,
+        adapter: str | None = None,
+        next_position: int | None = None,
+    ) -> Context | None:
+        """A context with the content saved under names, one behind the other; None if one is not
+        there. The saved ones stay as they are.
 
         Its tokens are not known, so something has to be filled in before it generates. Name the
-        adapter that the saved one had.
+        adapter that the saved ones had.
+
+        Args:
+            model: the model.
+            names: what to open. From the first one on that ends in the middle of a page, slots are
+                copied; pages before that are shared.
+            adapter: LoRA adapter that the saved ones went through, and the rest goes through.
+            next_position: position of what is filled in; by default the number of tokens. Parts
+                with positions of their own end elsewhere.
         """
         context = cls(model, adapter=adapter)
         try:
-            context.sequence.load(name)
+            for name in names:
+                context.sequence.load(name)
         except PieError as error:
             if error.code != "not-found":
                 raise
             return None
+        if next_position is not None:
+            context.sequence.shift = next_position - len(context)
         return context
 
     @classmethod

@@ -244,7 +244,8 @@ class Generator:
         sequence = self._sequence
         self._check_turn()
         self._begin()
-        length, longest = len(sequence), sequence.model.max_position
+        # Of positions: of a context with dropped tokens they go on where they were.
+        length, longest = len(sequence) + sequence.shift, sequence.model.max_position
         if length > longest:
             raise PieError(
                 f"invalid-argument: the context has {length} tokens and the model takes {longest}"

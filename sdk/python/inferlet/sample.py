@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -150,6 +151,11 @@ class Distribution:
             return self.probabilities[self.tokens.index(token)]
         except ValueError:
             return 0.0
+
+    def logprob(self, token: int) -> float:
+        """A token's log-probability; minus infinity if it is not among those returned."""
+        probability = self.probability(token)
+        return math.log(probability) if probability > 0 else -math.inf
 
     def __len__(self) -> int:
         return len(self.tokens)

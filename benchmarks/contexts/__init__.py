@@ -1,0 +1,1 @@
+"""`contexts`: one program with many contexts beside many programs with one each."""

@@ -1,0 +1,88 @@
+"""Changes of what lies in the pages of a sequence: tokens dropped, hidden, or kept out of a tree.
+
+All but `keep` leave the positions of the other tokens as they are, and all end the sequence's part
+in the prefix cache: it is no plain text any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as List
+
+from inferlet import raw
+from inferlet._sequence import Sequence
+
+
+def drop(sequence: Sequence, first: int, last: int) -> None:
+    """Gives the pages of the tokens from `first` up to `last` back.
+
+    Raises:
+        ValueError: these are no whole pages.
+    """
+    size = sequence.pages.size
+    if first % size or last % size or not 0 <= first <= last <= len(sequence.tokens):
+        raise ValueError(
+            f"tokens {first} to {last} are no whole pages of {size} tokens, of"
+            f" {len(sequence.tokens)} in the pages"
+        )
+    sequence.settle()
+    sequence.prefix_cache = False
+    sequence.pages.remove(first // size, last // size)
+    del sequence.tokens[first:last]
+    count = last - first
+    sequence.shift += count
+    kept = (place for place in sequence.hidden if not first <= place < last)
+    sequence.hidden = {place - count if place >= last else place for place in kept}
+
+
+def hide(sequence: Sequence, first: int, last: int, *, hidden: bool) -> None:
+    """Lets no later token attend to those from `first` up to `last`, or lets them again.
+
+    Raises:
+        ValueError: these are not in the pages.
+        PieError: `out-of-resources`, for the copy of a page that others read.
+    """
+    length, size = len(sequence.tokens), sequence.pages.size
+    if not 0 <= first <= last <= length:
+        raise ValueError(f"tokens {first} to {last} are not among the {length} in the pages")
+    sequence.settle()
+    sequence.prefix_cache = False
+    change = sequence.hidden.update if hidden else sequence.hidden.difference_update
+    change(range(first, last))
+    pages: list[int] = []
+    masks: list[int] = []
+    for index in range(first // size, -(-last // size)):
+        used = min(size, length - index * size)
+        pages += (sequence.pages.make_writable(index, used), 1)
+        bits = (1 << slot for slot in range(used) if index * size + slot in sequence.hidden)
+        masks.append(sum(bits))
+    sequence.in_flight = True
+    raw.mask_kvpage(sequence.queue, pages, masks)
+
+
+def keep(sequence: Sequence, first: int, places: List[int]) -> None:
+    """Keeps, of the tokens from `first` on, those at some places; slots move, nothing runs again.
+
+    Args:
+        first: how many tokens stay as they are.
+        places: of the others, rising; the path of a tree.
+
+    Raises:
+        ValueError: the places do not rise, or are not in the pages.
+    """
+    length, pages = len(sequence.tokens), sequence.pages
+    rising = all(a < b for a, b in zip([first - 1, *places], [*places, length], strict=True))
+    if not rising:
+        raise ValueError(f"places {list(places)} have to rise, from {first} to {length - 1}")
+    sequence.settle()
+    for target, source in enumerate(places, first):
+        if source != target:
+            index = target // pages.size
+            page = pages.make_writable(index, min(pages.size, length - index * pages.size))
+            origin = pages.addresses[source // pages.size]
+            raw.copy_kvpage(
+                sequence.queue, origin, source % pages.size, page, target % pages.size, 1
+            )
+            sequence.tokens[target] = sequence.tokens[source]
+            sequence.in_flight = True
+    if first + len(places) < length:
+        sequence.set_length(first + len(places))  # behind the copies, in the same queue
