@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build.errors import BuildError
+from pie_py.build.immortal import make_immortal
 from pie_py.build.modules import read_modules
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire.modules import BadProgram, pack
@@ -24,26 +25,14 @@ from pie_py.wire.modules import BadProgram, pack
 BUILD_SECONDS = 600.0
 
 _RUNTIME_APP = '''\
-"""The Python runtime: runs the source that the server gives it."""
-
-from inferlet._guest import component, program, rehearsal
-from inferlet._guest.modules import Program
-from wit_world.imports import source
+from inferlet._guest import component, source
 
 
-class WitWorld(component.Runner):
-    def program(self, _):
-        if source.is_early():
-            rehearsal.rehearse(4)
-        file, text, kept, args = source.read()
-        if kept:
-            return Program.restored(file, text, kept), args
-        found, quiet = program.prepare(file, text)
-        source.keep(found.kept() if quiet else "")
-        return found, args
+class WitWorld(source.Runner):
+    """What the server calls."""
 
 
-component.seal()
+component.seal(source.rehearse)
 '''
 
 _PROGRAM_APP = '''\
@@ -199,6 +188,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     )
     if done.returncode != 0 or not made.is_file():
         raise BuildError(_reason(done.stderr or done.stdout))
+    made.write_bytes(make_immortal(made.read_bytes()))
     # Beside the target, so that the last step is a rename within one file system; a name of its
     # own, as another process or thread may build the same.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
