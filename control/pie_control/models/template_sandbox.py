@@ -161,7 +161,7 @@ def light(value: Any) -> Any:
     """The value as it is, if it has few enough parts.
 
     A template can nest a list in itself many times in a few lines. Writing or comparing such a
-    value would take for ever.
+    value would never end.
     """
     if isinstance(value, list | tuple | dict):
         left, waiting = MAX_PARTS, [value]
