@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as List
 from typing import Self
 
@@ -406,6 +406,18 @@ class Context:
             ValueError: these are no whole pages of what has run.
         """
         _edit.drop(self.sequence, first, last)
+        return self
+
+    def evict(self, places: Collection[int]) -> Context:
+        """Gives up the tokens at some places, wherever they are, and the memory that they took.
+
+        The others are copied together, and keep their positions.
+
+        Raises:
+            ValueError: a place is not among what has run.
+            PieError: `out-of-resources`: a page that others hold, too, is copied.
+        """
+        _edit.evict(self.sequence, places)
         return self
 
     def hide(self, first: int, last: int) -> Context:
