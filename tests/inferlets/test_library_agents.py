@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-import urllib.parse
 import uuid
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from support import reference
 from support.library import LIBRARY, Library
 
-FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "city"): "Dublin"}
 APIS = ["play_man~48(text)", "recress_roof~19(rank)", "cook_plan~73(colour)"]
 REQUEST = '- play_man with text "strazyrt".\n- recress_roof with rank 7.'
-
-
-class Tools(BaseHTTPRequestHandler):
-    """Looks up facts; anything else is a ladder."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        query = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(self.path).query))
-        body = FACTS.get((query.get("0", ""), query.get("1", "")), '"ladder"').encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Tools)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
 
 
 def test_react_calls_tools_and_computes_no_token_twice(library: Library, url: str) -> None:

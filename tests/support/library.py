@@ -28,11 +28,15 @@ class Library:
         """Launches a program with options; a list is several values of one."""
         if name not in self._uploaded:
             self._uploaded[name] = self.client.upload(LIBRARY / name / "main.py", name=name)
+        return self.launch_uploaded(self._uploaded[name], args, **options)
+
+    def launch_uploaded(self, program: str, args: Sequence[str] = (), **options: object) -> Any:
+        """As `launch`, of a program by its hash."""
         given = [*args]
         for option, value in options.items():
             values = value if isinstance(value, list) else [value]
             given += [f"--{option.replace('_', '-')}", *map(str, values)]
-        return self.client.launch(self._uploaded[name], given)
+        return self.client.launch(program, given)
 
     def run(self, name: str, **options: object) -> Any:
         """What a program returns."""
