@@ -12,8 +12,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-PACKAGES = ("pie_py", "control/pie_control", "inference/pie_inference")
-CODE = ("pie_py", "control", "inference", "sdk", "benchmarks", "tests", "examples", "inferlets")
+PACKAGES = ("pie_py", "control/pie_control", "inference/pie_inference", "gateway/pie_gateway")
+CODE = (
+    "pie_py",
+    "control",
+    "inference",
+    "gateway",
+    "sdk",
+    "benchmarks",
+    "tests",
+    "examples",
+    "inferlets",
+)
 
 
 def tracked(*folders: str) -> list[str]:

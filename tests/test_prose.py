@@ -34,7 +34,17 @@ WORDS = {
 }
 BANNED = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 
-PRODUCT = ("control", "pie_py", "inference", "benchmarks", "sdk", "examples", "inferlets", "docs")
+PRODUCT = (
+    "control",
+    "pie_py",
+    "inference",
+    "gateway",
+    "benchmarks",
+    "sdk",
+    "examples",
+    "inferlets",
+    "docs",
+)
 # The language of a model's training, not ours; a record of the past.
 EXEMPT = ("examples/pie_tiny/corpus/", "CHANGELOG.md")
 

@@ -38,7 +38,7 @@ Install Rust with rustup and add the target:
 or name a compiler that has it in the environment variable RUSTC."""
 
 
-def build_crate(folder: Path, output: Path) -> Path:
+def build_crate(folder: Path, output: Path, sdk: Path | None = None) -> Path:
     """Builds a crate that uses the SDK (`inferlet = "0.1"`) and writes the component.
 
     Without network it works for crates whose other dependencies have been fetched; the SDK needs
@@ -49,6 +49,7 @@ def build_crate(folder: Path, output: Path) -> Path:
             to the user's cache for the inferlets that pie_py ships, unless `CARGO_TARGET_DIR` says
             otherwise.
         output: the component's file; its folder is made, an old file is replaced at once.
+        sdk: the folder of the crate `inferlet`; this installation's by default.
 
     Returns:
         `output`.
@@ -64,7 +65,7 @@ def build_crate(folder: Path, output: Path) -> Path:
     if cargo is None:
         raise BuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
     check_compiler(folder)
-    module = _compile(cargo, folder)
+    module = _compile(cargo, folder, sdk or shipped_folder("rust") / "inferlet")
     try:
         component = make_component(module.read_bytes())
     except ComponentError as error:
@@ -100,9 +101,8 @@ def check_compiler(folder: Path | None = None) -> str:
     return rustc
 
 
-def _compile(cargo: str, folder: Path) -> Path:
+def _compile(cargo: str, folder: Path, sdk: Path) -> Path:
     """The core module of a crate."""
-    sdk = shipped_folder("rust") / "inferlet"
     patch = ["--config", f"patch.crates-io.inferlet.path={json.dumps(str(sdk))}"]
     common = ["--manifest-path", str(folder / "Cargo.toml"), *patch]
     # With the network allowed, Cargo asks the registry even for crates that are patched.

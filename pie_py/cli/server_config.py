@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py.cli.config_errors import config_errors
+from pie_py.cli.http_options import gateway_fields
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
@@ -40,7 +41,7 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
     Raises:
         click.UsageError: naming what is wrong.
     """
-    given = {name: value for name, value in options.items() if value not in (None, ())}
+    given = {name: value for name, value in options.items() if value not in (None, (), False)}
     with config_errors(file):
         models = _model_fields(given)
         config = _read(file, _server_fields(given, models))
@@ -78,6 +79,8 @@ def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
 def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
     """Fields of ServerConfig that the options set."""
     fields = {field: given[name] for name, field in _SERVER_FIELDS.items() if name in given}
+    if gateway := gateway_fields(given):
+        fields["gateway"] = gateway
     if http := _http_fields(given.get("http_hosts", ()), given.get("http_networks", ())):
         fields["http"] = http
     if "mcp_servers" in given:

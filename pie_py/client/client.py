@@ -358,6 +358,11 @@ class Client:
         return await answer(self, request, functions, **options)
 
     @property
+    def is_alive(self) -> bool:
+        """Whether requests may still succeed: the server has not been lost for good."""
+        return self._connected.session.error is None
+
+    @property
     def user(self) -> str:
         """Who the server takes this client for."""
         return self._connected.session.user

@@ -1,4 +1,6 @@
-"""The control process as a child of this one: of the command line, or of a benchmark."""
+"""The control process, or the gateway, as a child of this one: of the command line, or a
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,32 @@ class ServerFailed(Exception):
 
 
 class ServerProcess:
-    """Starts the control process, which ends with this one whatever happens to it."""
+    """Starts a process of the server, which ends with this one whatever happens to it."""
 
-    def __init__(self, config: ServerConfig, log_level: str, log_file: Path | None = None) -> None:
-        """Takes a file for its log, or None for standard error."""
+    def __init__(
+        self,
+        config: ServerConfig,
+        log_level: str,
+        log_file: Path | None = None,
+        module: str = "pie_control",
+    ) -> None:
+        """Starts it.
+
+        Args:
+            config: of the server.
+            log_level: of its log.
+            log_file: of its log; standard error by default.
+            module: the control process, or `pie_gateway`.
+        """
         self._log_file = log_file
+        self._module = module
         log = None if log_file is None else log_file.open("wb")
         try:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
                     "-m",
-                    "pie_control",
+                    module,
                     "--with-parent",
                     "--log-level",
                     log_level,
@@ -45,7 +61,7 @@ class ServerProcess:
                 log.close()
 
     def wait_ready(self) -> str:
-        """Waits until it serves and returns its endpoint.
+        """Waits until it serves and returns its endpoint, a URL of the gateway.
 
         Raises:
             ServerFailed: if it does not start.
@@ -62,7 +78,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the control process."""
+        """Of the process."""
         return self._process.pid
 
     def wait(self) -> int:
@@ -101,7 +117,7 @@ class ServerProcess:
 
     def _last_words(self) -> str:
         status = self._process.wait()
-        text = f"the control process ended with status {status} before it was ready"
+        text = f"{self._module} ended with status {status} before it was ready"
         if self._log_file is not None:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
             text += "".join(f"\n    {line}" for line in lines[-15:])

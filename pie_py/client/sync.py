@@ -291,6 +291,11 @@ class Client:
         return self._call(asynchronous.Client.answer, request, functions, **options)
 
     @property
+    def is_alive(self) -> bool:
+        """Whether requests may still succeed: the server has not been lost for good."""
+        return self._connected()[1].is_alive
+
+    @property
     def user(self) -> str:
         """Who the server takes this client for."""
         return self._connected()[1].user

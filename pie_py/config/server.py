@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
+from pie_py.config.gateway import GatewayConfig
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits
 from pie_py.config.mcp import McpConfig
@@ -37,7 +38,8 @@ class ServerConfig(BaseSettings):
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
     grammar: GrammarConfig = GrammarConfig()
-    http: HttpConfig = HttpConfig()
+    http: HttpConfig = HttpConfig()  # of inferlets' requests
+    gateway: GatewayConfig = GatewayConfig()
     mcp: McpConfig = McpConfig()
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()

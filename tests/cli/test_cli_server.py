@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import psutil
 import pytest
 from support.servers import Server
@@ -21,7 +22,7 @@ ENVIRONMENT = {
     **os.environ,
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": os.pathsep.join(
-        str(ROOT / part) for part in ("", "control", "inference", "sdk/python")
+        str(ROOT / part) for part in ("", "control", "inference", "gateway", "sdk/python")
     ),
 }
 
@@ -188,16 +189,22 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
             env={**ENVIRONMENT, "PIE_PY_DATA_FOLDER": str(tmp_path)},
         )
         assert process.stderr is not None
+        url = ""
         for line in process.stderr:
+            if line.startswith("HTTP at "):
+                url = line.split()[-1]
             if line.startswith("ready at"):
                 assert endpoint in line
                 break
+        assert httpx2.get(f"{url}/ready").status_code == 200
         second = cli("serve", "--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path))
         assert second.returncode == 1
         assert f"{endpoint} is in use already" in second.stderr
         process.terminate()
         process.communicate(timeout=30)
         assert process.returncode == 0
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{url}/ready")
         gone = cli("ps", "--endpoint", endpoint)
         assert gone.returncode == 1
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", PIE_PY_DATA_FOLDER=str(tmp_path))

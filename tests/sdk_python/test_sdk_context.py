@@ -446,6 +446,9 @@ OPERATIONS = st.lists(
 @example(
     [("generate", 1), ("fork", 0), ("truncate", 1), ("generate", 1)]
 )  # a fork's own tokens cut
+@example(  # a page that only the fork gave to the prefix cache, and the first one then cuts
+    [("fill", 1), ("generate", 7), ("fork", 0), ("release", 0), ("truncate", 2)]
+)
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

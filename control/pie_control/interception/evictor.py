@@ -1,18 +1,18 @@
 """Evicts KV pages of instances that do not run, and restores them before these run again.
 
-This is the mechanism. Which instances go first is the policy's choice. One evictor serves one
-model.
+This is the mechanism. Which instances can give pages is found in `givers.py`; which of them go
+first is the policy's choice. One evictor serves one model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
-from pie_control.interception.absence import Absence, movable
+from pie_control.interception.absence import Absence
+from pie_control.interception.givers import Givers
 from pie_control.interception.residency import Event, Residencies, Residency, State
 from pie_control.interception.waste import Choice
 from pie_control.wasm import SUSPENDED
@@ -23,27 +23,10 @@ if TYPE_CHECKING:
     from pie_control.interception.budget import Budget
     from pie_control.interception.served_model import ServedModel
     from pie_control.interception.situation import Situation
-    from pie_control.resources.space import Space
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
 EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
-
-
-@dataclass(slots=True)
-class _Gain:
-    """Counts, without moving anything, how many pages an eviction would free."""
-
-    free: int  # pages of the pool
-    room: int  # pages of host memory
-
-    def add(self, space: Space) -> int:
-        """Adds all that a space could give; returns its pages that could move."""
-        pages, filled = movable(space)
-        # Empty pages take no room; filled ones go as long as host memory has room.
-        self.free += pages - max(0, filled - self.room)
-        self.room = max(0, self.room - filled)
-        return pages
 
 
 class Evictor:
@@ -88,7 +71,7 @@ class Evictor:
         self._clock = clock
         self._low = int(config.low_water * model.pages.size)
         self._residencies = Residencies(self)
-        self._stepping: Instance | None = None  # whose turn is about to begin
+        self._givers = Givers(model, self._residencies, situation)
         self._counts = dict.fromkeys(
             ("evictions", "pages_evicted", "pages_restored", "page_waits", "held", "host_full"), 0
         )
@@ -106,8 +89,9 @@ class Evictor:
         Returns:
             What `take` returned, or `SUSPENDED`: the guest is answered later.
         """
-        if not self._older_waits(instance) and (
-            self._evict_for(instance, count) or not self._will_come(instance, count)
+        # Pages that are free belong to the oldest that waits: to take them here would starve it.
+        if not self._residencies.older_waits(instance) and (
+            self._evict_for(instance, count) or not self._givers.will_come(instance, count)
         ):
             return take()
         self._counts["page_waits"] += 1
@@ -129,11 +113,11 @@ class Evictor:
             for other in self._residencies.those(State.SWAPPED)
         ):
             return  # an older one has its turn soon, too; its end serves both in order
-        self._stepping = instance
+        self._givers.stepping = instance
         try:
             self.settle()
         finally:
-            self._stepping = None
+            self._givers.stepping = None
 
     @property
     def waits(self) -> bool:
@@ -160,8 +144,9 @@ class Evictor:
         for record in sorted(
             self._residencies.those(State.WAITING), key=lambda record: record.instance.number
         ):
+            # Serving one may have ended or moved another of the list.
             if record.state is State.WAITING and not self._serve(record):
-                break
+                break  # younger ones must not take what comes free for it
         if not self.waits:
             for record in self._residencies.those(State.HELD):
                 self._let_run(record, Event.RELEASE)
@@ -174,7 +159,7 @@ class Evictor:
         """
         instance, need = record.instance, record.need
         if not self._evict_for(instance, need):
-            if self._clock() < record.until and self._will_come(instance, need):
+            if self._clock() < record.until and self._givers.will_come(instance, need):
                 self._hold_for(instance, need)
                 return False
             if not self._model.end_younger(instance, need):
@@ -210,58 +195,9 @@ class Evictor:
         else:
             self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
 
-    def _will_come(self, instance: Instance, count: int) -> bool:
-        """Whether pages will come to one that waits: others make way, pause or end by themselves.
-
-        Not if host memory is too full for that, and ending younger instances would do.
-        """
-        model = self._model
-        if not model.host_pages.size:
-            return False
-        gain = _Gain(model.pages.free, model.host_pages.free)
-        if_host_had_room = younger = model.pages.free
-        others_run = False
-        for other, space in model.spaces.items():
-            leaving = space.pages_held - space.pages.resident  # named by commands that are not sent
-            gain.free += leaving
-            if_host_had_room += leaving
-            if other is instance:
-                continue
-            paused = self._is_paused(other)
-            if paused or other.number > instance.number:
-                if_host_had_room += gain.add(space)
-            if other.number > instance.number:
-                younger += space.pages_held
-            if space.pages_held and not paused and not self._is_stuck(other):
-                others_run = True
-        if gain.free >= count:
-            return True
-        # If only host memory is in the way, the instance that came first is served first.
-        return others_run and not (if_host_had_room >= count and younger >= count)
-
-    def _is_stuck(self, instance: Instance) -> bool:
-        """Whether an instance waits for pages and has nothing under way."""
-        waits = self._residencies.state(instance) is State.WAITING
-        return waits and self._has_sent(instance)
-
     def _hold_for(self, instance: Instance, count: int) -> None:
-        """Holds younger instances that run, youngest first, until those held can give enough.
-
-        If they cannot, none is held: they have to go on, and end.
-        """
-        spaces = self._model.spaces
-        gain = _Gain(self._model.pages.free, self._model.host_pages.free)
-        paused = [other for other in spaces if self._is_paused(other)]
-        chosen: dict[Instance, None] = {}
-        for other in [*paused, *self._younger(instance)]:
-            if gain.free >= count:
-                break
-            gives = gain.add(spaces[other])
-            waits = self._residencies.state(other) is State.WAITING
-            if gives and not waits and not self._is_paused(other):
-                chosen[other] = None
-        if gain.free < count:
-            chosen = {}
+        """Holds those that must stop so that others can give enough; lets all others run."""
+        chosen = self._givers.to_hold(instance, count)
         for record in self._residencies.those(State.HELD):
             if record.instance not in chosen:
                 self._let_run(record, Event.RELEASE)
@@ -275,27 +211,17 @@ class Evictor:
 
     def _evict_for(self, instance: Instance, count: int) -> bool:
         """Evicts pages until `count` are free, or none if that cannot be reached."""
-        pool, spaces = self._model.pages, self._model.spaces
-        if pool.free >= count:
+        if self._model.pages.free >= count:
             return True
-        paused = [i for i in spaces if i is not instance and self._is_paused(i)]
-        younger = self._waiting_younger(instance)
-        # The usual case where many wait is found here, without a look at single pages.
-        if pool.free + sum(spaces[i].pages.resident for i in (*paused, *younger)) < count:
+        found = self._givers.enough(instance, count)
+        if found is None:
             return False
-        willing, others = self._in_order(paused)
-        givers = [*willing, *others, *younger]
-        gain = _Gain(pool.free, self._model.host_pages.free)
-        for giver in givers:
-            gain.add(spaces[giver])
-            if gain.free >= count:
-                break
-        else:
-            self._counts["host_full"] += not gain.room
+        self._counts["host_full"] += found.host_full
+        if not found.suffice:
             return False
-        self._evict_until(givers, count)
+        self._evict_until(found.all, count)
         # A few more of those that the policy would swap anyway: the next call finds them free.
-        self._evict_until(willing, count + min(self._low, EXTRA_PAGES))
+        self._evict_until(found.willing, count + min(self._low, EXTRA_PAGES))
         return True
 
     def _evict_until(self, givers: Iterable[Instance], count: int) -> None:
@@ -317,52 +243,10 @@ class Evictor:
             self._happen(record, Event.EVICT)
         return moved
 
-    def _in_order(self, paused: list[Instance]) -> tuple[list[Instance], list[Instance]]:
-        """Instances that the policy would swap, and the others; those that waste most first."""
-        facts = [self._situation.facts(i) for i in paused]
-        choices = self._situation.choose(facts, self._model.host_pages.free)
-        order = sorted(range(len(paused)), key=lambda n: -facts[n].remaining * facts[n].tokens)
-        willing = [paused[n] for n in order if choices[n] is Choice.SWAP]
-        return willing, [paused[n] for n in order if choices[n] is not Choice.SWAP]
-
-    def _waiting_younger(self, instance: Instance) -> list[Instance]:
-        """Younger ones that wait or are held, and have sent all their commands; youngest first."""
-        return [
-            other
-            for other in self._younger(instance)
-            if self._residencies.state(other) in (State.WAITING, State.HELD)
-            and self._has_sent(other)
-        ]
-
-    def _younger(self, instance: Instance) -> list[Instance]:
-        """Younger instances that are not paused, youngest first."""
-        found = [other for other in self._model.spaces if other.number > instance.number]
-        found.sort(key=lambda other: -other.number)
-        return [other for other in found if not self._is_paused(other)]
-
-    def _is_paused(self, instance: Instance) -> bool:
-        return (
-            bool(instance.turn.awaited)
-            and not instance.turn.scheduled
-            and instance is not self._stepping
-            and not instance.queued_commands
-            and self._residencies.state(instance) in (State.RESIDENT, State.SWAPPED)
-        )
-
-    def _has_sent(self, instance: Instance) -> bool:
-        """Whether all commands that it has queued are at the worker, at least."""
-        return self._model.scheduler.all_sent(instance)
-
-    def _older_waits(self, instance: Instance) -> bool:
-        if not self._residencies.waits:
-            return False
-        waiting = self._residencies.those(State.WAITING)
-        return any(record.instance.number < instance.number for record in waiting)
-
     def _relieve(self) -> None:
         """Pages are scarce: evicts as many as hide behind the step under way."""
         left = self._outward.left
-        paused = [i for i in self._model.spaces if self._is_paused(i)] if left > 0 else []
+        paused = self._givers.paused() if left > 0 else []
         facts = [self._situation.facts(instance) for instance in paused]
         choices = self._situation.choose(facts, left)
         for instance, choice in zip(paused, choices, strict=True):
@@ -389,7 +273,7 @@ class Evictor:
         """Lets an instance run again, and gives it the turn that it was refused."""
         self._happen(record, event)
         instance = record.instance
-        if record.woken and instance is not self._stepping and not instance.turn.blockers:
+        if record.woken and instance is not self._givers.stepping and not instance.turn.blockers:
             self._turns.give_turn(instance)
 
     # Parts

@@ -129,6 +129,10 @@ class Residencies:
         """Whether an instance is held."""
         return bool(self._held)
 
+    def older_waits(self, instance: Instance) -> bool:
+        """Whether an instance that was launched earlier waits for pages."""
+        return any(other.number < instance.number for other in self._waiting)
+
     def happen(self, record: Residency, event: Event) -> None:
         """Moves a record to its next state.
 

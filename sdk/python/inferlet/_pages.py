@@ -26,6 +26,7 @@ class Pages:
     """
 
     __slots__ = (
+        "_frozen",
         "_own",
         "_pins",
         "_queue",
@@ -44,6 +45,7 @@ class Pages:
         self.read_only = 0
         self.expected = 0
         self._queue = queue
+        self._frozen = model.frozen_pages
         self._shared = model.shared_pages
         self._pins: list[int] = []  # pages held until the copies from them are done
         self._own: set[int] = set()  # pages among the read-only ones that are copies of this one's
@@ -72,6 +74,13 @@ class Pages:
             extend(found, self.addresses[known:filled])
             self._spans = (filled, found)
         return found
+
+    def freeze(self, count: int) -> None:
+        """Notes that the first pages never change again: they are exported, or in a cache."""
+        self.read_only = max(self.read_only, count)
+        self._own.clear()
+        # Forks that hold these pages did not see it happen.
+        self._frozen.update(page for page in self.addresses[:count] if page in self._shared)
 
     def copy_on_write(self, length: int) -> None:
         """Makes the pages after the full ones of `length` tokens writable.
@@ -108,7 +117,7 @@ class Pages:
             keep = first + (used > 0)
         if first < min(keep, len(self.addresses)):
             page = self.addresses[first]
-            if first < self.read_only or page in self._shared:
+            if first < self.read_only or page in self._shared or page in self._frozen:
                 # Others still read the slots that are cut off here.
                 self.read_only = max(self.read_only, first + 1)
             else:
@@ -175,7 +184,8 @@ class Pages:
             PieError: `out-of-resources`.
         """
         page = self.addresses[index]
-        if page in self._shared or (index < self.read_only and page not in self._own):
+        shared = page in self._shared or page in self._frozen
+        if shared or (index < self.read_only and page not in self._own):
             copy = raw.alloc_kvpage(self._queue, 1)
             raw.copy_kvpage(self._queue, page, 0, copy, 0, used)
             self._pins.append(page)
@@ -183,11 +193,6 @@ class Pages:
             self._own.add(copy)
             self._spans = (0, [])
         return self.addresses[index]
-
-    def freeze(self, count: int) -> None:
-        """Notes that other instances read the first `count` pages from now on."""
-        self.read_only = max(self.read_only, count)
-        self._own.clear()
 
     def share_with(self, other: Pages) -> None:
         """Gives a fork, which has none, the same pages. It copies what it writes to."""
@@ -214,6 +219,7 @@ class Pages:
     def _give_back(self, pages: list[int]) -> None:
         free = drop(self._shared, pages)
         if free:
+            self._frozen.difference_update(free)
             raw.dealloc_kvpage(self._queue, spans(free))
 
 

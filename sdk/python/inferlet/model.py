@@ -72,6 +72,8 @@ class Model:
         self._samples: bool | None = None
         # How many contexts of this inferlet hold a page, where it is more than one.
         self.shared_pages: dict[int, int] = {}
+        # Those of them that are exported or in the prefix cache, and can't change.
+        self.frozen_pages: set[int] = set()
 
     @classmethod
     def load(cls, name: str | None = None) -> Model:

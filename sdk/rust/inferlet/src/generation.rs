@@ -156,6 +156,12 @@ impl<'a> Generator<'a> {
         self.device.as_ref().map_or(Ok(true), Device::is_complete)
     }
 
+    /// Whether it has as many tokens as it may: `max_tokens`, or what the model's longest context
+    /// has room for.
+    pub fn is_full(&self) -> bool {
+        self.started && self.max_tokens == Some(self.count)
+    }
+
     /// Whether nothing more comes.
     pub fn is_done(&self) -> bool {
         self.done

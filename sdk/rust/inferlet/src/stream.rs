@@ -119,13 +119,20 @@ pub struct StopStrings {
     stops: Vec<String>,
     /// Text that may be the start of a stop string.
     held: String,
+    /// The index of the string that was found.
+    found: Option<usize>,
 }
 
 impl StopStrings {
     /// Looks for these strings; empty ones are never found.
     pub fn new(stops: impl IntoIterator<Item = impl Into<String>>) -> StopStrings {
         let stops = stops.into_iter().map(Into::into).filter(|stop: &String| !stop.is_empty());
-        StopStrings { stops: stops.collect(), held: String::new() }
+        StopStrings { stops: stops.collect(), held: String::new(), found: None }
+    }
+
+    /// The string that was found, the longest if several begin at its place.
+    pub fn found(&self) -> Option<&str> {
+        self.found.map(|index| self.stops[index].as_str())
     }
 
     /// Whether there is nothing to look for.
@@ -139,7 +146,12 @@ impl StopStrings {
             return (text, false);
         }
         self.held.push_str(&text);
-        if let Some(place) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
+        let places = self.stops.iter().enumerate();
+        let places = places.filter_map(|(index, stop)| Some((self.held.find(stop)?, index)));
+        if let Some((place, index)) =
+            places.min_by_key(|&(place, index)| (place, usize::MAX - self.stops[index].len()))
+        {
+            self.found = Some(index);
             self.held.truncate(place);
             return (self.finish(), true);
         }

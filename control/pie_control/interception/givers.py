@@ -1,0 +1,179 @@
+"""Who can give KV pages to an instance that needs them, and whether that will be enough.
+
+Nothing is moved or changed here: these are the questions that the evictor asks before it acts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pie_control.interception.absence import movable
+from pie_control.interception.residency import Residencies, State
+from pie_control.interception.waste import Choice
+
+if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
+    from pie_control.interception.served_model import ServedModel
+    from pie_control.interception.situation import Situation
+    from pie_control.resources.space import Space
+
+
+@dataclass(slots=True)
+class _Gain:
+    """Counts, without moving anything, how many pages an eviction would free."""
+
+    free: int  # pages of the pool
+    room: int  # pages of host memory
+
+    def add(self, space: Space) -> int:
+        """Adds all that a space could give; returns its pages that could move."""
+        pages, filled = movable(space)
+        # Empty pages take no room; filled ones go as long as host memory has room.
+        self.free += pages - max(0, filled - self.room)
+        self.room = max(0, self.room - filled)
+        return pages
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Instances whose pages could be evicted.
+
+    Attributes:
+        willing: those that the policy would swap anyway.
+        all: these, other paused ones, and younger ones that wait; in the order of eviction.
+        suffice: whether their pages are enough.
+        host_full: whether host memory has no room for what they have.
+    """
+
+    willing: list[Instance]
+    all: list[Instance]
+    suffice: bool
+    host_full: bool
+
+
+class Givers:
+    """The instances of one model that can give pages.
+
+    An instance gives while it is paused. One that is not paused gives only to older ones, which
+    keeps the order of launches: the oldest always gets on, so that all end.
+
+    Attributes:
+        stepping: the instance whose turn is about to begin, which is not paused any more.
+    """
+
+    def __init__(self, model: ServedModel, residencies: Residencies, situation: Situation) -> None:
+        """Takes the model, where its instances stand, and the input of the policy."""
+        self._model = model
+        self._residencies = residencies
+        self._situation = situation
+        self.stepping: Instance | None = None
+
+    def enough(self, instance: Instance, count: int) -> Found | None:
+        """Whose pages to evict until `count` are free; None if all of them are too few."""
+        pool, spaces = self._model.pages, self._model.spaces
+        paused = [i for i in self.paused() if i is not instance]
+        younger = self._waiting_younger(instance)
+        # The usual case where many wait is found here, without a look at single pages.
+        if pool.free + sum(spaces[i].pages.resident for i in (*paused, *younger)) < count:
+            return None
+        willing, others = self._in_order(paused)
+        givers = [*willing, *others, *younger]
+        gain = _Gain(pool.free, self._model.host_pages.free)
+        for giver in givers:
+            gain.add(spaces[giver])
+            if gain.free >= count:
+                return Found(willing, givers, suffice=True, host_full=False)
+        return Found(willing, givers, suffice=False, host_full=not gain.room)
+
+    def will_come(self, instance: Instance, count: int) -> bool:
+        """Whether pages will come to one that waits: others make way, pause or end by themselves.
+
+        Not if host memory is too full for that, and ending younger instances would do.
+        """
+        model = self._model
+        if not model.host_pages.size:
+            return False
+        gain = _Gain(model.pages.free, model.host_pages.free)
+        if_host_had_room = younger = model.pages.free
+        others_run = False  # an instance runs that holds pages: it will pause, or end
+        for other, space in model.spaces.items():
+            leaving = space.pages_held - space.pages.resident  # named by commands that are not sent
+            gain.free += leaving
+            if_host_had_room += leaving
+            if other is instance:
+                continue
+            paused = self._is_paused(other)
+            if paused or other.number > instance.number:
+                if_host_had_room += gain.add(space)
+            if other.number > instance.number:
+                younger += space.pages_held  # ending it frees these, wherever host memory stands
+            if space.pages_held and not paused and not self._is_stuck(other):
+                others_run = True
+        if gain.free >= count:
+            return True
+        # If only host memory is in the way, the instance that came first is served first.
+        return others_run and not (if_host_had_room >= count and younger >= count)
+
+    def _is_stuck(self, instance: Instance) -> bool:
+        """Whether an instance waits for pages and has nothing under way."""
+        waits = self._residencies.state(instance) is State.WAITING
+        return waits and self._has_sent(instance)
+
+    def to_hold(self, instance: Instance, count: int) -> dict[Instance, None]:
+        """Younger instances that must stop, youngest first, until all that stand can give enough.
+
+        None if they cannot give enough: then they have to go on, and end.
+        """
+        spaces = self._model.spaces
+        gain = _Gain(self._model.pages.free, self._model.host_pages.free)
+        chosen: dict[Instance, None] = {}
+        for other in [*self.paused(), *self._younger(instance)]:
+            if gain.free >= count:
+                break
+            gives = gain.add(spaces[other])
+            waits = self._residencies.state(other) is State.WAITING
+            if gives and not waits and not self._is_paused(other):
+                chosen[other] = None
+        return chosen if gain.free >= count else {}
+
+    def paused(self) -> list[Instance]:
+        """Instances that are paused."""
+        return [instance for instance in self._model.spaces if self._is_paused(instance)]
+
+    def _in_order(self, paused: list[Instance]) -> tuple[list[Instance], list[Instance]]:
+        """Instances that the policy would swap, and the others; those that waste most first."""
+        facts = [self._situation.facts(i) for i in paused]
+        choices = self._situation.choose(facts, self._model.host_pages.free)
+        order = sorted(range(len(paused)), key=lambda n: -facts[n].remaining * facts[n].tokens)
+        willing = [paused[n] for n in order if choices[n] is Choice.SWAP]
+        return willing, [paused[n] for n in order if choices[n] is not Choice.SWAP]
+
+    def _waiting_younger(self, instance: Instance) -> list[Instance]:
+        """Younger ones that wait or are held, and have sent all their commands; youngest first."""
+        return [
+            other
+            for other in self._younger(instance)
+            if self._residencies.state(other) in (State.WAITING, State.HELD)
+            and self._has_sent(other)
+        ]
+
+    def _younger(self, instance: Instance) -> list[Instance]:
+        """Younger instances that are not paused, youngest first."""
+        found = [other for other in self._model.spaces if other.number > instance.number]
+        found.sort(key=lambda other: -other.number)
+        return [other for other in found if not self._is_paused(other)]
+
+    def _is_paused(self, instance: Instance) -> bool:
+        return (
+            bool(instance.turn.awaited)
+            and not instance.turn.scheduled
+            and instance is not self.stepping
+            # What it has queued may name any of its pages, and runs in order: they must stay.
+            and not instance.queued_commands
+            and self._residencies.state(instance) in (State.RESIDENT, State.SWAPPED)
+        )
+
+    def _has_sent(self, instance: Instance) -> bool:
+        """Whether all commands that it has queued are at the worker, at least."""
+        return self._model.scheduler.all_sent(instance)

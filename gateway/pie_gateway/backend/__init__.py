@@ -1,0 +1,1 @@
+"""What stands behind the gateway: the control process, seen as users' clients."""

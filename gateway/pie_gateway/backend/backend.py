@@ -1,0 +1,76 @@
+"""One user's connection to the control process, and what is known of the server through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from pie_gateway.backend.catalog import Catalog
+from pie_gateway.backend.generation import Generation
+from pie_gateway.backend.job import Job
+from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
+from pie_gateway.problems import of_client
+from pie_py.client import Client, ClientError
+from pie_py.config.gateway import Route
+from pie_py.config.shipped_files import shipped_folder
+
+PROGRAM = "gateway-chat"  # the library's `chat`, as it is uploaded
+
+
+class Backend:
+    """What a user's requests go through."""
+
+    def __init__(
+        self, client: Client, programs: dict[Route, str], clock: Callable[[], float]
+    ) -> None:
+        """Takes a connected client, and which programs serve routes instead of the library's."""
+        self.client = client
+        self.catalog = Catalog(client, clock)
+        self.requests = 0  # under way
+        self.used_at = clock()
+        self._programs = programs
+        self._uploaded: str | None = None  # hash
+        self._vocabularies: dict[str, Vocabulary] = {}
+        self._uploading = anyio.Lock()
+        self._reading = anyio.Lock()
+
+    @property
+    def user(self) -> str:
+        """Who the server takes its requests for."""
+        return self.client.user
+
+    async def program(self, route: Route) -> str:
+        """Name or hash of the program that serves a route.
+
+        Raises:
+            Problem: it cannot be uploaded.
+        """
+        return self._programs.get(route) or await self._library()
+
+    async def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
+        """An instance for a job, which `async with` launches."""
+        return Generation(self.client, await self.program(route), job, images)
+
+    async def vocabulary(self, model: str) -> Vocabulary:
+        """The tokens of a model, read once.
+
+        Raises:
+            Problem: the server refuses.
+        """
+        async with self._reading:
+            if model not in self._vocabularies:
+                program = await self._library()
+                self._vocabularies[model] = await read_vocabulary(self.client, program, model)
+            return self._vocabularies[model]
+
+    async def _library(self) -> str:
+        async with self._uploading:
+            if self._uploaded is None:
+                component = anyio.Path(shipped_folder("inferlets") / "chat" / "chat.wasm")
+                data = await component.read_bytes()
+                try:
+                    self._uploaded = await self.client.upload(data, PROGRAM)
+                except ClientError as error:
+                    raise of_client(error) from None
+            return self._uploaded

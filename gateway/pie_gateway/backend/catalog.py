@@ -1,0 +1,76 @@
+"""The models that can be asked for, by the names that clients of HTTP use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pie_gateway.problems import of_client, unknown_model
+from pie_py.client import Client, ClientError
+
+FRESH_SECONDS = 5.0  # a list of this age is believed
+REFRESH_SECONDS = 0.5  # unless a name is missing from one of this age
+
+
+class ModelName(msgspec.Struct, frozen=True):
+    """A name of `/v1/models`: a model, alone or through a LoRA adapter."""
+
+    id: str
+    model: str
+    adapter: str | None = None
+
+
+class Catalog:
+    """The served models, kept for a few seconds."""
+
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._models: list[dict[str, Any]] = []
+        self._read_at = float("-inf")
+
+    async def models(self, age: float = FRESH_SECONDS) -> list[dict[str, Any]]:
+        """Descriptions of the models, the default first, at most so many seconds old.
+
+        Raises:
+            Problem: the server does not answer.
+        """
+        if self._clock() - self._read_at > age:
+            try:
+                self._models = await self._client.models()
+            except ClientError as error:
+                raise of_client(error) from None
+            self._read_at = self._clock()
+        return self._models
+
+    async def names(self, age: float = FRESH_SECONDS) -> list[ModelName]:
+        """All names: the models, then their adapters."""
+        models = await self.models(age)
+        found = [ModelName(str(model["name"]), str(model["name"])) for model in models]
+        taken = {name.id for name in found}
+        for model in models:
+            for adapter in model["adapters"]:
+                # Models may have adapters of the same name, or one that a model has.
+                plain = adapter if adapter not in taken else f"{model['name']}:{adapter}"
+                taken.add(plain)
+                found.append(ModelName(plain, str(model["name"]), str(adapter)))
+        return found
+
+    async def find(self, name: str) -> ModelName:
+        """The model of a name.
+
+        Raises:
+            Problem: 404.
+        """
+        for age in (FRESH_SECONDS, REFRESH_SECONDS):
+            names = await self.names(age)
+            for found in names:
+                if found.id == name:
+                    return found
+        raise unknown_model(name, [each.id for each in names])
+
+    async def describe(self, model: str) -> dict[str, Any]:
+        """The description of a model that is served."""
+        return next(each for each in await self.models() if each["name"] == model)

@@ -1,0 +1,115 @@
+"""One instance that serves a request: launched, read, and ended with the request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+import anyio
+import msgspec
+
+from pie_gateway.backend.events import Event, Prompt, decode_event
+from pie_gateway.backend.job import Job
+from pie_gateway.problems import Problem, of_client
+from pie_py.client import Client, ClientError, Instance, RpcError
+
+KILL_SECONDS = 5.0
+
+
+class Generation:
+    """An instance of the program that serves a request. It ends with `async with`, at the latest.
+
+    It is read no faster than its events are taken: the server then holds the instance up.
+    """
+
+    def __init__(self, client: Client, program: str, job: Job, images: Sequence[bytes]) -> None:
+        self._client = client
+        self._program = program
+        self._job = job
+        self._images = images
+        self._instance: Instance | None = None
+
+    @property
+    def id(self) -> str:
+        """Of the instance."""
+        return "" if self._instance is None else self._instance.id
+
+    async def __aenter__(self) -> Generation:
+        """Launches the instance.
+
+        Raises:
+            Problem: the server refuses.
+        """
+        argument = msgspec.json.encode(self._job).decode()
+        try:
+            self._instance = await self._client.launch(self._program, [argument])
+            await self._send_images(self._instance)
+        except ClientError as error:
+            await self._end()
+            raise of_client(error) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._end()
+
+    async def prompt(self) -> Prompt:
+        """The first event.
+
+        Raises:
+            Problem: the instance has failed before.
+        """
+        event = await self._next()
+        if not isinstance(event, Prompt):
+            raise _misspoken(f"it begins with {type(event).__name__}")
+        return event
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The events that follow.
+
+        Raises:
+            Problem: the instance fails.
+        """
+        while (event := await self._next()) is not None:
+            yield event
+
+    async def _send_images(self, instance: Instance) -> None:
+        for image in self._images:
+            try:
+                await instance.send(image)
+            except RpcError as error:
+                if error.code == "cancelled":
+                    return  # it has ended; why, its result tells
+                raise
+
+    async def _next(self) -> Event | None:
+        assert self._instance is not None
+        try:
+            message = await self._instance.receive()
+            if message is None:
+                await self._instance.result()  # raises if it has failed
+                return None
+        except ClientError as error:
+            raise of_client(error) from None
+        try:
+            event: Event = decode_event(message)
+            return event
+        except msgspec.DecodeError as error:
+            raise _misspoken(str(error)) from None
+
+    async def _end(self) -> None:
+        """Ends the instance if it lives, also when the request is cancelled."""
+        if self._instance is None or self._instance.ended:
+            return
+        with anyio.move_on_after(KILL_SECONDS, shield=True):
+            with suppress(ClientError):  # a server that has gone has ended it
+                await self._instance.cancel()
+
+
+def _misspoken(why: str) -> Problem:
+    return Problem(500, f"the program of this route does not speak as agreed: {why}")

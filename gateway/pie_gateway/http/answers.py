@@ -1,0 +1,136 @@
+"""Answers: JSON at once, or server-sent events; both end with the connection of their client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pie_gateway.http.reading import encode
+from pie_gateway.problems import Problem, headers_of
+
+log = structlog.get_logger("pie.http")
+
+Value = TypeVar("Value")
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON."""
+    return Response(encode(value), status, headers, "application/json")
+
+
+def problem_response(problem: Problem) -> Response:
+    """An error, as OpenAI's clients read it."""
+    return json_response(problem.body, problem.status, headers_of(problem))
+
+
+def event(value: Any, name: str | None = None) -> bytes:
+    """One server-sent event with a value in JSON."""
+    head = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return head + b"data: " + encode(value) + b"\n\n"
+
+
+async def while_connected(
+    request: Request, seconds: float, work: Callable[[], Awaitable[Value]]
+) -> Value:
+    """Does the work unless the client leaves, or it takes too long; then it is cancelled.
+
+    Raises:
+        ClientDisconnect: the client has left.
+        Problem: 504, it took longer than `seconds`.
+    """
+    result: list[Value] = []
+    problem: list[Exception] = []
+    gone = False
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        nonlocal gone
+        await _until_gone(request.receive)
+        gone = True
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch, tasks.cancel_scope)
+        with anyio.move_on_after(seconds):
+            try:
+                result.append(await work())
+            except Exception as error:  # raised outside of the group, which would wrap it
+                problem.append(error)
+        tasks.cancel_scope.cancel()
+    if gone:
+        raise ClientDisconnect
+    if problem:
+        raise problem[0]
+    if not result:
+        raise timed_out(seconds)
+    return result[0]
+
+
+def timed_out(seconds: float) -> Problem:
+    """The request took too long."""
+    return Problem(504, f"the request took longer than {seconds:g} s", code="timed_out")
+
+
+class EventStream(Response):
+    """Server-sent events. The source is closed when the client leaves, or takes too long.
+
+    A client that does not read holds the source up: nothing is kept for it but what the operating
+    system and the server's 64 KiB take.
+    """
+
+    def __init__(
+        self,
+        source: AsyncGenerator[bytes, None],
+        seconds: float,
+        on_problem: Callable[[Problem], bytes],
+    ) -> None:
+        """Takes events, how long they may take, and how an error shows once some have been sent."""
+        super().__init__(status_code=200, headers={"cache-control": "no-cache"})
+        self.headers["content-type"] = EVENT_STREAM
+        del self.headers["content-length"]
+        self._source = source
+        self._seconds = seconds
+        self._on_problem = on_problem
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends until the source, the client or the time ends."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
+            with anyio.move_on_after(self._seconds) as limit:
+                await self._send(send)
+            if limit.cancelled_caught:
+                await _send_body(send, self._on_problem(timed_out(self._seconds)), more=False)
+            tasks.cancel_scope.cancel()
+
+    async def _send(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async with aclosing(self._source) as source:
+            try:
+                async for data in source:
+                    await _send_body(send, data)
+            except Problem as problem:
+                log.warning("a stream has failed", reason=problem.message)
+                await _send_body(send, self._on_problem(problem))
+        await _send_body(send, b"", more=False)
+
+
+async def _send_body(send: Send, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    await _until_gone(receive)
+    scope.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,192 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+
+from msgspec import UNSET
+from starlette.responses import Response
+
+from pie_gateway.backend.catalog import ModelName
+from pie_gateway.backend.events import End, Event, Piece
+from pie_gateway.backend.events import Prompt as PromptRead
+from pie_gateway.backend.job import Job
+from pie_gateway.backend.merge import merged
+from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.http.answers import event, json_response
+from pie_gateway.http.door import Exchange
+from pie_gateway.http.streams import DONE, stream_response, while_asked
+from pie_gateway.openai import logprobs
+from pie_gateway.openai.choices import Whole
+from pie_gateway.openai.prompts import Prompt, prompts_of, text_of
+from pie_gateway.openai.sampling import check_stream_options, fill_ends, grammar, sampling
+from pie_gateway.problems import unsupported
+from pie_gateway.schemas.completions import (
+    CompletionAnswer,
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionRequest,
+)
+from pie_gateway.schemas.sampling import MAX_CHOICES
+from pie_gateway.schemas.usage import usage
+
+DEFAULT_TOKENS = 16
+
+
+async def completions(exchange: Exchange) -> Response:
+    """The texts that follow prompts."""
+    asked = await exchange.read(CompletionRequest)
+    with_usage = check_stream_options(asked)
+    _check(asked)
+    backend = exchange.backend
+    name = await backend.catalog.find(asked.model)
+    model = await backend.catalog.describe(name.model)
+    words = await backend.vocabulary(name.model)
+    answer = _Answer(exchange, asked, words)
+    answer.jobs = [
+        _job(asked, name, prompt, model["stop_tokens"], words) for prompt in answer.prompts
+    ]
+    if asked.stream:
+        return await stream_response(exchange, answer.stream(with_usage))
+    return json_response(await while_asked(exchange, answer.whole))
+
+
+def _check(asked: CompletionRequest) -> None:
+    """Refuses fields that do not go together.
+
+    Raises:
+        Problem: 400.
+    """
+    best_of, choices = asked.best_of or asked.n or 1, asked.n or 1
+    if best_of < choices:
+        raise unsupported("best_of", f"{best_of} is fewer than `n`, {choices}")
+    if asked.stream and best_of > choices:
+        raise unsupported("best_of", "the best is not known while texts are streamed")
+    if asked.echo and asked.logprobs is not None:
+        raise unsupported("echo", "with `logprobs` it is not supported")
+    if asked.max_tokens == 0 and not asked.echo:
+        raise unsupported("max_tokens", "0 goes with `echo`")
+
+
+def _job(
+    asked: CompletionRequest,
+    name: ModelName,
+    prompt: Prompt,
+    stop_tokens: list[int],
+    words: Vocabulary,
+) -> Job:
+    choices = asked.best_of or asked.n or 1
+    picks = choices > (asked.n or 1)
+    job = Job(
+        model=name.model,
+        adapter=name.adapter,
+        sampler=sampling(asked, asked.logprobs or 0),
+        text=prompt if isinstance(prompt, str) else None,
+        tokens=None if isinstance(prompt, str) else prompt,
+        choices=choices,
+        max_tokens=DEFAULT_TOKENS if asked.max_tokens is None else asked.max_tokens,
+        logprobs=asked.logprobs is not None or picks,
+        ids=bool(asked.return_token_ids),
+        stream=bool(asked.stream),
+        grammar=grammar(asked),
+    )
+    fill_ends(job, asked, stop_tokens, words)
+    return job
+
+
+class _Answer:
+    """The answer to one request."""
+
+    def __init__(self, exchange: Exchange, asked: CompletionRequest, words: Vocabulary) -> None:
+        self.prompts = prompts_of(asked.prompt)
+        self.jobs: list[Job] = []  # one for each prompt
+        self._exchange = exchange
+        self._asked = asked
+        self._words = words
+        self._created = int(time.time())
+        self._prompt_ids: dict[int, list[int]] = {}  # by prompt
+        self._prompt_tokens = 0
+        self._tokens = 0
+        if len(self.prompts) * (asked.best_of or asked.n or 1) > MAX_CHOICES:
+            raise unsupported("n", f"at most {MAX_CHOICES} texts for all prompts together")
+
+    async def _events(self) -> AsyncGenerator[Event, None]:
+        """The events of all prompts; counts tokens."""
+        backend = self._exchange.backend
+        generations = [await backend.generation("completions", job) for job in self.jobs]
+        async for number, each in merged(generations, self.jobs[0].choices):
+            match each:
+                case PromptRead(tokens, ids):
+                    self._prompt_tokens += tokens
+                    self._prompt_ids[number] = ids
+                case Piece(tokens=tokens):
+                    self._tokens += tokens
+            yield each
+
+    async def whole(self) -> CompletionAnswer:
+        """All texts at once; of `best_of` the likeliest."""
+        each_has, wanted = self.jobs[0].choices, self._asked.n or 1
+        wholes = [Whole() for _ in range(each_has * len(self.jobs))]
+        async for each in self._events():
+            if not isinstance(each, PromptRead):
+                wholes[each.choice].add(each)
+        choices: list[CompletionChoice] = []
+        for number in range(len(self.jobs)):
+            group = wholes[number * each_has : (number + 1) * each_has]
+            if each_has > wanted:
+                group = sorted(group, key=lambda whole: -whole.mean_logprob)[:wanted]
+            for whole in group:
+                choices.append(self._choice(len(choices), number, whole))
+        answer = self._answer(choices)
+        answer.usage = usage(self._prompt_tokens, self._tokens)
+        return answer
+
+    def _choice(self, at: int, number: int, whole: Whole) -> CompletionChoice:
+        echo = self._echo(number)
+        choice = CompletionChoice(at, echo + whole.text, whole.reason, stop_reason=whole.stop)
+        choice.logprobs = self._logprobs(whole.piece, len(echo))
+        if self._asked.return_token_ids:
+            choice.token_ids, choice.prompt_token_ids = whole.ids, self._prompt_ids[number]
+        return choice
+
+    async def stream(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
+        """Parts of the texts as server-sent events."""
+        lengths: dict[int, int] = {}  # characters of choices so far
+        async for each in self._events():
+            if isinstance(each, PromptRead):
+                continue
+            if each.choice not in lengths and self._asked.echo:
+                echo = self._echo(each.choice // self.jobs[0].choices)
+                lengths[each.choice] = len(echo)
+                yield event(self._answer([CompletionChoice(each.choice, echo)]))
+            yield event(self._answer([self._part(each, lengths)]))
+        if with_usage:
+            last = self._answer([])
+            last.usage = usage(self._prompt_tokens, self._tokens)
+            yield event(last)
+        yield DONE
+
+    def _part(self, each: Piece | End, lengths: dict[int, int]) -> CompletionChoice:
+        if isinstance(each, End):
+            return CompletionChoice(each.choice, "", each.reason, stop_reason=each.stop)
+        so_far = lengths.get(each.choice, 0)
+        part = CompletionChoice(each.choice, each.text, logprobs=self._logprobs(each, so_far))
+        if self._asked.return_token_ids:
+            part.token_ids = each.ids
+            if not so_far:
+                part.prompt_token_ids = self._prompt_ids[each.choice // self.jobs[0].choices]
+        lengths[each.choice] = so_far + len(each.text)
+        return part
+
+    def _logprobs(self, piece: Piece, offset: int) -> CompletionLogprobs | None:
+        if self._asked.logprobs is None:
+            return None
+        return logprobs.of_completion(piece, self._words, offset)
+
+    def _echo(self, number: int) -> str:
+        return text_of(self.prompts[number], self._words) if self._asked.echo else ""
+
+    def _answer(self, choices: list[CompletionChoice]) -> CompletionAnswer:
+        name = f"cmpl-{self._exchange.id}"
+        return CompletionAnswer(name, self._created, self._asked.model, choices, usage=UNSET)

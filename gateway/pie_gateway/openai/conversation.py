@@ -1,0 +1,108 @@
+"""Messages as chat templates want them, and the images in them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from pie_gateway.problems import Problem
+from pie_gateway.schemas.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    ImagePart,
+    Message,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+Part: TypeAlias = TextPart | ImagePart | RefusalPart
+
+
+def render(messages: Sequence[Message]) -> tuple[str, list[bytes]]:
+    """A JSON list for the chat template, and the files of the images in it, in order.
+
+    Raises:
+        Problem: 400 if an image is none.
+    """
+    images: list[bytes] = []
+    told = [_message(message, images, at) for at, message in enumerate(messages)]
+    return json.dumps(told, ensure_ascii=False), images
+
+
+def _message(message: Message, images: list[bytes], at: int) -> dict[str, Any]:
+    where = f"messages[{at}]"
+    match message:
+        case SystemMessage(content) | DeveloperMessage(content):
+            return {"role": "system", "content": _content(content, images, where)}
+        case UserMessage(content):
+            return {"role": "user", "content": _content(content, images, where)}
+        case ToolMessage(content, call):
+            told = _content(content, images, where)
+            return {"role": "tool", "content": told, "tool_call_id": call}
+        case AssistantMessage():
+            return _assistant(message, images, where)
+
+
+def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> dict[str, Any]:
+    if message.content is None and not message.tool_calls and message.refusal is None:
+        raise Problem(400, f"`{where}`: an assistant's message has content or calls", param=where)
+    content = _content(message.content or message.refusal or "", images, where)
+    told: dict[str, Any] = {"role": "assistant", "content": content}
+    if message.reasoning_content:
+        told["reasoning_content"] = message.reasoning_content
+    if message.tool_calls:
+        told["tool_calls"] = [_call(call, where) for call in message.tool_calls]
+    return told
+
+
+def _call(call: ToolCall, where: str) -> dict[str, Any]:
+    """A call whose arguments are an object, as templates want them."""
+    try:
+        arguments = json.loads(call.function.arguments or "{}")
+    except ValueError:
+        raise Problem(
+            400, f"`{where}`: the arguments of {call.function.name} are no JSON", param=where
+        ) from None
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _content(
+    content: str | Sequence[Part], images: list[bytes], where: str
+) -> str | list[dict[str, str]]:
+    """A text; or parts, if one is an image: templates of models that read text alone want texts."""
+    if isinstance(content, str):
+        return content
+    parts: list[dict[str, str]] = []
+    for part in content:
+        if isinstance(part, ImagePart):
+            images.append(_image(part.image_url.url, where))
+            parts.append({"type": "image"})
+        else:
+            text = part.refusal if isinstance(part, RefusalPart) else part.text
+            parts.append({"type": "text", "text": text})
+    if any(part["type"] == "image" for part in parts):
+        return parts
+    return "\n".join(part["text"] for part in parts)
+
+
+def _image(url: str, where: str) -> bytes:
+    head, comma, data = url.partition(",")
+    if not (comma and head.startswith("data:image/") and head.endswith(";base64")):
+        raise Problem(
+            400,
+            f"`{where}`: an image is given as data:image/png;base64,... or"
+            " data:image/jpeg;base64,...; nothing is fetched from other servers",
+            param=where,
+        )
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise Problem(400, f"`{where}`: the image is no base64: {error}", param=where) from None

@@ -1,0 +1,33 @@
+"""`GET /v1/models`."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.responses import Response
+
+from pie_gateway.backend.catalog import Catalog, ModelName
+from pie_gateway.http.answers import json_response
+from pie_gateway.http.door import Exchange
+from pie_gateway.schemas.models import ModelCard, ModelList
+
+STARTED = int(time.time())
+
+
+async def models(exchange: Exchange) -> Response:
+    """All names that requests may give as `model`."""
+    catalog = exchange.backend.catalog
+    return json_response(ModelList([await _card(catalog, n) for n in await catalog.names()]))
+
+
+async def model(exchange: Exchange) -> Response:
+    """One of them."""
+    catalog = exchange.backend.catalog
+    name = await catalog.find(exchange.request.path_params["model"])
+    return json_response(await _card(catalog, name))
+
+
+async def _card(catalog: Catalog, name: ModelName) -> ModelCard:
+    longest = (await catalog.describe(name.model))["max_position"]
+    parent = None if name.adapter is None else name.model
+    return ModelCard(name.id, STARTED, name.model, parent, longest)

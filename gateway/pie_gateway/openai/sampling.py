@@ -1,0 +1,123 @@
+"""From the fields of OpenAI and vLLM to a job's: how tokens are chosen, and where they end."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+import msgspec
+
+from pie_gateway.backend.job import Grammar, Job, Sampling
+from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.problems import Problem, unsupported
+from pie_gateway.schemas.sampling import (
+    JsonObject,
+    JsonSchema,
+    SamplingRequest,
+    StructuredOutputs,
+)
+
+Value = TypeVar("Value")
+SEEDS = 2**53  # integers that JSON's readers agree on
+
+
+def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> Sampling:
+    """How tokens are chosen.
+
+    Raises:
+        Problem: 400 naming the field that is wrong.
+    """
+    return Sampling(
+        temperature=_or(asked.temperature, 1.0),
+        top_p=_or(asked.top_p, 1.0),
+        top_k=max(0, _or(asked.top_k, 0)),
+        min_p=_or(asked.min_p, 0.0),
+        repetition_penalty=_or(asked.repetition_penalty, 1.0),
+        presence_penalty=_or(asked.presence_penalty, 0.0),
+        frequency_penalty=_or(asked.frequency_penalty, 0.0),
+        logit_bias=_biases(asked.logit_bias or {}),
+        logprobs=top_logprobs,
+        seed=None if asked.seed is None else asked.seed % SEEDS,
+    )
+
+
+def fill_ends(job: Job, asked: SamplingRequest, stop_tokens: list[int], words: Vocabulary) -> None:
+    """Sets what ends a job's text, and what is left out of it.
+
+    Args:
+        job: gets it.
+        asked: the request.
+        stop_tokens: the model's own.
+        words: the model's tokens.
+    """
+    if isinstance(asked.stop, str):
+        job.stop = [asked.stop] if asked.stop else []
+    else:
+        job.stop = asked.stop or []
+    if asked.ignore_eos or asked.stop_token_ids:
+        own = [] if asked.ignore_eos else stop_tokens
+        job.stop_tokens = [*own, *(asked.stop_token_ids or [])]
+    if asked.skip_special_tokens is not False:
+        job.hidden = words.hidden()
+
+
+def grammar(asked: SamplingRequest) -> Grammar | None:
+    """What the text has to look like.
+
+    Raises:
+        Problem: 400 if it is said in two ways.
+    """
+    outputs = None if asked.structured_outputs is None else _structured(asked.structured_outputs)
+    match asked.response_format:
+        case JsonObject():
+            found = Grammar("json-schema", '{"type": "object"}')
+        case JsonSchema(named):
+            found = Grammar("json-schema", json.dumps(named.schema or {}))
+        case _:
+            return outputs
+    if outputs is not None:
+        raise unsupported("structured_outputs", "`response_format` says what the text looks like")
+    return found
+
+
+def _structured(asked: StructuredOutputs) -> Grammar:
+    given = [name for name in asked.__struct_fields__ if getattr(asked, name)]
+    if len(given) != 1:
+        raise unsupported("structured_outputs", "give one of its fields")
+    if asked.json is not None:
+        text = asked.json if isinstance(asked.json, str) else json.dumps(asked.json)
+        return Grammar("json-schema", text)
+    if asked.regex is not None:
+        return Grammar("regex", asked.regex)
+    if asked.choice is not None:
+        quoted = [msgspec.json.encode(option).decode() for option in asked.choice]
+        return Grammar("lark", f"start: {' | '.join(quoted)}")
+    if asked.grammar is not None:
+        return Grammar("lark", asked.grammar)
+    return Grammar("json-schema", '{"type": "object"}')
+
+
+def check_stream_options(asked: SamplingRequest) -> bool:
+    """Whether the stream ends with the usage.
+
+    Raises:
+        Problem: 400 if there is no stream.
+    """
+    if asked.stream_options is None:
+        return False
+    if not asked.stream:
+        raise unsupported("stream_options", "it goes with `stream: true`")
+    return bool(asked.stream_options.include_usage)
+
+
+def _biases(asked: dict[str, float]) -> list[tuple[int, float | None]]:
+    biases: list[tuple[int, float | None]] = []
+    for token, bias in asked.items():
+        if not (token.isascii() and token.isdigit() and len(token) <= 10):
+            raise Problem(400, f"`logit_bias`: {token[:50]!r} is no token id", param="logit_bias")
+        biases.append((int(token), bias))
+    return biases
+
+
+def _or(given: Value | None, default: Value) -> Value:
+    return default if given is None else given

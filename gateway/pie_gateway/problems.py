@@ -1,0 +1,129 @@
+"""What is answered instead of a result: a status, and why in OpenAI's error object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pie_py.client import ClientError, InferletFailed, RpcError
+
+
+class ErrorDetail(msgspec.Struct):
+    """What went wrong, for people and for programs."""
+
+    message: str
+    type: str
+    param: str | None = None  # the field of the request that is wrong
+    code: str | None = None
+
+
+class ErrorBody(msgspec.Struct):
+    """OpenAI's error object."""
+
+    error: ErrorDetail
+
+
+class Problem(Exception):
+    """A request that cannot be answered."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after  # seconds
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's word for errors of this status."""
+        return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else _SERVER)
+
+    @property
+    def body(self) -> ErrorBody:
+        """What is sent."""
+        return ErrorBody(ErrorDetail(self.message, self.kind, self.param, self.code))
+
+
+_SERVER = "server_error"
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+# What the contract's and the protocol's codes mean to a client of HTTP.
+_STATUS = {
+    "invalid-argument": 400,
+    "unsupported": 400,
+    "usage": 400,
+    "program-rejected": 400,
+    "unknown-model": 404,
+    "not-found": 404,
+    "permission-denied": 403,
+    "already-exists": 409,
+    "cancelled": 409,
+    "limit-exceeded": 503,
+    "out-of-resources": 503,
+    "worker-lost": 503,
+    "timed-out": 504,
+}
+_CONTEXT_LENGTH = "context-length: "
+
+
+def unsupported(field: str, why: str) -> Problem:
+    """A field of the request that has no effect here, so the request is refused."""
+    return Problem(400, f"`{field}`: {why}", param=field, code="unsupported_value")
+
+
+def unknown_model(name: str, served: list[str]) -> Problem:
+    """No model has this name."""
+    text = f"no model is called {name[:200]!r}; served: {', '.join(served) or 'none at the moment'}"
+    return Problem(404, text, param="model", code="model_not_found")
+
+
+def of_client(error: ClientError) -> Problem:
+    """What the control process, or an instance, has refused or failed."""
+    if isinstance(error, InferletFailed):
+        return of_text(error.text)
+    if isinstance(error, RpcError):
+        return _of_code(error.code, error.message)
+    return Problem(503, str(error), code="unreachable", retry_after=1.0)
+
+
+def of_text(text: str) -> Problem:
+    """The error that an instance has ended with: `CODE: message` if it is one of the contract."""
+    code, colon, message = text.partition(": ")
+    if not colon or code not in _STATUS:
+        return Problem(500, text[-2000:], code="program_failed")
+    if message.startswith(_CONTEXT_LENGTH):
+        text = message.removeprefix(_CONTEXT_LENGTH)
+        return Problem(400, text, param="messages", code="context_length_exceeded")
+    return _of_code(code, message)
+
+
+def _of_code(code: str, message: str) -> Problem:
+    status = _STATUS.get(code, 500)
+    return Problem(
+        status, message, code=code.replace("-", "_"), retry_after=1.0 if status == 503 else None
+    )
+
+
+def headers_of(problem: Problem) -> dict[str, str]:
+    """Headers that go with a problem."""
+    headers: dict[str, Any] = {}
+    if problem.retry_after is not None:
+        headers["retry-after"] = str(max(1, round(problem.retry_after)))
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers

@@ -1,0 +1,1 @@
+"""What requests and answers look like. No endpoint is here."""

@@ -1,0 +1,177 @@
+"""`/v1/chat/completions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pie_gateway.schemas.messages import CalledFunction, Messages, ToolCall
+from pie_gateway.schemas.sampling import MAX_TOP_LOGPROBS, Count, Name, SamplingRequest
+from pie_gateway.schemas.usage import Usage
+
+
+class Function(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the model may call."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None  # a JSON schema
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool: only functions are known."""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class FunctionName(msgspec.Struct, forbid_unknown_fields=True):
+    """The name of one of the functions."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
+    """The function that has to be called."""
+
+    function: FunctionName
+    type: Literal["function"] = "function"
+
+
+class ChatRequest(SamplingRequest, kw_only=True):
+    """A request for the next message of a conversation."""
+
+    messages: Messages
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] | None = None
+    metadata: dict[str, str] | None = None  # kept nowhere: `store` is refused
+    safety_identifier: str | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    store: Literal[False] | None = None
+    add_generation_prompt: bool | None = None  # vLLM's
+    # Known to OpenAI, and refused.
+    audio: None = None
+    function_call: None = None
+    functions: None = None
+    prediction: None = None
+    prompt_cache_retention: None = None
+    reasoning_effort: None = None
+    verbosity: None = None
+    web_search_options: None = None
+
+
+class TopLogprob(msgspec.Struct):
+    """A token that was likely, too."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(msgspec.Struct):
+    """A token of the answer."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """The tokens of a choice."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class AnswerMessage(msgspec.Struct):
+    """What the model says."""
+
+    content: str | None
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class ChatChoice(msgspec.Struct):
+    """One answer."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: str
+    logprobs: ChatLogprobs | None = None
+    stop_reason: str | None = None  # vLLM's: the stop string
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatAnswer(msgspec.Struct):
+    """The next messages."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: Literal["chat.completion"] = "chat.completion"
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class FunctionDelta(msgspec.Struct):
+    """A call goes on."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class ToolCallDelta(msgspec.Struct):
+    """A call goes on."""
+
+    index: int
+    function: FunctionDelta
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
+class Delta(msgspec.Struct):
+    """What a message has more."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+
+
+class ChunkChoice(msgspec.Struct):
+    """What a choice has more."""
+
+    index: int
+    delta: Delta
+    finish_reason: str | None = None
+    logprobs: ChatLogprobs | None = None
+    stop_reason: str | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatChunk(msgspec.Struct):
+    """A part of a streamed answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    usage: Usage | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+__all__ = ["CalledFunction", "ChatAnswer", "ChatChunk", "ChatRequest", "ToolCall"]

@@ -1,0 +1,62 @@
+"""`/v1/completions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pie_gateway.schemas.sampling import (
+    MAX_TOP_LOGPROBS,
+    Choices,
+    SamplingRequest,
+    TokenId,
+)
+from pie_gateway.schemas.usage import Usage
+
+MAX_PROMPTS = 128
+
+
+class CompletionRequest(SamplingRequest, kw_only=True):
+    """A request for the text that follows prompts."""
+
+    # A text, texts, a list of token ids, or several of those.
+    prompt: str | Annotated[list[str | TokenId | list[TokenId]], msgspec.Meta(min_length=1)]
+    best_of: Choices | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    suffix: None = None
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """The tokens of a choice: their texts, where these begin, and how likely they were."""
+
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class CompletionChoice(msgspec.Struct):
+    """One text, or a part of it."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    logprobs: CompletionLogprobs | None = None
+    stop_reason: str | None = None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class CompletionAnswer(msgspec.Struct):
+    """Texts that follow the prompts, or parts of them."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    object: Literal["text_completion"] = "text_completion"
+    usage: Usage | UnsetType = UNSET

@@ -1,0 +1,95 @@
+"""The messages of a conversation, as OpenAI writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+
+class TextPart(msgspec.Struct, forbid_unknown_fields=True, tag="text"):
+    """Text."""
+
+    text: str
+
+
+class ImageAddress(msgspec.Struct, forbid_unknown_fields=True):
+    """An image as `data:image/png;base64,...`."""
+
+    url: str
+    detail: Literal["auto"] | None = None
+
+
+class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag="image_url"):
+    """An image."""
+
+    image_url: ImageAddress
+
+
+class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag="refusal"):
+    """What a model has said instead of an answer."""
+
+    refusal: str
+
+
+class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="system"):
+    """Instructions for the whole conversation."""
+
+    content: str | list[TextPart]
+    name: str | None = None
+
+
+class DeveloperMessage(
+    msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="developer"
+):
+    """Instructions for the whole conversation, by their newer name."""
+
+    content: str | list[TextPart]
+    name: str | None = None
+
+
+class UserMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="user"):
+    """What the user says."""
+
+    content: str | list[TextPart | ImagePart]
+    name: str | None = None
+
+
+class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A function's name and its arguments in JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that the model has made."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
+class AssistantMessage(
+    msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="assistant"
+):
+    """What the model has said."""
+
+    content: str | list[TextPart | RefusalPart] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    audio: None = None
+    function_call: None = None
+
+
+class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="tool"):
+    """What a call has given."""
+
+    content: str | list[TextPart]
+    tool_call_id: str
+
+
+Message: TypeAlias = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+Messages = Annotated[list[Message], msgspec.Meta(min_length=1)]

@@ -1,0 +1,92 @@
+"""Fields that requests for text share: OpenAI's, then those that vLLM has added."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+MAX_CHOICES = 128
+MAX_SEQUENCES = 64  # of `stop`
+MAX_TOP_LOGPROBS = 20
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+StopText = Annotated[str, msgspec.Meta(min_length=1)]
+Choices = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)]
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """Of a streamed answer."""
+
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None  # nothing is added to hide lengths
+
+
+class PlainText(msgspec.Struct, forbid_unknown_fields=True, tag="text"):
+    """Any text."""
+
+
+class JsonObject(msgspec.Struct, forbid_unknown_fields=True, tag="json_object"):
+    """A JSON object."""
+
+
+class NamedSchema(msgspec.Struct, forbid_unknown_fields=True):
+    """A JSON schema and its name."""
+
+    name: str
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonSchema(msgspec.Struct, forbid_unknown_fields=True, tag="json_schema"):
+    """JSON that satisfies a schema."""
+
+    json_schema: NamedSchema
+
+
+ResponseFormat: TypeAlias = PlainText | JsonObject | JsonSchema
+
+
+class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
+    """vLLM's: one of these says what the text has to look like."""
+
+    json: dict[str, Any] | str | None = None
+    regex: str | None = None
+    choice: Annotated[list[StopText], msgspec.Meta(min_length=1)] | None = None
+    grammar: str | None = None  # in Lark's syntax
+    json_object: bool | None = None
+
+
+class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What every request for text may say."""
+
+    model: Name
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, msgspec.Meta(ge=-100, le=100)]] | None = None
+    n: Choices | None = None
+    presence_penalty: Penalty | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | Annotated[list[StopText], msgspec.Meta(max_length=MAX_SEQUENCES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    top_p: Share | None = None
+    response_format: ResponseFormat | None = None
+    # They change nothing here: a name for logs, and a hint where prefixes are cached by key; here
+    # every prefix of a user is found.
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    # vLLM's
+    top_k: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] | None = None  # -1 and 0: all
+    min_p: Share | None = None
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: Annotated[list[TokenId], msgspec.Meta(max_length=MAX_SEQUENCES)] | None = None
+    skip_special_tokens: bool | None = None
+    return_token_ids: bool | None = None
+    structured_outputs: StructuredOutputs | None = None

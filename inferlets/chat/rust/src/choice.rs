@@ -1,0 +1,53 @@
+//! One choice: tokens are generated, and their text goes to the gateway.
+
+use inferlet::stream::{StopStrings, TextDecoder};
+use inferlet::{Context, Result, UNKNOWN_TOKEN};
+
+use crate::report::{self, Piece};
+use crate::request::Request;
+
+/// Tokens of the prompt that the decoder sees, for the space before the first word.
+const BEFORE: usize = 10;
+
+/// Generates the choice of this number to its end.
+pub async fn run(index: usize, context: &mut Context, request: &Request) -> Result {
+    let mut decoder = TextDecoder::new(request.model.tokenizer(), &tail(context))?;
+    let mut stops = StopStrings::new(request.stop.clone());
+    let mut piece = Piece::new(index);
+    let mut stopped = false;
+    let mut generator = request.generator(index, context);
+    while let Some(token) = generator.next_token().await? {
+        piece.add(token, generator.last_sampled(), request);
+        if request.hides(token) {
+            continue;
+        }
+        let (text, found) = stops.feed(decoder.feed(token)?);
+        piece.text.push_str(&text);
+        if found {
+            stopped = true;
+            break;
+        }
+        if request.stream && !piece.text.is_empty() {
+            report::piece(&mut piece, request).await?;
+        }
+    }
+    let count = generator.tokens_generated();
+    let cut = generator.is_full();
+    let complete = request.grammar.is_some() && generator.is_complete()?;
+    drop(generator);
+    if !stopped {
+        let (text, found) = stops.feed(decoder.finish()?);
+        piece.text.push_str(&text);
+        piece.text.push_str(&stops.finish());
+        stopped = found;
+    }
+    let reason = if cut && !stopped && !complete { "length" } else { "stop" };
+    report::piece(&mut piece, request).await?;
+    report::end(index, reason, stops.found(), count).await
+}
+
+fn tail(context: &Context) -> Vec<u32> {
+    let known = context.tokens().iter().chain(context.buffer()).copied();
+    let known: Vec<u32> = known.filter(|&token| token != UNKNOWN_TOKEN).collect();
+    known[known.len().saturating_sub(BEFORE)..].to_vec()
+}

@@ -1,0 +1,60 @@
+//! Answers one request of the HTTP gateway (docs/http.md tells what an operator's own program has
+//! to understand).
+//!
+//! Its argument is a request in JSON. What it tells is a JSON list per message:
+//! `["prompt", tokens, ids, text]` once, then for each choice `["piece", choice, text, tokens, ids,
+//! logprobs]` as text comes, and `["end", choice, reason, stop string, tokens]`. A request
+//! `{"model": NAME, "describe": true}` is answered by `["model", special tokens]` and the bytes of
+//! the vocabulary.
+
+mod choice;
+mod describe;
+mod prompt;
+mod report;
+mod request;
+
+use inferlet::json;
+use inferlet::{join_all, Context, Error, ErrorCode, Result};
+use request::Request;
+
+#[inferlet::main]
+async fn main(args: Vec<String>) -> Result {
+    let [text] = args.as_slice() else {
+        return Err(Error::usage("one argument is wanted: a request of the HTTP gateway, in JSON"));
+    };
+    let asked = json::parse(text)?;
+    if asked.get("describe").is_some() {
+        return describe::run(&request::model_of(&asked)?).await;
+    }
+    let request = Request::read(&asked)?;
+    let mut context = prompt::context(&request).await?;
+    check_length(&request, &context)?;
+    report::prompt(&request, &context).await?;
+    run(&request, &mut context).await
+}
+
+async fn run(request: &Request, context: &mut Context) -> Result {
+    if request.choices == 1 {
+        return choice::run(0, context, request).await;
+    }
+    context.flush().await?;
+    let forks = (1..request.choices).map(|_| context.fork()).collect::<Result<Vec<Context>>>();
+    let mut forks = forks?;
+    let contexts = std::iter::once(context).chain(forks.iter_mut());
+    let runs = contexts.enumerate().map(|(index, each)| choice::run(index, each, request));
+    join_all(runs).await.into_iter().collect()
+}
+
+fn check_length(request: &Request, context: &Context) -> Result {
+    let (prompt, longest) = (context.len(), request.model.max_position() as usize);
+    let wanted = request.max_tokens.unwrap_or(1);
+    if prompt + wanted <= longest {
+        return Ok(());
+    }
+    let message = format!(
+        "context-length: {} takes {longest} tokens; the prompt has {prompt}, and {wanted} are to \
+         follow",
+        request.model.name()
+    );
+    Err(Error::new(ErrorCode::InvalidArgument, message))
+}

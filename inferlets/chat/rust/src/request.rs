@@ -1,0 +1,169 @@
+//! A request, as the gateway writes it. The gateway has checked what users can get wrong.
+
+use inferlet::json::Value;
+use inferlet::Context;
+use inferlet::{DeviceSampler, Error, ErrorCode, Generator, Grammar, Model, Result, Sampler};
+
+/// What the model is to continue.
+pub enum Prompt {
+    Text(String),
+    Tokens(Vec<u32>),
+    /// A JSON list of messages for the chat template, and whether the assistant's turn starts.
+    Messages(String, bool),
+}
+
+pub struct Request {
+    pub model: Model,
+    pub adapter: Option<String>,
+    pub prompt: Prompt,
+    /// Number of image files that come as messages.
+    pub images: usize,
+    pub choices: usize,
+    pub max_tokens: Option<usize>,
+    pub sampler: DeviceSampler,
+    /// Log-probabilities are told.
+    pub logprobs: bool,
+    /// Token ids are told.
+    pub ids: bool,
+    /// Text is told as it comes.
+    pub stream: bool,
+    pub stop: Vec<String>,
+    /// Tokens that end a choice; the model's own by default.
+    pub stop_tokens: Option<Vec<u32>>,
+    /// Ranges of tokens that have no text in the answer: first and last.
+    pub hidden: Vec<(u32, u32)>,
+    pub grammar: Option<Grammar>,
+}
+
+/// The model that a request names.
+pub fn model_of(asked: &Value) -> Result<Model> {
+    Model::named(asked.get("model").and_then(Value::as_str).ok_or_else(|| wrong("model"))?)
+}
+
+impl Request {
+    pub fn read(asked: &Value) -> Result<Request> {
+        let sampler = asked.get("sampler").ok_or_else(|| wrong("sampler"))?;
+        Ok(Request {
+            model: model_of(asked)?,
+            adapter: text(asked, "adapter"),
+            prompt: prompt(asked)?,
+            images: number(asked, "images").unwrap_or(0.0) as usize,
+            choices: number(asked, "choices").unwrap_or(1.0) as usize,
+            max_tokens: number(asked, "max_tokens").map(|count| count as usize),
+            sampler: sampler_of(sampler)?,
+            logprobs: flag(asked, "logprobs"),
+            ids: flag(asked, "ids"),
+            stream: flag(asked, "stream"),
+            stop: texts(asked, "stop"),
+            stop_tokens: asked.get("stop_tokens").map(numbers).transpose()?,
+            hidden: pairs(asked.get("hidden"))?,
+            grammar: grammar(asked),
+        })
+    }
+
+    /// Whether a token has no text in the answer.
+    pub fn hides(&self, token: u32) -> bool {
+        self.hidden.iter().any(|&(first, last)| first <= token && token <= last)
+    }
+
+    /// The generation of one choice.
+    pub fn generator<'a>(&self, index: usize, context: &'a mut Context) -> Generator<'a> {
+        let seed = self.sampler.seed.map(|seed| seed + index as u64);
+        let mut generator = context.generate(Sampler::greedy());
+        generator = generator.on_device(&DeviceSampler { seed, ..self.sampler.clone() });
+        if let Some(grammar) = &self.grammar {
+            // A token that is forced is not sampled, and has no log-probability.
+            generator = generator.grammar(grammar).forced(!self.logprobs);
+        }
+        if let Some(tokens) = &self.stop_tokens {
+            generator = generator.stop_tokens(tokens.iter().copied());
+        }
+        match self.max_tokens {
+            Some(count) => generator.max_tokens(count),
+            None => generator,
+        }
+    }
+}
+
+fn prompt(asked: &Value) -> Result<Prompt> {
+    if let Some(messages) = text(asked, "messages") {
+        return Ok(Prompt::Messages(messages, flag(asked, "cue")));
+    }
+    if let Some(tokens) = asked.get("tokens") {
+        return Ok(Prompt::Tokens(numbers(tokens)?));
+    }
+    text(asked, "text").map(Prompt::Text).ok_or_else(|| wrong("text"))
+}
+
+fn sampler_of(given: &Value) -> Result<DeviceSampler> {
+    let real = |key| number(given, key).map(|number| number as f32);
+    let default = DeviceSampler::default();
+    Ok(DeviceSampler {
+        temperature: real("temperature").unwrap_or(default.temperature),
+        top_k: number(given, "top_k").map_or(default.top_k, |k| k as u32),
+        top_p: real("top_p").unwrap_or(default.top_p),
+        min_p: real("min_p").unwrap_or(default.min_p),
+        repetition_penalty: real("repetition_penalty").unwrap_or(default.repetition_penalty),
+        presence_penalty: real("presence_penalty").unwrap_or(default.presence_penalty),
+        frequency_penalty: real("frequency_penalty").unwrap_or(default.frequency_penalty),
+        logit_bias: biases(given.get("logit_bias"))?,
+        logprobs: number(given, "logprobs").map_or(default.logprobs, |count| count as u32),
+        seed: number(given, "seed").map(|seed| seed as u64),
+    })
+}
+
+/// Pairs of a token and what is added to its logit; null rules it out.
+fn biases(given: Option<&Value>) -> Result<Vec<(u32, Option<f32>)>> {
+    let read = |pair: &Value| {
+        let [token, bias] = pair.as_list()? else { return None };
+        Some((token.as_u32()?, bias.as_f64().map(|bias| bias as f32)))
+    };
+    let pairs = given.and_then(Value::as_list).unwrap_or_default();
+    pairs.iter().map(|pair| read(pair).ok_or_else(|| wrong("logit_bias"))).collect()
+}
+
+fn grammar(asked: &Value) -> Option<Grammar> {
+    let given = asked.get("grammar")?;
+    let text = text(given, "text")?;
+    match given.get("kind")?.as_str()? {
+        "json-schema" => Some(Grammar::json_schema(&text)),
+        "regex" => Some(Grammar::regex(&text)),
+        _ => Some(Grammar::lark(&text)),
+    }
+}
+
+fn text(object: &Value, key: &str) -> Option<String> {
+    object.get(key)?.as_str().map(str::to_owned)
+}
+
+fn number(object: &Value, key: &str) -> Option<f64> {
+    object.get(key)?.as_f64()
+}
+
+fn flag(object: &Value, key: &str) -> bool {
+    object.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn texts(object: &Value, key: &str) -> Vec<String> {
+    let list = object.get(key).and_then(Value::as_list).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn numbers(list: &Value) -> Result<Vec<u32>> {
+    let list = list.as_list().ok_or_else(|| wrong("tokens"))?;
+    list.iter().map(|each| each.as_u32().ok_or_else(|| wrong("tokens"))).collect()
+}
+
+fn pairs(list: Option<&Value>) -> Result<Vec<(u32, u32)>> {
+    let list = list.and_then(Value::as_list).unwrap_or_default();
+    let pair = |each: &Value| match numbers(each)?[..] {
+        [first, last] => Ok((first, last)),
+        _ => Err(wrong("hidden")),
+    };
+    list.iter().map(pair).collect()
+}
+
+fn wrong(field: &str) -> Error {
+    let message = format!("the gateway's request has no usable `{field}`");
+    Error::new(ErrorCode::InvalidArgument, message)
+}

@@ -1,0 +1,60 @@
+"""The options of `serve` that are about HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Fields of GatewayConfig by the names of the options. Click lists these in the opposite order.
+_FIELDS = {
+    "cors_origins": "cors_origins",
+    "tls_key": "tls_key",
+    "tls_certificate": "tls_certificate",
+    "http": "http",
+}
+_FILE = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
+_OPTIONS = (
+    click.option(
+        "--cors-origin",
+        "cors_origins",
+        multiple=True,
+        metavar="ORIGIN",
+        help="Origin of web pages that may call, as https://example.org, or *. Repeatable.",
+    ),
+    click.option("--tls-key", type=_FILE, help="The certificate's key, a PEM file."),
+    click.option("--tls-certificate", type=_FILE, help="A PEM file; HTTP is then encrypted."),
+    click.option("--no-http", is_flag=True, help="Serve no HTTP."),
+    click.option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Where to serve HTTP.  [default: 127.0.0.1:8000, or a free port]",
+    ),
+)
+
+
+def http_options(function: Function) -> Function:
+    """Adds the options."""
+    for option in _OPTIONS:
+        function = option(function)
+    return function
+
+
+def gateway_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of GatewayConfig that the options set.
+
+    Raises:
+        click.UsageError: if they do not go together.
+    """
+    fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
+    if ("tls_key" in fields) != ("tls_certificate" in fields):
+        raise click.UsageError("--tls-certificate and --tls-key go together")
+    if given.get("no_http"):
+        if fields:
+            raise click.UsageError("--no-http goes with no other option of HTTP")
+        fields["enabled"] = False
+    return fields

@@ -1,0 +1,31 @@
+"""Settings of the HTTP gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from pie_py.config.section import Section
+
+DEFAULT_HTTP = "127.0.0.1:8000"
+Route = Literal["chat", "completions", "responses", "messages"]
+
+
+class GatewayConfig(Section):
+    """Where HTTP is served, and how much of it."""
+
+    enabled: bool = True  # `pie-py serve` starts it
+    http: str | None = None  # HOST:PORT; the default if it is free, else another port
+    tls_certificate: Path | None = None  # PEM, with its chain
+    tls_key: Path | None = None
+    cors_origins: tuple[str, ...] = ()  # pages of these origins may call; "*" for all
+    # Programs that serve a route instead of the library's `chat`: names or hashes of uploaded ones.
+    programs: dict[Route, str] = Field(default_factory=dict)
+    body_bytes: PositiveInt = 32 << 20  # of one request
+    body_seconds: PositiveFloat = 30.0  # until it has arrived
+    request_seconds: PositiveFloat = 3600.0  # until it has been answered
+    connections: PositiveInt = 4096  # at once
+    requests_per_minute: PositiveInt | None = None  # of one user
+    tokens_per_minute: PositiveInt | None = None  # of one user, of prompts and answers

@@ -1,0 +1,186 @@
+"""`/v1/chat/completions`, as OpenAI's own client sees it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+MODEL = "pie-tiny"
+HI: list[Any] = [{"role": "user", "content": "Hi"}]
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Any:
+    fields = {"temperature": 0, "max_tokens": 8, "messages": HI, **fields}
+    return client.chat.completions.create(model=MODEL, **fields)
+
+
+def test_an_answer_is_that_of_the_model(client: openai.OpenAI) -> None:
+    answer = ask(client)
+    [choice] = answer.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content.startswith("Hello!")
+    assert choice.finish_reason == "length"
+    assert (answer.object, answer.model) == ("chat.completion", MODEL)
+    assert answer.id.startswith("chatcmpl-")
+    assert answer.usage.completion_tokens == 8
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 8
+
+
+def test_a_stream_says_the_same_and_how_many_tokens(client: openai.OpenAI) -> None:
+    whole = ask(client)
+    chunks = list(ask(client, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
+    assert all(c.usage is None for c in chunks[:-1])
+    assert chunks[-1].usage == whole.usage
+    assert len({c.id for c in chunks}) == 1
+    assert len(chunks) > 5, "it comes in parts"
+
+
+def test_stop_strings_are_left_out(client: openai.OpenAI) -> None:
+    whole = ask(client).choices[0].message.content
+    cut = whole.split()[1]
+    for stop in (cut, ["nowhere", cut]):
+        choice = ask(client, stop=stop).choices[0]
+        assert choice.finish_reason == "stop"
+        assert choice.message.content == whole[: whole.index(cut)]
+        assert choice.stop_reason == cut
+    parts = ask(client, stop=cut, stream=True)
+    text = "".join(part.choices[0].delta.content or "" for part in parts)
+    assert text == whole[: whole.index(cut)]
+
+
+def test_it_ends_by_itself(client: openai.OpenAI) -> None:
+    choice = ask(client, max_tokens=200).choices[0]
+    assert choice.finish_reason == "stop"
+    assert "<|" not in choice.message.content
+    assert ask(client, max_completion_tokens=3).usage.completion_tokens == 3
+    more = ask(client, max_tokens=80, extra_body={"ignore_eos": True})
+    assert more.usage.completion_tokens == 80
+    with_marks = ask(
+        client, max_tokens=80, extra_body={"ignore_eos": True, "skip_special_tokens": False}
+    )
+    assert "<|end|>" in with_marks.choices[0].message.content
+
+
+def test_log_probabilities(client: openai.OpenAI) -> None:
+    choice = ask(client, logprobs=True, top_logprobs=3).choices[0]
+    tokens = choice.logprobs.content
+    assert len(tokens) == 8
+    assert "".join(token.token for token in tokens) == choice.message.content
+    for token in tokens:
+        assert bytes(token.bytes).decode() == token.token
+        likely = token.top_logprobs
+        assert len(likely) == 3
+        assert likely[0].token == token.token, "greedy"
+        assert likely[0].logprob == token.logprob <= 0
+        assert likely[0].logprob >= likely[1].logprob >= likely[2].logprob
+    streamed = [
+        token
+        for part in ask(client, logprobs=True, top_logprobs=3, stream=True)
+        if part.choices[0].logprobs
+        for token in part.choices[0].logprobs.content
+    ]
+    assert streamed == tokens
+    assert ask(client, logprobs=True).choices[0].logprobs.content[0].top_logprobs == []
+
+
+def test_several_choices_and_seeds(client: openai.OpenAI) -> None:
+    hot: dict[str, Any] = {"temperature": 3, "n": 3, "seed": 7, "max_tokens": 12}
+    first, second = ask(client, **hot), ask(client, **hot)
+    texts = [choice.message.content for choice in first.choices]
+    assert [choice.index for choice in first.choices] == [0, 1, 2]
+    assert len(set(texts)) == 3
+    assert [choice.message.content for choice in second.choices] == texts
+    assert ask(client, **{**hot, "seed": 8}).choices[0].message.content != texts[0]
+    streamed = ["", "", ""]
+    for part in ask(client, **hot, stream=True):
+        for choice in part.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts
+
+
+def test_biases_rule_tokens_in_and_out(client: openai.OpenAI) -> None:
+    first = ask(client, max_tokens=1, extra_body={"return_token_ids": True})
+    [token] = first.choices[0].token_ids
+    other = ask(client, max_tokens=1, logit_bias={str(token): -100})
+    assert other.choices[0].message.content != first.choices[0].message.content
+    same = ask(client, logit_bias={"50": 100}, extra_body={"return_token_ids": True})
+    assert same.choices[0].token_ids == [50] * 8
+    assert len(first.prompt_token_ids) == first.usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [{"presence_penalty": 2}, {"frequency_penalty": 2}, {"repetition_penalty": 50}],
+    ids=lambda penalty: next(iter(penalty)),
+)
+def test_penalties_stop_repetition(client: openai.OpenAI, penalty: dict[str, float]) -> None:
+    free: dict[str, Any] = {"return_token_ids": True, "ignore_eos": True}
+    plain = ask(client, max_tokens=60, extra_body=free).choices[0].token_ids
+    ids = ask(client, max_tokens=60, extra_body={**free, **penalty}).choices[0].token_ids
+    assert len(set(ids)) > len(set(plain))
+
+
+@pytest.mark.parametrize("one", [{"top_k": 1}, {"min_p": 1.0}, {"top_p": 0.0}], ids=str)
+def test_filters_leave_the_likeliest_token(client: openai.OpenAI, one: dict[str, float]) -> None:
+    greedy = ask(client).choices[0].message.content
+    assert ask(client, temperature=5, extra_body=one).choices[0].message.content == greedy
+
+
+def test_a_schema_holds(client: openai.OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    choice = ask(client, max_tokens=50, response_format=form).choices[0]
+    assert choice.finish_reason == "stop"
+    assert 1 <= json.loads(choice.message.content)["n"] <= 9
+    limited = ask(client, extra_body={"structured_outputs": {"regex": "[ab]{3}"}})
+    assert set(limited.choices[0].message.content) <= {"a", "b"}
+    chosen = ask(client, extra_body={"structured_outputs": {"choice": ["so long", "see you"]}})
+    assert chosen.choices[0].message.content in ("so long", "see you")
+    opened = ask(client, max_tokens=3, response_format={"type": "json_object"})
+    assert opened.choices[0].message.content.startswith("{")
+
+
+def test_roles_and_parts(client: openai.OpenAI) -> None:
+    messages: list[Any] = [
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert ask(client, messages=messages).choices[0].message.content
+    plain = ask(client, messages=[{"role": "user", "content": [{"type": "text", "text": "Hi"}]}])
+    assert plain.choices[0].message.content == ask(client).choices[0].message.content
+
+
+def test_fields_that_change_nothing_are_taken(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {
+        "user": "ann",
+        "prompt_cache_key": "a",
+        "metadata": {"a": "b"},
+        "store": False,
+        "service_tier": "auto",
+        "modalities": ["text"],
+        "safety_identifier": "x",
+    }
+    assert (
+        ask(client, **fields).choices[0].message.content == ask(client).choices[0].message.content
+    )
+
+
+def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="pie-tiny") as raised:
+        client.chat.completions.create(model="gpt-9", messages=HI)
+    assert raised.value.code == "model_not_found"
+    assert raised.value.param == "model"

@@ -1,0 +1,111 @@
+"""`/v1/completions` and `/v1/models`, as OpenAI's own client sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+MODEL = "pie-tiny"
+
+
+def ask(client: openai.OpenAI, prompt: Any = "Thessel is", **fields: Any) -> Any:
+    fields = {"temperature": 0, "max_tokens": 6, **fields}
+    return client.completions.create(model=MODEL, prompt=prompt, **fields)
+
+
+def test_a_text_goes_on(client: openai.OpenAI) -> None:
+    answer = ask(client)
+    assert answer.object == "text_completion"
+    assert answer.choices[0].text.startswith(" ")
+    assert answer.usage.completion_tokens == 6
+    assert "".join(part.choices[0].text for part in ask(client, stream=True)) == (
+        answer.choices[0].text
+    )
+    assert len(ask(client, max_tokens=openai.omit, temperature=1, seed=1).choices[0].text) > 6
+
+
+def test_prompts_are_texts_or_tokens(client: openai.OpenAI) -> None:
+    first, second = (ask(client, prompt) for prompt in ("Thessel is", "Once upon"))
+    both = ask(client, ["Thessel is", "Once upon"])
+    assert [choice.text for choice in both.choices] == [
+        first.choices[0].text,
+        second.choices[0].text,
+    ]
+    told = ask(client, extra_body={"return_token_ids": True}).choices[0]
+    ids = told.prompt_token_ids
+    assert len(told.token_ids) == 6
+    for prompt in (ids, [ids]):
+        assert ask(client, prompt).choices[0].text == first.choices[0].text
+    assert both.usage.prompt_tokens == first.usage.prompt_tokens + second.usage.prompt_tokens
+    streamed = ["", ""]
+    for part in ask(client, ["Thessel is", "Once upon"], stream=True):
+        for choice in part.choices:
+            streamed[choice.index] += choice.text
+    assert streamed == [choice.text for choice in both.choices]
+
+
+def test_the_prompt_is_echoed(client: openai.OpenAI) -> None:
+    plain = ask(client).choices[0].text
+    assert ask(client, echo=True).choices[0].text == "Thessel is" + plain
+    assert "".join(p.choices[0].text for p in ask(client, echo=True, stream=True)) == (
+        "Thessel is" + plain
+    )
+    assert ask(client, echo=True, max_tokens=0).choices[0].text == "Thessel is"
+
+
+def test_log_probabilities(client: openai.OpenAI) -> None:
+    choice = ask(client, logprobs=2).choices[0]
+    told = choice.logprobs
+    assert "".join(told.tokens) == choice.text
+    assert len(told.token_logprobs) == len(told.top_logprobs) == 6
+    assert told.text_offset[:2] == [0, len(told.tokens[0])]
+    assert all(
+        likely[token] == own
+        for token, own, likely in zip(
+            told.tokens, told.token_logprobs, told.top_logprobs, strict=True
+        )
+    )
+
+
+def test_the_likeliest_of_several(client: openai.OpenAI) -> None:
+    hot: dict[str, Any] = {"temperature": 3.0, "seed": 5, "max_tokens": 4, "logprobs": 0}
+    every = ask(client, n=5, **hot).choices
+    means = {choice.text: sum(choice.logprobs.token_logprobs) / 4 for choice in every}
+    best = ask(client, best_of=5, n=2, **hot)
+    assert [choice.text for choice in best.choices] == sorted(means, key=lambda t: -means[t])[:2]
+    assert best.usage.completion_tokens == 20, "all of them were computed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"suffix": "x"}, "suffix"),
+        ({"max_tokens": 5000}, "messages"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a", 3]}, "prompt"),
+        ({"prompt": [10**6]}, None),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"temperature": -1}, "temperature"),
+        ({"nonsense": 1}, "nonsense"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named(
+    client: openai.OpenAI, fields: dict[str, Any], param: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.post("/completions", body={"model": MODEL, "prompt": "a", **fields}, cast_to=object)
+    assert raised.value.param == param
+
+
+def test_models(client: openai.OpenAI) -> None:
+    [card] = client.models.list()
+    assert (card.id, card.object) == (MODEL, "model")
+    assert client.models.retrieve(MODEL) == card
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-9")

@@ -1,0 +1,145 @@
+"""What is refused, by name; and what faults of the network do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gateways import Gateway
+from support.servers import Server
+
+CHAT = "/v1/chat/completions"
+HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"audio": {}}, "audio"),
+        ({"functions": []}, "functions"),
+        ({"store": True}, "store"),
+        ({"n": 0}, "n"),
+        ({"n": 1000}, "n"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant"}]}, "messages[0]"),
+        ({"stop": [""]}, "stop[0]"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "structured_outputs"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ],
+    ids=str,
+)
+def test_a_wrong_field_is_named(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+    with gateway.http() as http:
+        answer = http.post(CHAT, json={**HI, **fields})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["param"] == param, error
+    assert error["type"] == "invalid_request_error"
+
+
+def image(url: str) -> dict[str, Any]:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return {**HI, "messages": [{"role": "user", "content": [part]}]}
+
+
+def test_images_are_refused_by_a_model_that_reads_text(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        fetched = http.post(CHAT, json=image("https://example.org/a.png"))
+        assert (fetched.status_code, fetched.json()["error"]["param"]) == (400, "messages[0]")
+        given = http.post(CHAT, json=image("data:image/png;base64,aGk="))
+        assert given.status_code == 400
+
+
+def test_bodies(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        assert http.post(CHAT, content=b"{").status_code == 400
+        assert http.post(CHAT, content=b"[" * 100_000).status_code == 400
+        assert http.post(CHAT, content=b'"\xff"').status_code == 400
+        missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
+        assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
+        wrong = http.get("/v1/nothing")
+        assert (wrong.status_code, wrong.json()["error"]["type"]) == (404, "not_found_error")
+        assert http.delete(CHAT).status_code == 405
+
+
+def test_ids_of_requests(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        answer = http.post(CHAT, json=HI, headers={"x-request-id": "mine"})
+        assert answer.headers["x-request-id"] == "mine"
+        assert answer.json()["id"] == "chatcmpl-mine"
+        assert http.get("/health").headers["x-request-id"] != ""
+        assert http.get("/ready").json() == {"status": "ready"}
+        assert set(http.get("/version").json()) == {"version", "contract"}
+
+
+def alive(server: Server) -> int:
+    with server.client() as client:
+        return len(client.instances())
+
+
+def wait_until_none(server: Server) -> None:
+    """Fails by the test's time-out if an instance stays."""
+    deadline = time.monotonic() + 20
+    while alive(server):
+        assert time.monotonic() < deadline, "an instance goes on"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_hangs_up_ends_its_instance(
+    gateway: Gateway, server: Server, stream: bool
+) -> None:
+    body = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 4, "stream": stream}
+    data = json.dumps(body).encode()
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+        connection.sendall(head.encode() + data)
+        if stream:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        else:
+            while not alive(server):
+                time.sleep(0.01)
+        assert alive(server) == 1
+    wait_until_none(server)
+
+
+def test_limits_of_bodies_and_time(server: Server) -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        limits = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
+        with Gateway(server, Path(name), **limits) as gateway, gateway.http() as http:
+            assert http.post(CHAT, content=b" " * 1001).status_code == 413
+            assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
+            host, port = gateway.url.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port))) as connection:
+                head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+                connection.sendall(head.encode())
+                assert connection.recv(100).startswith(b"HTTP/1.1 408")
+            slow = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 8}
+            answer = http.post(CHAT, json=slow)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timed_out")
+            streamed = http.post(CHAT, json={**slow, "stream": True})
+            assert "timed_out" in streamed.text
+            assert "[DONE]" not in streamed.text
+    wait_until_none(server)
+
+
+def test_an_address_that_is_taken(gateway: Gateway, server: Server, tmp_path: Path) -> None:
+    second = Gateway(server, tmp_path, http=gateway.url.removeprefix("http://"))
+    assert second.error is not None
+    assert "--http" in second.error
+    assert second.stop() == 1
+    third = Gateway(server, tmp_path, http="nonsense")
+    assert "HOST:PORT" in (third.error or "")
+    third.stop()
