@@ -24,7 +24,8 @@ async def main(
     served = Model.load(model_name)
     context = Context(served).fill(prompt)
     token = (await context.distribution(1)).tokens[0]
-    out, guess, forwards = [], [token] * window, 1
+    out: list[int] = []
+    guess, forwards = [token] * window, 1
     while len(out) < max_tokens:
         likely = [d.tokens[0] for d in await context.forward([token, *guess], 1)]
         good = next((i for i, t in enumerate(guess) if t != likely[i]), window)

@@ -53,10 +53,12 @@ async def main(
     served = Model.load(model_name)
     context = Context(served).fill(prompt)
     small = SmallModel(drafter) if drafter else None
-    token, out, forwards, drafted = (await context.distribution(1)).tokens[0], [], 1, 0
+    token = (await context.distribution(1)).tokens[0]
+    out: list[int] = []
+    forwards, drafted = 1, 0
     while len(out) < max_tokens and token not in served.stop_tokens:
-        text = [*context.tokens, token]
-        draft = await small.draft(text, draft_tokens) if small else look_up(text, draft_tokens)
+        known = [*context.tokens, token]
+        draft = await small.draft(known, draft_tokens) if small else look_up(known, draft_tokens)
         likely = [d.tokens[0] for d in await context.forward([token, *draft], 1)]
         good = next((i for i, t in enumerate(draft) if t != likely[i]), len(draft))
         context.truncate(len(context) - len(draft) + good)

@@ -52,8 +52,8 @@ async def main(
     model = Model.load()
     root = Context(model).user(question).cue()
     await root.flush()
-    stop = ["\n", *model.stop_tokens]
-    thoughts: list[tuple[float, list[str], Context]] = [(0, [], root)]
+    stop: list[int | str] = ["\n", *model.stop_tokens]
+    thoughts: list[tuple[int, list[str], Context]] = [(0, [], root)]
     pages = alone = 0
     for step in range(depth):
         forks = [(lines, ctx.fork()) for _, lines, ctx in thoughts for _ in range(branches)]

@@ -36,11 +36,11 @@ class Library:
 
     def run(self, name: str, **options: object) -> Any:
         """What a program returns."""
-        return json.loads(self.launch(name, **options).result())
+        return json.loads(self.launch(name, (), **options).result())
 
     def complete(self, prompt: str, tokens: int) -> str:
         """The greedy text of the embedded model."""
-        instance = self.launch("text_completion", prompt=prompt, max_tokens=tokens)
+        instance = self.launch("text_completion", (), prompt=prompt, max_tokens=tokens)
         return "".join(str(piece) for piece in instance) + str(instance.result())
 
     def forwards(self, model: str = "pie-tiny") -> tuple[int, int]:

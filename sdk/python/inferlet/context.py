@@ -96,6 +96,11 @@ class Context:
         return len(self.sequence.tokens)
 
     @property
+    def next_position(self) -> int:
+        """Position of the token that comes next; less than the model's `max_position`."""
+        return len(self) + self.sequence.shift
+
+    @property
     def tokens(self) -> list[int]:
         """All tokens, buffered ones included. Those of an opened context are -1."""
         self._render()

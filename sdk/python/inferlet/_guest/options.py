@@ -9,7 +9,7 @@ import inspect
 import re
 from argparse import ArgumentParser, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 SIMPLE = (str, int, float, bool)
 
@@ -60,7 +60,9 @@ def _add(parser: ArgumentParser, one: inspect.Parameter, told: str) -> None:
         "help": told.replace("%", "%%") or None,
     }
     kind = _item_type(one)
-    if kind is bool:
+    if get_origin(one.annotation) is Literal:
+        options["choices"] = get_args(one.annotation)
+    elif kind is bool:
         options["action"] = BooleanOptionalAction
     else:
         options["type"] = kind
@@ -76,6 +78,8 @@ def _is_list(one: inspect.Parameter) -> bool:
 def _item_type(one: inspect.Parameter) -> type:
     """The type of a value: of `list[int]` and `int | None` it is int."""
     kind = one.annotation
+    if get_origin(kind) is Literal:
+        return str
     options = [arg for arg in get_args(kind) if arg is not type(None)]
     found: type = options[0] if options else kind
     return found
