@@ -59,8 +59,8 @@ def library() -> Iterator[dict[str, Any]]:
         described = folder / DESCRIPTION
         facts = tomllib.loads(described.read_text()) if described.is_file() else {}
         entries = list(facts.get("entries", {"python": MAIN}))
-        main = folder / facts.get("entries", {}).get(entries[0], MAIN)
-        if main.is_file():
+        main = folder / MAIN
+        if facts or main.is_file():
             text = facts.get("description") or _first_line(main)
             yield {"name": folder.name, "entries": ", ".join(entries), "description": text}
 

@@ -22,7 +22,8 @@ def invoke(*args: str | Path) -> Result:
 
 def test_the_library_is_listed() -> None:
     listed = json.loads(invoke("inferlets", "--json").stdout)
-    folders = {folder.name for folder in LIBRARY.iterdir() if any(folder.glob("*.py"))}
+    sources = [*LIBRARY.glob("*/main.py"), *LIBRARY.glob("*/inferlet.toml")]
+    folders = {source.parent.name for source in sources}
     assert {row["name"] for row in listed} == folders
     assert all(10 < len(row["description"]) <= 100 for row in listed)
     assert "beam_search" in invoke("inferlets").stdout
