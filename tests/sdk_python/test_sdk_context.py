@@ -450,7 +450,7 @@ OPERATIONS = st.lists(
     [("fill", 1), ("generate", 7), ("fork", 0), ("release", 0), ("truncate", 2)]
 )
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_order_of_operations(rig: Rig, operations: list[tuple[str, int]]) -> None:
     body = """
