@@ -15,9 +15,9 @@ SIMPLE = (str, int, float, bool)
 
 
 def wants_options(parameters: Sequence[inspect.Parameter]) -> bool:
-    """Whether `main` takes options by name, rather than a list of arguments."""
-    kinds = {_item_type(one) for one in parameters}
-    return len(parameters) > 1 or (kinds <= set(SIMPLE) and not _is_list(parameters[0]))
+    """Whether `main` takes options by name, rather than all arguments as one list of texts."""
+    first = parameters[0].annotation
+    return len(parameters) > 1 or first in SIMPLE or get_args(first) not in ((), (str,))
 
 
 def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
@@ -28,7 +28,9 @@ def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
     """
     text = main.__globals__.get("__doc__") or main.__doc__ or ""
     parser = ArgumentParser(
-        description=text.strip(), formatter_class=RawDescriptionHelpFormatter, prog=""
+        main.__globals__.get("__file__", "").removesuffix(".py"),
+        description=text.strip(),
+        formatter_class=RawDescriptionHelpFormatter,
     )
     told = described(main.__doc__ or "")
     for one in inspect.signature(main, eval_str=True).parameters.values():
@@ -72,14 +74,19 @@ def _add(parser: ArgumentParser, one: inspect.Parameter, told: str) -> None:
 
 
 def _is_list(one: inspect.Parameter) -> bool:
-    return (get_origin(one.annotation) or one.annotation) is list
+    return (get_origin(_present(one.annotation)) or one.annotation) is list
 
 
 def _item_type(one: inspect.Parameter) -> type:
     """The type of a value: of `list[int]` and `int | None` it is int."""
-    kind = one.annotation
+    kind = _present(one.annotation)
     if get_origin(kind) is Literal:
         return str
-    options = [arg for arg in get_args(kind) if arg is not type(None)]
-    found: type = options[0] if options else kind
+    found: type = get_args(kind)[0] if get_args(kind) else kind
     return found
+
+
+def _present(annotation: Any) -> Any:
+    """What an annotation says beside `| None`."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return kinds[0] if type(None) in get_args(annotation) else annotation
