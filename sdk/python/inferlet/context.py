@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from array import array
-<<<<<<< HEAD
-from collections.abc import Collection, Iterable
-=======
-from collections.abc import Iterable, Mapping
->>>>>>> house
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as List
 from typing import Any, Self
 
