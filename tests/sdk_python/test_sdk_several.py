@@ -1,7 +1,5 @@
 """Several tokens in one forward, scores, branches, and contexts opened one behind the other."""
 
-# ruff: noqa: E501 - programs in strings
-
 from __future__ import annotations
 
 import math

@@ -40,7 +40,8 @@ BOS, END = 256, 257
 SPECIAL = ["<bos>", "<end>", "<user>", "<assistant>", "<system>"]
 VOCABULARY = 256 + len(SPECIAL)
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}<end>{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ (m.content.split(past)[-1]"
+    " if past and not loop.last else m.content) | trim }}{{ m.name }}<end>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 USER = "tester"
