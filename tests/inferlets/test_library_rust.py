@@ -40,7 +40,7 @@ def test_speculative_decoding(library: Library, run: Run) -> None:
     prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
     found = run("speculative_decoding", prompt=prompt)
     assert found["text"] == library.complete(prompt, 64)
-    assert found["forwards"] < 0.6 * len(found["tokens"])
+    assert found["forwards"] < 0.9 * len(found["tokens"])
 
 
 def test_prefix_caching(run: Run) -> None:

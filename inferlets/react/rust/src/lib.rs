@@ -39,7 +39,9 @@ async fn main(mut args: Args) -> Result<String> {
         if let Some(answer) = line.strip_prefix("Answer: ") {
             let (calls, tokens) = (calls.join(", "), context.len());
             let answer = quote(answer);
-            return Ok(format!(r#"{{"answer": {answer}, "calls": [{calls}], "tokens": {tokens}}}"#));
+            return Ok(format!(
+                r#"{{"answer": {answer}, "calls": [{calls}], "tokens": {tokens}}}"#
+            ));
         }
         if let Some(call) = line.strip_prefix("Action:") {
             let answer = http::get(&address(&url, call)?, &[]).await?.text().await?;

@@ -39,7 +39,8 @@ fn judge(question: &[&str; 3], lines: &[String]) -> usize {
     if starts.len() == width + 1 {
         starts.push("Answer: ".to_owned());
     }
-    let right = |(start, line): &(&String, &String)| line.starts_with(start.as_str()) && is_true(line);
+    let right =
+        |(start, line): &(&String, &String)| line.starts_with(start.as_str()) && is_true(line);
     starts.iter().zip(lines).take_while(right).count()
 }
 

@@ -10,7 +10,8 @@ use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, Hos
 impl Context {
     /// Queues the pending tokens, in chunks that the model and the embed pool can take.
     pub(super) async fn submit(&mut self) -> Result {
-        if self.prefix_cache && self.shift == 0 && self.pages.is_empty() && !self.pending.is_empty() {
+        if self.prefix_cache && self.shift == 0 && self.pages.is_empty() && !self.pending.is_empty()
+        {
             self.find_prefix().await?;
         }
         let mut most = self.model.max_batch_tokens() as usize;

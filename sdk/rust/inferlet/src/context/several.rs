@@ -70,7 +70,12 @@ impl Context {
     }
 
     /// Runs what is pending and tokens, as many as one forward takes.
-    async fn run_several(&mut self, new: &[u32], k: u32, mask: &[u32]) -> Result<Vec<Distribution>> {
+    async fn run_several(
+        &mut self,
+        new: &[u32],
+        k: u32,
+        mask: &[u32],
+    ) -> Result<Vec<Distribution>> {
         if new.is_empty() {
             return Ok(Vec::new());
         }
@@ -129,8 +134,10 @@ impl Context {
         let Some(last) = self.pending.pop() else {
             return invalid("nothing to continue from: fill something in first".to_owned());
         };
-        let tokens: Vec<u32> =
-            [last].into_iter().chain(continuation[..continuation.len() - 1].iter().copied()).collect();
+        let tokens: Vec<u32> = [last]
+            .into_iter()
+            .chain(continuation[..continuation.len() - 1].iter().copied())
+            .collect();
         let before = self.tokens.len();
         let mut size = DISTRIBUTION_SIZE;
         loop {
