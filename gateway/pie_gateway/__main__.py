@@ -10,7 +10,8 @@ import sys
 
 import structlog
 
-from pie_gateway.serving import CannotListen, serve
+from pie_gateway.listening import CannotServe
+from pie_gateway.serving import serve
 from pie_py.config.server import ServerConfig
 
 
@@ -28,7 +29,7 @@ def main() -> int:
     config = ServerConfig.model_validate(json.loads(options.config))
     try:
         asyncio.run(serve(config, with_parent=options.with_parent, on_ready=_ready))
-    except CannotListen as error:
+    except CannotServe as error:
         _say({"error": str(error)})
         return 1
     return 0

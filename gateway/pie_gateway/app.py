@@ -5,47 +5,51 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from pie_gateway import health
 from pie_gateway.backend.backends import Backends
-from pie_gateway.http.answers import problem_response
-from pie_gateway.http.door import Door, Exchange
-from pie_gateway.http.middleware import RequestIds
-from pie_gateway.openai.chat import chat_completions
-from pie_gateway.openai.completions import completions
-from pie_gateway.openai.models import model, models
+from pie_gateway.http.answers import json_response, problem_response
+from pie_gateway.http.door import Door
+from pie_gateway.http.keys import Keys
+from pie_gateway.http.middleware import Origins, RequestIds
+from pie_gateway.inferlets.sessions import session
+from pie_gateway.listening import CannotServe, is_loopback
+from pie_gateway.metrics.metrics import Metrics
+from pie_gateway.openapi import description
+from pie_gateway.operations import OPERATIONS, Endpoint
 from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
+from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.http")
 
-Endpoint: TypeAlias = Callable[[Exchange], Awaitable[Response]]
 
-POSTS: Mapping[str, Endpoint] = {
-    "/v1/chat/completions": chat_completions,
-    "/v1/completions": completions,
-}
-GETS: Mapping[str, Endpoint] = {
-    "/v1/models": models,
-    "/v1/models/{model:path}": model,
-}
-OPEN = {"/health": health.health, "/ready": health.ready, "/version": health.version}
+def make_app(config: ServerConfig) -> Starlette:
+    """The application of a server's gateway; the configuration has the control process's endpoint.
 
-
-def make_app(endpoint: str, config: GatewayConfig) -> Starlette:
-    """The application of a gateway whose control process listens at an endpoint."""
-    backends = Backends(endpoint, config, time.monotonic)
-    door = Door(config, backends, time.monotonic)
+    Raises:
+        CannotServe: no user has a key where keys are needed.
+    """
+    gateway, local = config.gateway, is_loopback(config.gateway.http)
+    backends = Backends(config.endpoint, gateway, time.monotonic)
+    metrics = Metrics(time.monotonic)
+    keys = Keys(config.endpoint, config.data_folder, local, time.monotonic)
+    if keys.needed and not keys.has_users():
+        raise CannotServe(
+            "HTTP that other machines reach wants API keys, and no user has one: `pie-py keys add"
+            " USER` makes one"
+        )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -55,12 +59,12 @@ def make_app(endpoint: str, config: GatewayConfig) -> Starlette:
             tasks.cancel_scope.cancel()
 
     app = Starlette(
-        routes=[
-            *(Route(path, _entered(act), methods=["POST"]) for path, act in POSTS.items()),
-            *(Route(path, _entered(act), methods=["GET"]) for path, act in GETS.items()),
-            *(Route(path, act, methods=["GET"]) for path, act in OPEN.items()),
+        routes=[*_routes(), WebSocketRoute("/v1/inferlets/{program}/session", session)],
+        middleware=[
+            Middleware(RequestIds, metrics.requests.http),
+            Middleware(Origins, gateway.cors_origins, keys.needed),
+            *_cors(gateway),
         ],
-        middleware=[Middleware(RequestIds)],
         exception_handlers={
             Problem: _on_problem,
             ClientDisconnect: _on_leave,
@@ -69,17 +73,59 @@ def make_app(endpoint: str, config: GatewayConfig) -> Starlette:
         },
         lifespan=lifespan,
     )
-    app.state.door = door
+    app.state.door = Door(config, backends, keys, metrics, time.monotonic)
     return app
 
 
-def _entered(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint behind the door."""
+def _routes() -> list[Route]:
+    """Those behind the door, one for each path, and those before it."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for each in OPERATIONS:
+        paths.setdefault(each.path, {})[each.method] = each.endpoint
+    found = [
+        Route(path, _entered(path, methods), methods=[*methods]) for path, methods in paths.items()
+    ]
+    return [*found, *(Route(path, act, methods=["GET"]) for path, act in PUBLIC.items())]
+
+
+def _cors(gateway: GatewayConfig) -> list[Middleware]:
+    if not gateway.cors_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=gateway.cors_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    ]
+
+
+async def openapi(request: Request) -> Response:
+    """The description of all operations."""
+    return json_response(description())
+
+
+PUBLIC = {
+    "/health": health.health,
+    "/ready": health.ready,
+    "/version": health.version,
+    "/openapi.json": openapi,
+}
+
+
+def _entered(
+    path: str, methods: Mapping[str, Endpoint]
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoints of a path, behind the door."""
 
     async def answer(request: Request) -> Response:
         door: Door = request.app.state.door
+        request.state.path = path
         async with door.exchange(request) as exchange:
-            return await endpoint(exchange)
+            method = "GET" if request.method == "HEAD" else request.method
+            return await methods[method](exchange)
 
     return answer
 

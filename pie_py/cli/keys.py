@@ -12,7 +12,7 @@ import click
 from pie_py.cli.config_errors import config_errors
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import say
-from pie_py.config.keys import KeyProblem, KeyStore
+from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
 _folder = click.option(
     "--data-folder",
@@ -47,7 +47,18 @@ def add(user: str, output: Path | None, data_folder: Path | None) -> None:
         _make_key(_store(data_folder), user, output)
     say(f"give {output} to {user}, over a safe channel, and to no one else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
+    say(f"`pie-py keys http {output}` prints the user's API key for HTTP")
     click.echo(str(output))
+
+
+@command.command("http")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def http(file: Path) -> None:
+    """Print the API key for HTTP of the user whose key FILE this is."""
+    from pie_py.config.api_key import api_key
+
+    with _problems_shown():
+        click.echo(api_key(ClientKey.read(file)))
 
 
 @command.command("remove")

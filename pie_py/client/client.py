@@ -331,6 +331,15 @@ class Client:
         )
         return instance
 
+    async def send(self, instance_id: str, message: str | bytes) -> None:
+        """Sends to an instance without reading from it; waits while its mailbox is full.
+
+        Raises:
+            RpcError: `not-found`, `limit-exceeded`, `cancelled` (it has ended), `busy` (a message
+                of this client waits for room).
+        """
+        await self._connected.request("send", instance=instance_id, message=message)
+
     async def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
         alive: bool = await self._connected.request("kill", instance=instance_id)

@@ -271,6 +271,15 @@ class Client:
         """
         return self._wrap(self._call(asynchronous.Client.attach, instance_id))
 
+    def send(self, instance_id: str, message: str | bytes) -> None:
+        """Sends to an instance without reading from it; waits while its mailbox is full.
+
+        Raises:
+            RpcError: `not-found`, `limit-exceeded`, `cancelled` (it has ended), `busy` (a message
+                of this client waits for room).
+        """
+        self._call(asynchronous.Client.send, instance_id, message)
+
     def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
         return self._call(asynchronous.Client.kill, instance_id)

@@ -104,7 +104,7 @@ def test_a_client_that_hangs_up_ends_its_instance(
     data = json.dumps(body).encode()
     host, port = gateway.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)
         if stream:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
@@ -123,7 +123,7 @@ def test_limits_of_bodies_and_time(server: Server) -> None:
             assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
             host, port = gateway.url.removeprefix("http://").split(":")
             with socket.create_connection((host, int(port))) as connection:
-                head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+                head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
                 connection.sendall(head.encode())
                 assert connection.recv(100).startswith(b"HTTP/1.1 408")
             slow = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 8}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import anyio
 
 from pie_gateway.backend.catalog import Catalog
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
+from pie_gateway.backend.snapshot import Snapshots
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import of_client
 from pie_py.client import Client, ClientError
@@ -27,13 +29,25 @@ class Backend:
         """Takes a connected client, and which programs serve routes instead of the library's."""
         self.client = client
         self.catalog = Catalog(client, clock)
+        self.snapshots = Snapshots(client, clock)
         self.requests = 0  # under way
         self.used_at = clock()
         self._programs = programs
+        self._clock = clock
         self._uploaded: str | None = None  # hash
         self._vocabularies: dict[str, Vocabulary] = {}
         self._uploading = anyio.Lock()
         self._reading = anyio.Lock()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """While a request goes through it, it is not closed."""
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            self.used_at = self._clock()
 
     @property
     def user(self) -> str:

@@ -9,8 +9,9 @@ from types import TracebackType
 import anyio
 import msgspec
 
-from pie_gateway.backend.events import Event, Prompt, decode_event
+from pie_gateway.backend.events import End, Event, Piece, Prompt, decode_event
 from pie_gateway.backend.job import Job
+from pie_gateway.backend.observer import Observer
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import Client, ClientError, Instance, RpcError
 
@@ -29,6 +30,7 @@ class Generation:
         self._job = job
         self._images = images
         self._instance: Instance | None = None
+        self.observers: list[Observer] = []
 
     @property
     def id(self) -> str:
@@ -44,6 +46,8 @@ class Generation:
         argument = msgspec.json.encode(self._job).decode()
         try:
             self._instance = await self._client.launch(self._program, [argument])
+            for observer in self.observers:
+                observer.launched(self._instance.id)
             await self._send_images(self._instance)
         except ClientError as error:
             await self._end()
@@ -67,6 +71,8 @@ class Generation:
         event = await self._next()
         if not isinstance(event, Prompt):
             raise _misspoken(f"it begins with {type(event).__name__}")
+        for observer in self.observers:
+            observer.prompt(event)
         return event
 
     async def events(self) -> AsyncIterator[Event]:
@@ -76,6 +82,11 @@ class Generation:
             Problem: the instance fails.
         """
         while (event := await self._next()) is not None:
+            for observer in self.observers:
+                if isinstance(event, Piece):
+                    observer.piece(event)
+                elif isinstance(event, End):
+                    observer.end(event)
             yield event
 
     async def _send_images(self, instance: Instance) -> None:

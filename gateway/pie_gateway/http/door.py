@@ -1,19 +1,27 @@
-"""Who asks: lets requests in, as users of the server."""
+"""Lets requests in, as users of the server, within their limits."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from pie_gateway.backend.backend import Backend
 from pie_gateway.backend.backends import Backends
+from pie_gateway.backend.events import End, Piece, Prompt
+from pie_gateway.backend.generation import Generation
+from pie_gateway.backend.job import Job
+from pie_gateway.http.keys import Keys
+from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import read_json
-from pie_py.config.gateway import GatewayConfig
+from pie_gateway.metrics.metrics import Metrics
+from pie_py.config.gateway import GatewayConfig, Route
+from pie_py.config.keys import LOCAL_USER
+from pie_py.config.server import ServerConfig
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -25,6 +33,10 @@ class Exchange:
     request: Request
     backend: Backend
     config: GatewayConfig
+    limits: UserLimits
+    metrics: Metrics
+    user: str  # by the API key, or `local`
+    is_operator: bool
 
     @property
     def id(self) -> str:
@@ -36,23 +48,104 @@ class Exchange:
         """The body, as a structure; see `reading.read_json` for errors."""
         return await read_json(self.request, self.config, kind)
 
+    async def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
+        """An instance for a job, which `async with` launches; its tokens count for the user.
+
+        Raises:
+            Problem: the route's program cannot be uploaded.
+        """
+        generation = await self.backend.generation(route, job, images)
+        generation.observers += [
+            _Accounts(self.limits, self.request.state.instances),
+            self.metrics.requests.generation(job.model, self.user),
+        ]
+        return generation
+
+
+class _Accounts:
+    """Counts a generation's tokens for its user, and notes its instance for the log."""
+
+    def __init__(self, limits: UserLimits, instances: list[str]) -> None:
+        self._limits = limits
+        self._instances = instances
+
+    def launched(self, instance: str) -> None:
+        """Notes the instance."""
+        self._instances.append(instance)
+
+    def prompt(self, event: Prompt) -> None:
+        """Counts the prompt."""
+        self._limits.take_tokens(event.tokens)
+
+    def piece(self, event: Piece) -> None:
+        """Counts what is generated."""
+        self._limits.take_tokens(event.tokens)
+
+    def end(self, event: End) -> None:
+        """All has been counted."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A user who asks."""
+
+    user: str
+    backend: Backend
+    limits: UserLimits
+
 
 class Door:
     """Lets requests in."""
 
     def __init__(
-        self, config: GatewayConfig, backends: Backends, clock: Callable[[], float]
+        self,
+        config: ServerConfig,
+        backends: Backends,
+        keys: Keys,
+        metrics: Metrics,
+        clock: Callable[[], float],
     ) -> None:
-        self.config = config
         self.backends = backends
-        self.clock = clock
+        self.metrics = metrics
+        self._config = config.gateway
+        self._admins = config.admins
+        self._keys = keys
+        self._clock = clock
+        self._limits: dict[str, UserLimits] = {}  # by user
 
     @asynccontextmanager
     async def exchange(self, request: Request) -> AsyncIterator[Exchange]:
         """A request, while it is answered.
 
         Raises:
-            Problem: 401 without a key that is needed, 503 if the server is not reached.
+            Problem: 401 without a key that is needed, 429 beyond a limit, 503 if the server is not
+                reached.
         """
-        backend = await self.backends.of(None)
-        yield Exchange(request, backend, self.config)
+        caller = await self.enter(request)
+        with caller.backend.used():
+            yield Exchange(
+                request,
+                caller.backend,
+                self._config,
+                caller.limits,
+                self.metrics,
+                caller.user,
+                caller.user == LOCAL_USER or caller.user in self._admins,
+            )
+
+    async def enter(self, connection: HTTPConnection) -> Caller:
+        """The user who asks, whose request is counted.
+
+        Raises:
+            Problem: as `exchange`.
+        """
+        key = self._keys.key_of(connection.headers)
+        user = LOCAL_USER if key is None else key.user
+        if user not in self._limits:
+            config = self._config
+            self._limits[user] = UserLimits(
+                config.requests_per_minute, config.tokens_per_minute, self._clock
+            )
+        limits = self._limits[user]
+        limits.take_request()
+        return Caller(user, await self.backends.of(self._keys.rpc_key(key)), limits)

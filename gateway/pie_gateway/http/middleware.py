@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
+from prometheus_client import Counter
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pie_gateway.http.answers import problem_response
+from pie_gateway.problems import Problem
 
 log = structlog.get_logger("pie.http")
 
@@ -19,8 +26,10 @@ _GIVEN_ID = re.compile(r"[\x21-\x7e]{1,128}")
 class RequestIds:
     """Gives each request an id, taken from `x-request-id` if it has one, and logs its end."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, requests: Counter) -> None:
+        """Takes a counter by path, method and status."""
         self._app = app
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request."""
@@ -29,7 +38,8 @@ class RequestIds:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         found = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = found
+        instances: list[str] = []
+        scope.setdefault("state", {}).update(request_id=found, instances=instances)
         started = time.perf_counter()
         status = 0
 
@@ -45,11 +55,66 @@ class RequestIds:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
+            self._count(scope, status)
             log.info(
                 "request",
                 id=found,
                 method=scope["method"],
                 path=scope["path"],
                 status=status or "gone",
+                instances=instances,
                 ms=round((time.perf_counter() - started) * 1000, 1),
             )
+
+    def _count(self, scope: Scope, status: int) -> None:
+        """Counts by the path as it is declared: what clients make up would be no end of series."""
+        path = scope["state"].get("path", "other")
+        method = scope["method"] if path != "other" else ""
+        self._requests.labels(path, method, str(status or "gone")).inc()
+
+
+class Origins:
+    """Keeps out web pages of other origins, which a browser on this machine may have open.
+
+    A browser lets any page send simple requests, and tells only in `origin` whose page it was. And
+    where no key is needed, a page whose host's address was changed to this machine's (DNS
+    rebinding) shows in `host`.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str], names_allowed: bool) -> None:
+        """Takes origins whose pages may call, and whether `host` may be any name."""
+        self._app = app
+        self._allowed = frozenset(allowed)
+        self._names_allowed = names_allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request."""
+        if scope["type"] != "lifespan" and (why := self._refusal(Headers(scope=scope))):
+            response = problem_response(Problem(403, why, code="forbidden_origin"))
+            if scope["type"] == "websocket":
+                response = Response(status_code=403)
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> str:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._names_allowed and not _is_address(host):
+            return f"this server is not called {host[:200]!r}: use its address, or localhost"
+        if origin is None or "*" in self._allowed or origin in self._allowed:
+            return ""
+        if origin.partition("://")[2] == host:
+            return ""
+        return f"pages of {origin[:200]} may not call; --cors-origin lets them"
+
+
+def _is_address(host: str) -> bool:
+    """Whether a `host` header names an address, or this machine."""
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -74,7 +74,7 @@ async def _prepare(exchange: Exchange, asked: ChatRequest) -> _Answer:
         grammar=grammar(asked),
     )
     fill_ends(job, asked, model["stop_tokens"], words)
-    generation = await backend.generation("chat", job, images)
+    generation = await exchange.generation("chat", job, images)
     return _Answer(f"chatcmpl-{exchange.id}", asked, job, generation, words)
 
 

@@ -1,0 +1,74 @@
+"""Who asks: API keys, and whether any is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cachetools import TTLCache
+from starlette.datastructures import Headers
+
+from pie_gateway.problems import Problem
+from pie_py.config.api_key import find_user
+from pie_py.config.endpoint import parse_endpoint
+from pie_py.config.keys import ClientKey, KeyStore
+
+KEPT_SECONDS = 2.0  # that a key is believed; a removed one is refused after that
+KEPT_KEYS = 1024
+
+
+class Keys:
+    """Finds the users of requests."""
+
+    def __init__(
+        self, endpoint: str, data_folder: Path, local: bool, clock: Callable[[], float]
+    ) -> None:
+        """Takes where the control process is, where users' keys are, and whether only this machine
+        reaches the gateway.
+        """
+        self._store = KeyStore(data_folder)
+        self._server_wants_keys = not parse_endpoint(endpoint).is_loopback
+        self.needed = self._server_wants_keys or not local
+        self._known: TTLCache[str, ClientKey] = TTLCache(KEPT_KEYS, KEPT_SECONDS, clock)
+
+    def has_users(self) -> bool:
+        """Whether a user has a key."""
+        return bool(self._store.users())
+
+    def key_of(self, headers: Headers) -> ClientKey | None:
+        """The key of the user who asks; None where none is needed.
+
+        Raises:
+            Problem: 401 if there is no key, or it belongs to no user.
+        """
+        if not self.needed:
+            return None
+        given = _given(headers)
+        if not given:
+            raise _refused("this server wants an API key")
+        if (known := self._known.get(given)) is not None:
+            return known
+        found = find_user(given, self._store)
+        if found is None:
+            raise _refused("this API key belongs to no user of this server")
+        self._known[given] = found
+        return found
+
+    def rpc_key(self, key: ClientKey | None) -> ClientKey | None:
+        """What the control process is shown: it takes no key on this machine alone."""
+        return key if self._server_wants_keys else None
+
+
+def _given(headers: Headers) -> str:
+    kind, _, key = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return key.strip()
+    return headers.get("x-api-key", "")
+
+
+def _refused(why: str) -> Problem:
+    return Problem(
+        401,
+        f"{why}: `pie-py keys add USER` on the server's machine makes one",
+        code="invalid_api_key",
+    )

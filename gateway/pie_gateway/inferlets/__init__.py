@@ -1,0 +1,1 @@
+"""Programs and instances over HTTP: what the client does."""

@@ -1,0 +1,115 @@
+"""`/v1/instances`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+from starlette.responses import Response
+
+from pie_gateway.http.answers import event, json_response
+from pie_gateway.http.door import Exchange
+from pie_gateway.http.streams import stream_response, while_asked
+from pie_gateway.inferlets.running import asked, of_path, told_by
+from pie_gateway.problems import Problem
+from pie_gateway.schemas.inferlets import (
+    DetachedRequest,
+    Done,
+    Ended,
+    InstanceCard,
+    InstanceList,
+    Killed,
+    Launched,
+    Log,
+    MessageRequest,
+    ServerInfo,
+)
+from pie_py.client import InferletFailed
+
+
+async def instances(exchange: Exchange) -> Response:
+    """The user's instances; with `all=true` those that ended lately, too."""
+    ended = exchange.request.query_params.get("all", "false")
+    if ended not in ("true", "false"):
+        raise Problem(400, "`all` is true or false", param="all")
+    found = await asked(exchange.backend.client.instances(ended=ended == "true"))
+    return json_response(InstanceList(msgspec.convert(found, list[InstanceCard])))
+
+
+async def launch(exchange: Exchange) -> Response:
+    """Launches an instance that lives without a client; its events are read later."""
+    wanted = await exchange.read(DetachedRequest)
+    client = exchange.backend.client
+    instance = await while_asked(
+        exchange, lambda: asked(client.launch(wanted.program, wanted.args, detached=True))
+    )
+    exchange.request.state.instances.append(instance.id)
+    return json_response(Launched(instance.id), 201)
+
+
+async def instance(exchange: Exchange) -> Response:
+    """One instance."""
+    wanted = of_path(exchange)
+    for each in await asked(exchange.backend.client.instances(ended=True)):
+        if each["id"] == wanted:
+            return json_response(msgspec.convert(each, InstanceCard))
+    raise Problem(404, f"no instance is called {wanted[:200]!r}", code="not_found")
+
+
+async def kill(exchange: Exchange) -> Response:
+    """Ends an instance."""
+    return json_response(Killed(await asked(exchange.backend.client.kill(of_path(exchange)))))
+
+
+async def send(exchange: Exchange) -> Response:
+    """Sends a message to an instance; waits while its mailbox is full."""
+    wanted = await exchange.read(MessageRequest)
+    given = wanted.text if wanted.text is not None else wanted.base64
+    if given is None or (wanted.text is not None and wanted.base64 is not None):
+        raise Problem(400, "`text` or `base64` is the message", param="text")
+    client, identity = exchange.backend.client, of_path(exchange)
+    await while_asked(exchange, lambda: asked(client.send(identity, given)))
+    return json_response(Done())
+
+
+async def result(exchange: Exchange) -> Response:
+    """Waits for an instance's end."""
+
+    async def wait() -> Ended:
+        try:
+            return Ended("finished", await exchange.backend.client.result(of_path(exchange)))
+        except InferletFailed as error:
+            return Ended("killed" if error.state == "killed" else "failed", error.text)
+
+    return json_response(await while_asked(exchange, lambda: asked(wait())))
+
+
+async def log(exchange: Exchange) -> Response:
+    """What an instance has logged, from line number `after` on."""
+    after = exchange.request.query_params.get("after", "0")
+    if not (after.isascii() and after.isdigit() and len(after) < 16):
+        raise Problem(400, "`after` is a number of lines", param="after")
+    found = await asked(exchange.backend.client.logs(of_path(exchange), int(after)))
+    return json_response(msgspec.convert(found, Log))
+
+
+async def events(exchange: Exchange) -> Response:
+    """Reads what an instance sends, in place of the client that reads it now."""
+    return await stream_response(exchange, _events(exchange))
+
+
+async def _events(exchange: Exchange) -> AsyncGenerator[bytes, None]:
+    instance = await asked(exchange.backend.client.attach(of_path(exchange)))
+    async for told in told_by(instance):
+        yield event(told)
+
+
+async def server(exchange: Exchange) -> Response:
+    """Versions, load and limits."""
+    found = await asked(exchange.backend.client.server_info())
+    return json_response(msgspec.convert(found, ServerInfo))
+
+
+async def stats(exchange: Exchange) -> Response:
+    """Numbers of each model's scheduler and pools."""
+    return json_response(await asked(exchange.backend.client.stats()))

@@ -1,0 +1,44 @@
+"""`/v1/programs`."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from pie_gateway.http.answers import json_response
+from pie_gateway.http.door import Exchange
+from pie_gateway.http.reading import read_body
+from pie_gateway.http.streams import while_asked
+from pie_gateway.inferlets.running import asked
+from pie_gateway.problems import Problem
+from pie_gateway.schemas.inferlets import ProgramCard, ProgramList
+
+
+async def programs(exchange: Exchange) -> Response:
+    """The user's programs, oldest first."""
+    found = await asked(exchange.backend.client.programs())
+    return json_response(ProgramList(msgspec.convert(found, list[ProgramCard])))
+
+
+async def upload(exchange: Exchange) -> Response:
+    """Uploads a program: the body is a component's bytes or a Python source."""
+    name = exchange.request.query_params.get("name", "")
+    if not name:
+        raise Problem(400, "`name`: what the program is to be called is missing", param="name")
+    data = await read_body(exchange.request, exchange.config)
+    client = exchange.backend.client
+    digest = await while_asked(exchange, lambda: asked(client.upload(data, name)))
+    return json_response(await _card(exchange, digest), 201)
+
+
+async def program(exchange: Exchange) -> Response:
+    """One of the user's programs, by name or hash."""
+    return json_response(await _card(exchange, exchange.request.path_params["program"]))
+
+
+async def _card(exchange: Exchange, name: str) -> ProgramCard:
+    found = await asked(exchange.backend.client.programs())
+    for each in reversed(found):  # the newest of a name
+        if name in (each["hash"], each["name"]):
+            return msgspec.convert(each, ProgramCard)
+    raise Problem(404, f"no program is called {name[:200]!r}", code="not_found")

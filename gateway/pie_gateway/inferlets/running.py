@@ -1,0 +1,73 @@
+"""An instance whose messages go to a client of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias, TypeVar
+
+import anyio
+import msgspec
+
+from pie_gateway.http.door import Exchange
+from pie_gateway.problems import of_client
+from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Text
+from pie_py.client import Client, ClientError, InferletFailed, Instance
+
+Told: TypeAlias = Begun | Text | Blob | Ended
+Value = TypeVar("Value")
+KILL_SECONDS = 5.0
+
+
+async def asked(call: Awaitable[Value]) -> Value:
+    """What the control process answers.
+
+    Raises:
+        Problem: it refuses.
+    """
+    try:
+        return await call
+    except ClientError as error:
+        raise of_client(error) from None
+
+
+@asynccontextmanager
+async def launched(client: Client, program: str, wanted: LaunchRequest) -> AsyncIterator[Instance]:
+    """A new instance, which ends with the context at the latest.
+
+    Raises:
+        Problem: the server refuses.
+    """
+    args = wanted.args
+    if wanted.input is not None:
+        args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
+    instance = await asked(client.launch(program, args))
+    try:
+        yield instance
+    finally:
+        if not instance.ended:
+            with anyio.move_on_after(KILL_SECONDS, shield=True), suppress(ClientError):
+                await instance.cancel()
+
+
+async def told_by(instance: Instance) -> AsyncIterator[Told]:
+    """Which instance it is, its messages, and its end.
+
+    Raises:
+        Problem: nothing more can come, though the instance may live.
+    """
+    yield Begun(instance.id)
+    try:
+        async for message in instance:
+            yield Text(message) if isinstance(message, str) else Blob(message)
+        yield Ended("finished", await instance.result())
+    except InferletFailed as error:
+        yield Ended("killed" if error.state == "killed" else "failed", error.text)
+    except ClientError as error:
+        raise of_client(error) from None
+
+
+def of_path(exchange: Exchange) -> str:
+    """The instance that the request's path names."""
+    found: str = exchange.request.path_params["instance"]
+    return found

@@ -1,0 +1,1 @@
+"""Metrics for Prometheus, under vLLM's names with the prefix `pie_`."""

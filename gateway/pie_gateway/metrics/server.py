@@ -1,0 +1,118 @@
+"""What the control process tells of itself, as metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pie_gateway.backend.snapshot import Snapshot
+
+MOST_LABELS = 50  # programs and users with a series of their own; the rest is `other`
+
+# Each metric: its name, what it is, and the number of a model's statistics that it shows.
+_GAUGES = (
+    ("pie_kv_pages", "KV pages on the device", "kv_pages"),
+    ("pie_kv_pages_free", "KV pages that are free, or hold cached prefixes", "kv_pages_free"),
+    ("pie_prefix_cache_pages", "KV pages of cached prefixes", "prefix_pages"),
+    ("pie_exported_pages", "KV pages of saved contexts", "exported_pages"),
+    ("pie_host_pages", "Pages of host memory", "host_pages"),
+    ("pie_host_pages_free", "Pages of host memory that are free", "host_pages_free"),
+    ("pie_num_commands_queued", "Commands that wait for a batch", "queued"),
+    ("pie_num_plans_in_flight", "Plans at the worker", "plans_in_flight"),
+    ("pie_num_queues", "Command queues of instances", "queues"),
+    ("pie_num_samplers_free", "Samplers that are free", "samplers_free"),
+)
+_COUNTERS = (
+    ("pie_plans", "Plans sent to the worker", "plans", 1.0),
+    (
+        "pie_prefix_cache_queries",
+        "Tokens looked for in the prefix cache",
+        "prefix_tokens_asked",
+        1.0,
+    ),
+    ("pie_prefix_cache_hits", "Tokens found in the prefix cache", "prefix_tokens_found", 1.0),
+    ("pie_prefix_cache_evictions", "Pages of prefixes evicted", "prefix_pages_evicted", 1.0),
+    ("pie_worker_busy_seconds", "Time that the worker computed", "worker_ns", 1e-9),
+    ("pie_worker_idle_seconds", "Time that the worker waited for a plan", "worker_idle_ns", 1e-9),
+)
+_KINDS = (
+    ("pie_batches", "Batches by kind of command", "batches"),
+    ("pie_commands", "Commands by kind", "commands"),
+)
+_INTERCEPTION = (
+    ("pie_num_preemptions", "Times that an instance's pages were evicted", "evictions"),
+    ("pie_pages_evicted", "Pages evicted from instances", "pages_evicted"),
+    ("pie_pages_restored", "Pages brought back to instances", "pages_restored"),
+)
+
+
+class ServerCollector(Collector):
+    """Metrics of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics, with labels for models, programs and users."""
+        yield from self._models()
+        yield from self._server()
+        instances = self._snapshot.instances
+        yield _by("pie_num_instances", "Instances by state", "state", instances, "state")
+        alive = [each for each in instances if each["state"] == "running"]
+        yield _by("pie_num_instances_of_program", "Running ones", "program", alive, "program")
+        yield _by("pie_num_instances_of_user", "Running instances by user", "user", alive, "user")
+
+    def _server(self) -> Iterable[Metric]:
+        told = self._snapshot.info
+        yield GaugeMetricFamily("pie_uptime_seconds", "Of the server", told.get("uptime", 0.0))
+        most = told.get("max_instances", 0)
+        yield GaugeMetricFamily("pie_max_instances", "Most instances alive at once", most)
+        yield CounterMetricFamily("pie_launches", "Instances launched", told.get("launched", 0))
+
+    def _models(self) -> Iterable[Metric]:
+        models = self._snapshot.stats.items()
+        usage = GaugeMetricFamily(
+            "pie_kv_cache_usage_ratio", "Share of the KV pages in use", labels=("model_name",)
+        )
+        for model, told in models:
+            used = told["kv_pages"] - told["kv_pages_free"]
+            usage.add_metric((model,), used / max(1, told["kv_pages"]))
+        yield usage
+        for name, text, key in _GAUGES:
+            gauge = GaugeMetricFamily(name, text, labels=("model_name",))
+            for model, told in models:
+                gauge.add_metric((model,), told[key])
+            yield gauge
+        for name, text, key, unit in _COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=("model_name",))
+            for model, told in models:
+                counter.add_metric((model,), told[key] * unit)
+            yield counter
+        for name, text, key in _INTERCEPTION:
+            counter = CounterMetricFamily(name, text, labels=("model_name",))
+            for model, told in models:
+                counter.add_metric((model,), told["interception"].get(key, 0))
+            yield counter
+        for name, text, key in _KINDS:
+            counter = CounterMetricFamily(name, text, labels=("model_name", "kind"))
+            for model, told in models:
+                for kind, count in told[key].items():
+                    counter.add_metric((model, kind), count)
+            yield counter
+
+
+def _by(
+    name: str, text: str, label: str, instances: Iterable[Mapping[str, Any]], key: str
+) -> GaugeMetricFamily:
+    """The number of instances by one of their facts."""
+    gauge = GaugeMetricFamily(name, text, labels=(label,))
+    counted = Counter(str(each[key]) for each in instances).most_common()
+    for value, count in counted[:MOST_LABELS]:
+        gauge.add_metric((value,), count)
+    if rest := sum(count for _, count in counted[MOST_LABELS:]):
+        gauge.add_metric(("other",), rest)
+    return gauge

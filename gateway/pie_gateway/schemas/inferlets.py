@@ -1,0 +1,152 @@
+"""Programs and instances."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+
+class ProgramCard(msgspec.Struct):
+    """An uploaded program."""
+
+    hash: str
+    name: str
+    kind: str  # "python" or "component"
+    size: int  # bytes
+    user: str
+    uploaded_ns: int
+
+
+class ProgramList(msgspec.Struct):
+    """The user's programs, oldest first."""
+
+    data: list[ProgramCard]
+
+
+class InstanceCard(msgspec.Struct):
+    """An instance."""
+
+    id: str
+    program: str
+    program_hash: str
+    args: list[str]
+    user: str
+    state: str  # "running", "finished", "failed" or "killed"
+    reason: str
+    parent: str | None
+    created_ns: int
+    ended_ns: int | None
+    cpu_ms: float
+    pages: int  # KV pages on the device
+    attached: bool
+
+
+class InstanceList(msgspec.Struct):
+    """The user's instances."""
+
+    data: list[InstanceCard]
+
+
+class LaunchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What an instance is given."""
+
+    args: list[str] = []
+    input: dict[str, Any] | None = None  # goes before the arguments, as `--input JSON`
+    messages: Annotated[list[str], msgspec.Meta(max_length=1000)] = []  # sent at once
+    stream: bool = True  # false: all messages at its end
+
+
+class DetachedRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Launches an instance that lives without a client."""
+
+    program: Annotated[str, msgspec.Meta(min_length=1)]  # name or hash
+    args: list[str] = []
+
+
+class Launched(msgspec.Struct):
+    """A new instance."""
+
+    id: str
+
+
+class MessageRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to an instance: a text, or bytes in base64."""
+
+    text: str | None = None
+    base64: bytes | None = None
+
+
+class Text(msgspec.Struct, tag="text"):
+    """An instance has sent a text."""
+
+    text: str
+
+
+class Blob(msgspec.Struct, tag="bytes"):
+    """An instance has sent bytes."""
+
+    base64: bytes
+
+
+class Ended(msgspec.Struct, tag="end"):
+    """An instance has ended, and sends no more."""
+
+    state: Literal["finished", "failed", "killed"]
+    text: str  # its result, or why it ended otherwise
+
+
+class Begun(msgspec.Struct, tag="instance"):
+    """Which instance it is."""
+
+    id: str
+
+
+class Run(msgspec.Struct):
+    """What an instance has sent, and how it ended."""
+
+    id: str
+    messages: list[Text | Blob]
+    end: Ended
+
+
+class Killed(msgspec.Struct):
+    """Whether an instance was alive."""
+
+    killed: bool
+
+
+class LogLine(msgspec.Struct):
+    """A line that an instance has logged."""
+
+    time_ns: int
+    level: str
+    text: str
+
+
+class Log(msgspec.Struct):
+    """Lines of an instance's log; `next` is the `after` of a later request."""
+
+    lines: list[LogLine]
+    next: int
+    ended: bool
+
+
+class ServerInfo(msgspec.Struct):
+    """The server: versions, load and limits."""
+
+    version: str
+    contract: str
+    uptime: float  # seconds
+    user: str
+    models: list[str]
+    instances: int
+    max_instances: int
+    launched: int
+    limits: dict[str, Any]
+
+
+class Done(msgspec.Struct):
+    """It is done."""
+
+    ok: Literal[True] = True

@@ -1,0 +1,145 @@
+"""Who may ask, and how much: keys, limits, origins, TLS."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import trustme
+from support.gateways import Gateway
+from support.servers import Server
+
+from pie_gateway.http.limits import Bucket
+from pie_py.config.api_key import api_key, find_user
+from pie_py.config.keys import KeyStore
+
+CHAT = "/v1/chat/completions"
+HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        yield Path(name)
+
+
+def test_keys_are_those_of_the_users(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    ann, bob = store.add("ann"), store.add("bob")
+    assert find_user(api_key(ann), store) == ann
+    store.remove("bob")
+    assert find_user(api_key(bob), store) is None
+    for wrong in ("", "pie-", "sk-abc", "pie-ä", api_key(ann)[:-1], api_key(ann) + "a"):
+        assert find_user(wrong, store) is None
+    ann.write(tmp_path / "ann.json")
+    command = [sys.executable, "-m", "pie_py", "keys", "http", str(tmp_path / "ann.json")]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == api_key(ann)
+
+
+def test_users_of_an_encrypted_server(folder: Path) -> None:
+    store = KeyStore(folder / "data")
+    keys = {user: api_key(store.add(user)) for user in ("ann", "bob")}
+    with (
+        Server(folder, endpoint="tcp://0.0.0.0:*") as server,
+        Gateway(server, folder) as gateway,
+        gateway.http() as http,
+    ):
+        assert http.get("/health").status_code == 200
+        refused = http.get("/v1/models")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert http.get("/v1/models", headers={"x-api-key": "pie-x"}).status_code == 401
+        ann, bob = ({"authorization": f"Bearer {keys[user]}"} for user in ("ann", "bob"))
+        assert http.post(CHAT, json=HI, headers=ann).status_code == 200
+        assert http.get("/v1/server", headers={"x-api-key": keys["bob"]}).json()["user"] == "bob"
+        source = b"from inferlet import runtime\nasync def main(args):\n await runtime.sleep(99)"
+        http.post("/v1/programs", params={"name": "sleep"}, content=source, headers=ann)
+        made = http.post("/v1/instances", json={"program": "sleep"}, headers=ann).json()["id"]
+        assert http.get(f"/v1/instances/{made}", headers=bob).status_code == 404
+        assert http.delete(f"/v1/instances/{made}", headers=bob).status_code == 404
+        assert http.delete(f"/v1/instances/{made}", headers=ann).json() == {"killed": True}
+        store.remove("bob")
+        while http.get("/v1/models", headers=bob).status_code != 401:
+            pass  # a key is believed for two seconds
+
+
+def test_other_machines_need_keys(server: Server, folder: Path) -> None:
+    refused = Gateway(server, folder, http="0.0.0.0:0")
+    assert "pie-py keys add" in (refused.error or "")
+    assert refused.stop() == 1
+    key = api_key(KeyStore(folder / "data").add("ann"))
+    with Gateway(server, folder, http="0.0.0.0:0") as gateway, gateway.http() as http:
+        assert http.get("/v1/models").status_code == 401
+        assert http.get("/v1/models", headers={"x-api-key": key}).status_code == 200
+
+
+def test_a_bucket_fills_within_a_minute() -> None:
+    now = 0.0
+    bucket = Bucket(60, lambda: now)
+    bucket.take(60)
+    assert bucket.wait(1) == pytest.approx(1)
+    now = 0.5
+    assert bucket.wait(1) == pytest.approx(0.5)
+    now = 1000.0
+    assert bucket.wait(60) == 0
+    bucket.take(120)
+    assert bucket.wait(1) == pytest.approx(61), "overdrawn"
+    assert bucket.wait(10**9) == pytest.approx(120), "no wait is for more than it holds"
+
+
+def test_limits_of_a_user(server: Server, folder: Path) -> None:
+    limits = {"requests_per_minute": 2}
+    with Gateway(server, folder, **limits) as gateway, gateway.http() as http:
+        assert [http.get("/v1/models").status_code for _ in range(3)] == [200, 200, 429]
+        refused = http.get("/v1/models")
+        assert refused.json()["error"]["code"] == "requests_per_minute"
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert http.get("/health").status_code == 200
+    with Gateway(server, folder, tokens_per_minute=5) as gateway, gateway.http() as http:
+        assert http.post(CHAT, json=HI).status_code == 200, "what it takes is known afterwards"
+        assert http.post(CHAT, json=HI).json()["error"]["code"] == "tokens_per_minute"
+
+
+def test_pages_of_other_origins_are_kept_out(
+    gateway: Gateway, server: Server, folder: Path
+) -> None:
+    with gateway.http() as http:
+        own = {"origin": gateway.url}
+        assert http.get("/v1/models", headers=own).status_code == 200
+        evil = {"origin": "https://evil.example"}
+        for answer in (
+            http.post(CHAT, json=HI, headers=evil),
+            http.get("/v1/models", headers=evil),
+        ):
+            assert answer.status_code == 403
+            assert "access-control-allow-origin" not in answer.headers
+        rebound = {"host": "evil.example"}
+        assert http.get("/v1/models", headers=rebound).status_code == 403
+    page = {"origin": "https://page.example"}
+    options = {"cors_origins": [page["origin"]]}
+    with Gateway(server, folder, **options) as gateway, gateway.http() as http:
+        answer = http.post(CHAT, json=HI, headers=page)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == page["origin"]
+        asked = {**page, "access-control-request-method": "POST"}
+        assert http.options(CHAT, headers=asked).status_code == 200
+        assert http.get("/v1/models", headers={"origin": "https://evil"}).status_code == 403
+
+
+def test_tls(server: Server, folder: Path) -> None:
+    authority = trustme.CA()
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(folder / "pem")
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+    files = {"tls_certificate": str(folder / "pem"), "tls_key": str(folder / "pem")}
+    with Gateway(server, folder, http="localhost:0", **files) as gateway:
+        assert gateway.url.startswith("https://")
+        url = f"https://localhost:{gateway.url.rpartition(':')[2]}"
+        assert httpx2.get(f"{url}/v1/models", verify=trusted).status_code == 200
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{url}/v1/models")

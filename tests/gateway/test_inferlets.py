@@ -1,0 +1,135 @@
+"""Programs and instances over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import websockets
+import websockets.sync.client
+from support.gateways import Gateway
+
+ECHO = """
+from inferlet import session
+
+async def main(args):
+    session.send("args: " + " ".join(args))
+    if args[:1] == ["fail"]:
+        raise ValueError("it was asked to fail")
+    if args[:1] == ["hear"]:
+        while (text := await session.receive()) != "stop":
+            session.send("heard " + text)
+        session.send_blob(await session.receive_blob() + b"!")
+    print("logged")
+    return "the result"
+"""
+INPUT = """
+async def main(input):
+    return {"doubled": input["n"] * 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with gateway.http() as http:
+        for name, source in (("echo", ECHO), ("double", INPUT)):
+            card = http.post("/v1/programs", params={"name": name}, content=source.encode())
+            assert (card.status_code, card.json()["kind"]) == (201, "python")
+        yield http
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+
+
+def test_programs(http: httpx2.Client) -> None:
+    listed = {card["name"]: card for card in http.get("/v1/programs").json()["data"]}
+    assert {"echo", "double"} <= set(listed)
+    assert http.get("/v1/programs/echo").json() == listed["echo"]
+    assert http.get(f"/v1/programs/{listed['echo']['hash']}").json() == listed["echo"]
+    assert http.get("/v1/programs/nothing").status_code == 404
+    wrong = http.post("/v1/programs", params={"name": "bad"}, content=b"def main(:")
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "program_rejected")
+    assert http.post("/v1/programs", content=b"x").json()["error"]["param"] == "name"
+
+
+def test_a_program_is_run(http: httpx2.Client) -> None:
+    told = events(http.post("/v1/inferlets/echo", json={"args": ["a", "b"]}).text)
+    assert [each["type"] for each in told] == ["instance", "text", "end"]
+    assert told[1]["text"] == "args: a b"
+    assert told[2] == {"type": "end", "state": "finished", "text": "the result"}
+    whole = http.post("/v1/inferlets/double", json={"input": {"n": 21}, "stream": False}).json()
+    assert json.loads(whole["end"]["text"]) == {"doubled": 42}
+    failed = http.post("/v1/inferlets/echo", json={"args": ["fail"], "stream": False}).json()
+    assert failed["end"]["state"] == "failed"
+    assert "it was asked to fail" in failed["end"]["text"]
+    assert http.post("/v1/inferlets/nothing", json={}).status_code == 404
+    heard = {"args": ["hear"], "messages": ["x", "stop"], "stream": True}
+    with http.stream("POST", "/v1/inferlets/echo", json=heard) as stream:
+        lines = stream.iter_lines()
+        identity = json.loads(next(lines)[6:])["id"]
+        assert http.delete(f"/v1/instances/{identity}").json() == {"killed": True}
+        assert '"state":"killed"' in "".join(lines)
+
+
+def test_an_instance_lives_without_a_client(http: httpx2.Client) -> None:
+    made = http.post("/v1/instances", json={"program": "echo", "args": ["hear"]})
+    assert made.status_code == 201
+    path = f"/v1/instances/{made.json()['id']}"
+    assert http.get(path).json()["state"] == "running"
+    assert made.json()["id"] in {card["id"] for card in http.get("/v1/instances").json()["data"]}
+    for text in ("one", "stop"):
+        assert http.post(f"{path}/messages", json={"text": text}).status_code == 200
+    data = base64.b64encode(b"bytes").decode()
+    assert http.post(f"{path}/messages", json={"base64": data}).status_code == 200
+    assert http.get(f"{path}/result").json()["text"] == "the result"
+    told = events(http.get(f"{path}/events").text)
+    assert [each.get("text") for each in told[1:3]] == ["args: hear", "heard one"]
+    assert base64.b64decode(told[3]["base64"]) == b"bytes!"
+    assert http.get(f"{path}/log").json()["lines"][0]["text"] == "logged"
+    assert http.delete(path).json() == {"killed": False}
+    assert http.post(f"{path}/messages", json={"text": "late"}).status_code == 409
+    assert http.post(f"{path}/messages", json={}).status_code == 400
+    assert http.get("/v1/instances/nothing/result").status_code == 404
+    listed = http.get("/v1/instances", params={"all": "true"}).json()["data"]
+    assert {"finished", "killed"} <= {card["state"] for card in listed}
+
+
+def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
+    url = gateway.url.replace("http", "ws") + "/v1/inferlets/{}/session"
+    with websockets.sync.client.connect(url.format("echo")) as socket:
+        socket.send(json.dumps({"args": ["hear"]}))
+        assert json.loads(socket.recv())["type"] == "instance"
+        assert json.loads(socket.recv())["text"] == "args: hear"
+        socket.send("you")
+        assert json.loads(socket.recv())["text"] == "heard you"
+        socket.send("stop")
+        socket.send(b"\0\1")
+        assert socket.recv() == b"\0\1!"
+        assert json.loads(socket.recv()) == {
+            "type": "end",
+            "state": "finished",
+            "text": "the result",
+        }
+        with pytest.raises(websockets.ConnectionClosedOK):
+            socket.recv()
+    for program, first in (("nothing", "{}"), ("echo", "["), ("echo", '{"arguments":[]}')):
+        with websockets.sync.client.connect(url.format(program)) as socket:
+            socket.send(first)
+            with pytest.raises(websockets.ConnectionClosedError) as closed:
+                socket.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+    with websockets.sync.client.connect(url.format("echo")) as socket:
+        socket.send(json.dumps({"args": ["hear"]}))
+        identity = json.loads(socket.recv())["id"]
+    assert http.get(f"/v1/instances/{identity}/result").json()["state"] == "killed"
+
+
+def test_the_server_tells_of_itself(http: httpx2.Client) -> None:
+    assert http.get("/v1/server").json()["models"] == ["pie-tiny"]
+    assert "pie-tiny" in http.get("/v1/stats").json()
