@@ -14,7 +14,6 @@ from support.checkpoints import make_llama
 from support.library import EMBEDDED, Library
 from support.servers import Server
 
-
 FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "city"): "Dublin"}
 
 
