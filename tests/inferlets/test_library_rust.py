@@ -20,7 +20,7 @@ def run(library: Library) -> Run:
 
     def run(name: str, **options: object) -> Any:
         program = library.client.upload(rust_component(name), name=f"{name}-rust")
-        return json.loads(library.launch_uploaded(program, **options).result())
+        return json.loads(library.launch_uploaded(program, (), **options).result())
 
     return run
 
