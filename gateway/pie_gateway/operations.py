@@ -119,6 +119,8 @@ OPERATIONS = (
     Operation(
         "GET", _INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER, statuses=(404,)
     ),
+    Operation("GET", _INSTANCE + "/inspect", watching.inspect, ANY, statuses=(404,)),
+    Operation("GET", "/v1/live", watching.live, bytes, streams=True, statuses=(504,)),
     Operation("GET", "/v1/server", instances.server, inferlets.ServerInfo),
     Operation("GET", "/v1/stats", instances.stats, ANY),
     Operation("GET", "/metrics", watching.metrics, str),
