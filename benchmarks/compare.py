@@ -53,6 +53,7 @@ class Settings:
     languages: tuple[str, ...] = options.languages()
     at_once: tuple[int, ...] = options.at_once("1,8,32")
     rounds: int = options.rounds(5)
+    rest: float = options.rest()
     prompt: int = options.prompt()
     tokens: int = options.tokens(64)
     vllm_python: str | None = peer_processes.vllm_python()
@@ -132,9 +133,9 @@ def _our_side(endpoint: str, program: bytes, work: Settings, vocabulary: int) ->
                 client, digest, batch, work.prompt, work.tokens + WARM_TOKENS
             )
             other, *prompts = (json.dumps(p) for p in work.prompts(batch + 1, vocabulary))
-            await rest(client, digest, other)
+            await rest(client, digest, other, work.rest)
             seconds = await complete_all(client, digest, prompts, work.tokens)
-            await rest(client, digest, other)
+            await rest(client, digest, other, work.rest)
             return decoded.ms_a_token, batch * work.tokens / seconds
 
     return lambda batch: anyio.run(run, batch)

@@ -44,6 +44,7 @@ class Settings:
     own: int = options.count("--own", 16, "Tokens of each prompt behind these.")
     tokens: int = options.tokens(16)
     rounds: int = options.rounds(5)
+    rest: float = options.rest()
     vllm_python: str | None = peers.vllm_python()
 
 
@@ -55,14 +56,14 @@ class Times:
     again: list[float] = field(default_factory=list)
 
 
-def _ours(endpoint: str, program: bytes) -> Side:
+def _ours(endpoint: str, program: bytes, pause: float) -> Side:
     async def run(prompts: Prompts, tokens: int) -> float:
         async with Client(endpoint) as client:
             digest = await client.upload(program, name="bench")
             other = json.dumps(prompts[0][-1:])
-            await rest(client, digest, other)
+            await rest(client, digest, other, pause)
             seconds = await complete_all(client, digest, [json.dumps(p) for p in prompts], tokens)
-            await rest(client, digest, other)
+            await rest(client, digest, other, pause)
             return seconds
 
     return lambda prompts, tokens: anyio.run(run, prompts, tokens)
@@ -112,7 +113,7 @@ def _sides(settings: Settings) -> Iterator[tuple[dict[Case, Side], int]]:
             server = stack.enter_context(bench_server(model, prefix_cache=config))
             folder, vocabulary = checkpoint_facts(server.endpoint)
             for language, program in programs.items():
-                sides[language, cached] = _ours(server.endpoint, program)
+                sides[language, cached] = _ours(server.endpoint, program, settings.rest)
         if (python := settings.vllm_python) is not None:
             for cached in (True, False):
                 flags = ["--prefix-caching"] if cached else []

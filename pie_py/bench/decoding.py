@@ -18,7 +18,6 @@ WARM_TOKENS = 4  # the first ones, while the others begin
 STEP_BY_STEP = "step-by-step"  # option of `decode` and `complete`: do not run ahead
 TELL_NS = 1_000_000  # an instance, until all know when they begin
 TELL_AT_LEAST = 50  # instances' time
-REST_SECONDS = 2.0  # in which a server refills the warm instances that a burst of ours has used
 
 
 class Decoded(NamedTuple):
@@ -161,11 +160,11 @@ async def complete_all(
     return time.perf_counter() - start
 
 
-async def rest(client: Client, program: str, prompt: str) -> None:
+async def rest(client: Client, program: str, prompt: str, seconds: float) -> None:
     """Lets the server refill its warm instances, which would take a core from the next measurement.
 
     A short completion follows, as in peers before they are measured: what is not used for a second
     may have left the memory.
     """
-    await anyio.sleep(REST_SECONDS)
+    await anyio.sleep(seconds)
     await complete_all(client, program, [prompt], WARM_TOKENS)

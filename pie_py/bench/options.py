@@ -136,6 +136,11 @@ def at_once(default: str) -> Any:
     return number_list("--at-once", default, "Inferlets at the same time.")
 
 
+def rest() -> Any:
+    """How long the server refills its warm instances before the next measurement."""
+    return real("--rest", 2.0, "Seconds between measurements, to refill warm instances.")
+
+
 def rounds(default: int) -> Any:
     """How often everything is measured, in turns."""
     return count("--rounds", default)

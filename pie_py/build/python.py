@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -10,11 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build.errors import BuildError
+from pie_py.build.immortal import make_immortal
 from pie_py.build.modules import read_modules
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire.modules import BadProgram, pack
@@ -22,26 +25,14 @@ from pie_py.wire.modules import BadProgram, pack
 BUILD_SECONDS = 600.0
 
 _RUNTIME_APP = '''\
-"""The Python runtime: runs the source that the server gives it."""
-
-from inferlet._guest import component, program, rehearsal
-from inferlet._guest.modules import Program
-from wit_world.imports import source
+from inferlet._guest import component, source
 
 
-class WitWorld(component.Runner):
-    def program(self, _):
-        if source.is_early():
-            rehearsal.rehearse(4)
-        file, text, kept, args = source.read()
-        if kept:
-            return Program.restored(file, text, kept), args
-        found, quiet = program.prepare(file, text)
-        source.keep(found.kept() if quiet else "")
-        return found, args
+class WitWorld(source.Runner):
+    """What the server calls."""
 
 
-component.seal()
+component.seal(source.rehearse)
 '''
 
 _PROGRAM_APP = '''\
@@ -75,8 +66,8 @@ _NOT_MODULES = ("tests", "test", "__main__", "conftest")  # of a package, not im
 def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None = None) -> Path:
     """The component that runs Python source files, built unless it is in the cache.
 
-    It is found by the content of the SDK, the contract and the version of componentize-py. Two
-    processes that build it at once both succeed.
+    It is found by the content of the SDK, the contract and the version of componentize-py. Of two
+    that need it at once, one builds it and the other waits.
 
     Args:
         cache_folder: where it is kept; made if need be.
@@ -91,9 +82,21 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     if progress is not None:
         progress("building the Python runtime (once, about 10 s)")
     cache_folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
-        _componentize(Path(folder), "python-runtime", _RUNTIME_APP, [], target)
+    with _locked(cache_folder), tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
+        if not target.is_file():  # another may have built it
+            _componentize(Path(folder), "python-runtime", _RUNTIME_APP, [], target)
     return target
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other threads and processes that lock the folder waiting."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def build_component(source: Path, packages: list[str], output: Path) -> Path:
@@ -185,6 +188,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     )
     if done.returncode != 0 or not made.is_file():
         raise BuildError(_reason(done.stderr or done.stdout))
+    made.write_bytes(make_immortal(made.read_bytes()))
     # Beside the target, so that the last step is a rename within one file system; a name of its
     # own, as another process or thread may build the same.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:

@@ -35,7 +35,7 @@ TRAITS = {name: CONTRACT.interfaces[name] for name in CONTRACT.worlds["inferlet"
 HEADER = " ".join(TEXT[: TEXT.index("package ")].replace("///", " ").split())
 CODES = set(re.findall(r"`([a-z-]+)`", HEADER[HEADER.index("The codes are stable") :]))
 LIMITS = {"kv_pages": 24, "embeds": 256, "samplers": 4, "grammars": 4, "image_pixels": 1 << 20}
-PROMPT, COUNT = [5, 6, 7, 8], 80
+PROMPT, COUNT = [5, 6, 7, 8], 20
 # So that small numbers are live handles of every kind.
 SETTING: list[list[Any]] = [
     ["create-queue", ["test"]],
@@ -139,7 +139,7 @@ def test_calls_of_every_function(client: Client, neighbour: Neighbour) -> None:
     called: set[str] = set()
 
     @settings(
-        max_examples=40,
+        max_examples=25,
         deadline=None,
         database=None,
         phases=[Phase.generate],

@@ -46,7 +46,7 @@ def model(stops: list[int] = STOPS, name: str = "test") -> ModelDescription:
     return ModelDescription(
         name=name,
         architecture="",
-        folder=str(codec()._folder),
+        folder="",
         page_size=8,
         kv_pages=1,
         embeds=1,

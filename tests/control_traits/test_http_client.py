@@ -392,8 +392,7 @@ def test_given_up_requests_close_their_connections() -> None:
         async with browser() as b:
             web = await b.web(silent)
             handle = b.client.request(b.caller, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
-            while not web.asked:
-                await trio.sleep(0.005)
+            await web.was_asked.wait()
             b.caller.futures.cancel(handle)
             await b.until_idle(web)
 
@@ -406,8 +405,7 @@ def test_given_up_requests_close_their_connections() -> None:
             web = await b.web(half)
             other = Caller()
             handle = b.client.request(other, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
-            while not other.futures.get(handle).ready:
-                await trio.sleep(0.005)
+            await other.ready(handle)
             other.futures.close()
             await b.until_idle(web)
             _, _, body = await b.head(web.url)
@@ -441,8 +439,7 @@ def test_a_read_that_is_given_up_loses_nothing() -> None:
             b.caller.futures.cancel(first)
             second = b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
             go.set()
-            while not b.caller.futures.get(second).ready:
-                await trio.sleep(0.005)
+            await b.caller.ready(second)
             b.caller.futures.cancel(second)  # it had its bytes already
             assert await b.read(body, 2) == b"ab"
             assert await b.read(body) + await b.read(body) == b"cdef"

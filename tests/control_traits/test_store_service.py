@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from support.instances import failure, is_ready, take, with_store
+from support.instances import failure, is_ready, take, until_ready, with_store
 from support.rig import Rig, store
 
 from pie_control.errors import ApiError
@@ -25,9 +25,7 @@ async def running(path: Path, **config: Any) -> AsyncIterator[Rig]:
 
 
 async def result(instance: Instance, handle: int) -> Any:
-    with trio.fail_after(30):
-        while not is_ready(instance, handle):
-            await trio.sleep(0.001)
+    await until_ready(instance, handle)
     try:
         return take(instance, handle)
     except ApiError as error:
@@ -92,8 +90,7 @@ def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
             for handle in (*sets, *rooms[:2]):
                 assert await result(one, handle) is None
             reads = [store.store_get(one, key) for key in "abab"]
-            while not is_ready(one, reads[3]):
-                await trio.sleep(0.001)
+            await until_ready(one, reads[3])
             room = store.store_room(one)
             assert not is_ready(one, room)
             values = [await result(one, handle) for handle in reads]

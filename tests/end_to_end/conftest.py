@@ -11,6 +11,7 @@ from support.checkpoints import make_llama
 from support.servers import Server
 
 GUESTS = Path(__file__).parent / "guests"
+WAITING = 3 << 20  # bytes that an instance may have on their way to or from the store
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def server(checkpoint: Path) -> Iterator[Server]:
     """A server of the small checkpoint."""
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         models = [{"source": str(checkpoint), "name": "test", "page_size": 16, "kv_pages": 4096}]
-        with Server(Path(folder), models=models) as running:
+        with Server(Path(folder), models=models, store={"waiting_bytes": WAITING}) as running:
             yield running
 
 

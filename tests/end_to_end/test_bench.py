@@ -59,7 +59,7 @@ def test_calls(checkpoint: Path) -> None:
 def test_compare(checkpoint: Path) -> None:
     report = bench(
         *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
-        *("--model", str(checkpoint), "--peer", "ideal"),
+        *("--model", str(checkpoint), "--peer", "ideal", "--rest", "0"),
     )
     sides = ["ideal", "rust", "python"]
     assert [row[1:3] for row in report["rows"]] == [[n, side] for n in (1, 4) for side in sides]
@@ -204,7 +204,7 @@ def test_run_ahead(checkpoint: Path) -> None:
 def test_prefix(checkpoint: Path) -> None:
     report = bench(
         *("prefix", "--requests", "3", "--shared", "48", "--own", "4", "--tokens", "8"),
-        *("--rounds", "1", "--source", "rust", "--model", str(checkpoint)),
+        *("--rounds", "1", "--rest", "0", "--source", "rust", "--model", str(checkpoint)),
     )
     assert [row[:2] for row in report["rows"]] == [["rust", "on"], ["rust", "off"]]
     on, off = table(report)

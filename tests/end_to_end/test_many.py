@@ -14,7 +14,7 @@ from support.servers import Server
 from pie_py.client import Client
 
 PROMPTS = [f"The {word} fox" for word in ("quick", "brown", "lazy", "small", "capital", "test")]
-TOKENS = 8
+TOKENS = 4
 
 
 def expected_texts(checkpoint: Path) -> list[str]:

@@ -37,7 +37,7 @@ def test_transactions(client: Client, language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_more_bytes_at_once_than_may_be_under_way(client: Client, language: str) -> None:
-    assert client.launch(upload(client, language), ["bulk", "40"]).result() == "as it was"
+    assert client.launch(upload(client, language), ["bulk", "7"]).result() == "as it was"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

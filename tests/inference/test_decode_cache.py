@@ -43,7 +43,7 @@ def write(cache: KvCache, slots: list[int], numbers: random.Random) -> torch.Ten
     return rows
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_it_agrees_with_the_pool(numbers: random.Random, most_rows: int) -> None:
     """In any order, of any part of the sequences, while they come, go, part, and move."""

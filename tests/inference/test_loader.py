@@ -235,6 +235,21 @@ def test_what_is_told_of_a_model(good: Path, tmp_path: Path) -> None:
     assert told.dtype == "float32"
 
 
+def test_a_tied_checkpoint_that_stores_another_head_uses_it(tmp_path: Path) -> None:
+    """So does transformers; a head that is stored a second time is not one."""
+    logits = {}
+    for name, scale in (("plain", None), ("same", 1.0), ("other", -1.0)):
+        folder = make_llama(tmp_path / name, tied=True)
+        weights = load_file(folder / "model.safetensors")
+        if scale is not None:
+            weights["lm_head.weight"] = weights["model.embed_tokens.weight"] * scale
+            save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        rig = Rig(folder)
+        logits[name] = rig.forward(Step(rig.sequence(8), list(range(5, 13))))[0]
+    assert torch.equal(logits["same"], logits["plain"])
+    assert torch.equal(logits["other"], -logits["plain"])
+
+
 def test_stop_tokens_of_the_generation_config_come_first(tmp_path: Path) -> None:
     assert stop_tokens(tmp_path, {}) == []
     assert stop_tokens(tmp_path, {"eos_token_id": 3}) == [3]

@@ -15,12 +15,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from support.rust_components import use_toolchain
 
 TESTS = Path(__file__).parent.parent
 SIMULATED = TESTS / "simulated_gpu"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),  # the first test waits for all that run on the simulated GPU
     pytest.mark.skipif(
         importlib.util.find_spec("flashinfer") is None,
         reason="needs FlashInfer's host code: pip install --no-deps flashinfer-python==0.6.6",
@@ -44,33 +46,51 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def check(names: str, tmp_path: Path, *arguments: str) -> None:
-    """Runs tests on the simulated GPU: just these, none of them skipped, and all pass.
+class Inner:
+    """Tests that ran on the simulated GPU, in one process: what it imports takes 5 seconds."""
 
-    Args:
-        names: of the test functions that must run, each once or with several parameters.
-        tmp_path: an empty folder.
-        arguments: files and options for pytest.
-    """
-    report = tmp_path / "report.xml"
-    plugin = ("-p", "simulated_gpu.plugin", "-p", "no:cacheprovider", "-o", "addopts=")
-    done = run("pytest", "-q", "--tb=short", f"--junitxml={report}", *plugin, *arguments)
-    assert report.exists(), f"pytest did not start:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
-    passed: set[str] = set()
-    problems: list[str] = []
-    for case in ElementTree.parse(report).iter("testcase"):
-        name = str(case.get("name"))
-        found = [case.find(kind) for kind in ("failure", "error", "skipped")]
-        if problem := next((each for each in found if each is not None), None):
-            problems.append(f"{name}: {problem.text or problem.get('message')}")
-        else:
-            passed.add(name.partition("[")[0])
-    if problems:
-        pytest.fail("\n\n".join([f"{len(problems)} inner tests", *problems]), pytrace=False)
-    assert passed == set(names.split())
-    assert done.returncode == 0, done.stdout[-4000:]
+    def __init__(self, folder: Path) -> None:
+        report = folder / "report.xml"
+        plugin = ("-p", "simulated_gpu.plugin", "-p", "no:cacheprovider", "-o", "addopts=")
+        files = (*SIMULATED.glob("test_*.py"), *(TESTS / "gpu").glob("test_*.py"))
+        arguments = (*plugin, "-o", "timeout=600", "-k", CHOSEN, *map(str, files))
+        self.done = run("pytest", "-q", "--tb=short", f"--junitxml={report}", *arguments)
+        said = self.done.stdout[-4000:] + self.done.stderr[-4000:]
+        assert report.exists(), f"pytest did not come to its end:\n{said}"
+        self._cases = list(ElementTree.parse(report).iter("testcase"))
+
+    def check(self, names: str, *modules: str) -> None:
+        """Just these test functions ran, each once or with several parameters, and all passed.
+
+        Args:
+            names: of the functions.
+            modules: where they are.
+        """
+        passed: set[str] = set()
+        problems: list[str] = []
+        for case in self._cases:
+            name = str(case.get("name"))
+            if str(case.get("classname")).rpartition(".")[2] not in modules:
+                continue
+            found = [case.find(kind) for kind in ("failure", "error", "skipped")]
+            problem = next((each for each in found if each is not None), None)
+            if problem is not None:  # an element without children is false
+                problems.append(f"{name}: {problem.text or problem.get('message')}")
+            else:
+                passed.add(name.partition("[")[0])
+        if problems:
+            pytest.fail("\n\n".join([f"{len(problems)} inner tests", *problems]), pytrace=False)
+        assert passed == set(names.split())
 
 
+@pytest.fixture(scope="module")
+def inner(tmp_path_factory: pytest.TempPathFactory) -> Inner:
+    use_toolchain()  # a whole server needs a program
+    return Inner(tmp_path_factory.mktemp("inner"))
+
+
+# Without what asks a real GPU for its speed; and what is done without graphs is done with them.
+CHOSEN = "not (mixed_batches and False) and not 256_inferlets"
 RULES = """
     test_it_computes test_tensors_of_two_devices test_a_stream_that_reads_what_another_writes
     test_the_host_reads_what_is_still_copied test_the_host_writes_what_is_still_copied
@@ -104,28 +124,29 @@ GPU = """
 """
 
 
-def test_the_simulation_finds_mistakes(tmp_path: Path) -> None:
-    check(RULES, tmp_path, str(SIMULATED / "test_rules.py"))
+def test_the_simulation_finds_mistakes(inner: Inner) -> None:
+    inner.check(RULES, "test_rules")
 
 
-def test_fused_sampling_takes_the_same_tokens(tmp_path: Path) -> None:
-    check(FUSED_SAMPLING, tmp_path, str(SIMULATED / "test_fused_sampling.py"))
+def test_fused_sampling_takes_the_same_tokens(inner: Inner) -> None:
+    inner.check(FUSED_SAMPLING, "test_fused_sampling")
 
 
-def test_the_host_waits_for_nothing(tmp_path: Path) -> None:
-    check(WAITS, tmp_path, str(SIMULATED / "test_waits.py"))
+def test_the_host_waits_for_nothing(inner: Inner) -> None:
+    inner.check(WAITS, "test_waits")
 
 
-def test_kernels_handlers_and_memory(tmp_path: Path) -> None:
-    files = ("test_attention.py", "test_handlers.py", "test_gpu_images.py", "test_gpu_memory.py")
-    # What they do without graphs, they do with them.
-    chosen = ["-k", "not (mixed_batches and False)"]
-    check(GPU, tmp_path, *(str(TESTS / "gpu" / name) for name in files), *chosen)
+def test_kernels_handlers_and_memory(inner: Inner) -> None:
+    files = ("test_attention", "test_handlers", "test_gpu_images", "test_gpu_memory")
+    inner.check(GPU, *files)
 
 
-def test_a_whole_server(tmp_path: Path) -> None:
-    server = str(TESTS / "gpu" / "test_server.py")
-    check("test_more_pages_than_there_are", tmp_path, server, "-k", "more_pages")
+def test_a_whole_server(inner: Inner) -> None:
+    inner.check("test_more_pages_than_there_are", "test_server")
+
+
+def test_nothing_else_went_wrong(inner: Inner) -> None:
+    assert inner.done.returncode == 0, inner.done.stdout[-4000:]
 
 
 SIZES = {"graph_batch": 4, "kv_pages": 200}
@@ -135,9 +156,9 @@ BATCH = {"embeds": 600, "max_batch_tokens": 512}
 @pytest.mark.parametrize(
     ("arguments", "sizes"),
     [
-        (["decode", "--count", "1", "3", "--context", "40", "--steps", "6"], SIZES | BATCH),
-        (["prefill", "--length", "64", "256"], SIZES),
-        (["swap", "--count", "2", "--context", "40", "--steps", "6"], SIZES | BATCH),
+        (["decode", "--count", "2", "--context", "40", "--steps", "3"], SIZES | BATCH),
+        (["prefill", "--length", "64"], SIZES),
+        (["swap", "--count", "2", "--context", "40", "--steps", "3"], SIZES | BATCH),
     ],
 )
 def test_phases_of_the_benchmark(arguments: list[str], sizes: dict[str, int]) -> None:

@@ -71,7 +71,7 @@ entries = st.tuples(st.integers(0, 2), st.integers(PAGE - 1, PAGE))
 tables = st.lists(st.tuples(st.lists(entries, max_size=5), st.integers(1, 3)), max_size=7)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(tables, st.integers(0, 4), st.integers(0, 2), st.integers(1, 40))
 def test_those_that_begin_alike_are_found(
     drawn: list[tuple[list[tuple[int, int]], int]], fixed: int, each: int, cells: int

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
+from examples.pie_tiny import data
 from examples.pie_tiny.data import Batch, Stage, batches
 from examples.pie_tiny.model import SIZES, build, export
 from examples.pie_tiny.plot import main as plot
@@ -34,8 +35,14 @@ TOKENS = 24_000
 @pytest.fixture(scope="module")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    save_tokenizer(train_tokenizer("test", samples=2000), folder)
+    save_tokenizer(train_tokenizer("test", samples=500), folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def few_samples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that begins draws a pool; most that begin here take one step."""
+    monkeypatch.setattr(data, "POOL", 128)
 
 
 def new_run(folder: Path, tokenizer_folder: Path) -> Path:
@@ -122,10 +129,10 @@ def test_a_run_that_is_stopped_ends_as_one_that_is_not(
 def test_a_run_that_is_killed_goes_on(tmp_path: Path, tokenizer_folder: Path) -> None:
     run = new_run(tmp_path / "run", tokenizer_folder)
     command = [sys.executable, "-m", "examples.pie_tiny.train", "--model", NAME, "--run", str(run)]
-    command += ["--tokens", "40000", "--no-compile", "--save-seconds", "0", "--device", "cpu"]
+    command += ["--tokens", str(TOKENS), "--no-compile", "--save-seconds", "0", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed = 0
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
         before = steps(run)
         while process.poll() is None and steps(run) < before + 3:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.fake_worker import adapted, attention, distribution, embedded, run_forward
 from support.rig import adapter, runtime
 from support.scheduler_fixtures import Guest, Server, refused
-from support.symbolic_worker import adapted, attention, distribution, run_forward
 
 from pie_control.errors import ApiError
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
@@ -28,7 +28,7 @@ def test_adapters_and_none_run_in_one_batch() -> None:
     futures = [asked(guest, name) for guest, name in zip(guests, ("y", None, "x"), strict=True)]
     server.drain()
     assert [s for s in server.worker.sizes if s[0] == "forward"] == [("forward", 3, 3)]
-    plain = run_forward([(hash(("t", 9)), 0)], [], [])
+    plain = run_forward([(embedded(9), 0)], [], [])
     for guest, future, slot in zip(guests, futures, (1, -1, 0), strict=True):
         assert guest.take(future) == distribution(adapted(plain, slot)[0], 3, 1000)
 
@@ -129,7 +129,7 @@ def test_attention_through_an_adapter() -> None:
     server.drain()
     assert guest.take_attention(future) == (1, attention(2, 1, 1))
     assert guest.take_attention(again) == (1, attention(3, 1, 1))
-    kept = run_forward([(hash(("t", 1)), 0), (hash(("t", 2)), 1)], [], [], 1)
+    kept = run_forward([(embedded(1), 0), (embedded(2), 1)], [], [], 1)
     assert [slot.value for slot in server.worker.slots[:2]] == kept
     with refused("busy"):
         server.service.adapters.remove("y")

@@ -17,10 +17,10 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
 from support.checkpoints import make_adapter, make_llama
+from support.fake_worker import Slot, rows_of
 from support.plain_llama import Node, PlainLlama, causal
 from support.random_programs import PAGE, Programs, outcome
 from support.scheduler_fixtures import Guest, Server
-from support.symbolic_worker import Slot, rows_of
 
 from pie_control.api import sample, text
 from pie_inference.serving.engine import Engine
@@ -266,7 +266,7 @@ def test_programs_on_the_real_worker(checkpoint: tuple[Path, dict[str, Path]]) -
         values = Numbers(PlainLlama(model, adapters))
 
     Run.TestCase.settings = settings(
-        max_examples=150,
+        max_examples=80,
         phases=[Phase.generate, Phase.reuse],  # shrinking would take long; the seed tells
         stateful_step_count=50,
         deadline=None,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from support.random_programs import Programs
 
 Programs.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=70,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.fake_worker import attend, distribution, embedded
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
-from support.symbolic_worker import attend, distribution
 
 from pie_control.api import allocate, forward, text
 from pie_control.commands import forward as forwards
@@ -199,7 +199,7 @@ def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
         ("next_dist", 1, 1),
     ]
     assert reader.take(future) == distribution(
-        attend(hash(("t", 2)), 1, [(attend(hash(("t", 1)), 0, []), 0)]),
+        attend(embedded(2), 1, [(attend(embedded(1), 0, []), 0)]),
         3,
         1000,
     )
@@ -216,7 +216,7 @@ def test_queues_of_an_instance_do_not_overwrite_what_another_has_yet_to_read() -
     future = reader.dist(embeds[0] + 1)
     writer.embed([2], 0, [embeds[0] + 1, 1])
     server.drain()
-    assert reader.take(future) == distribution(hash(("t", 1)), 3, 1000)
+    assert reader.take(future) == distribution(embedded(1), 3, 1000)
 
 
 def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None:
@@ -228,7 +228,7 @@ def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None
     second = Guest(server, first.instance)
     future = second.dist(embeds[0])
     server.drain()
-    value = attend(hash(("t", 1)), 0, [])
+    value = attend(embedded(1), 0, [])
     assert second.take(future) == distribution(value, 3, 1000)
 
 

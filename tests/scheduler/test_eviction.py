@@ -11,13 +11,14 @@ import random
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from support.fake_worker import Slot, distribution, embedded, run_forward
+from support.puppets import Puppet, PuppetProgram, call
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server
-from support.symbolic_worker import Slot, distribution, run_forward
 
 from pie_control.api import allocate
 from pie_control.errors import ApiError
@@ -25,7 +26,7 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, State
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.wasm import SUSPENDED, Status
+from pie_control.wasm import Status
 from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8
@@ -37,51 +38,6 @@ COSTS = {
     "prefill": {"tokens": [16, 64, 256], "seconds": [0.01, 0.012, 0.04], "fit": [0.009, 1e-4, 0]},
     "decode": {"sequences": [1, 8], "seconds": [0.01, 0.012]},
 }
-Program = Generator[None, Any, str]
-
-
-class Puppet:
-    """A generator in the place of a Wasm guest: it yields where a host call has suspended it."""
-
-    cpu_ns = 0
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._answer: Any = None
-        self._waits = False
-        self.outcome = (False, "")
-
-    def resume(self, value: Any) -> None:
-        assert self._waits
-        self._answer, self._waits = value, False
-
-    def poll(self) -> Status:
-        if self._waits:
-            return Status.WAITING
-        answer, self._answer = self._answer, None
-        self._waits = True
-        try:
-            self._program.send(answer)
-        except StopIteration as end:
-            self.outcome = (True, end.value)
-            return Status.DONE
-        except ApiError as error:
-            self.outcome = (False, str(error))
-            return Status.DONE
-        return Status.WAITING
-
-    def close(self) -> None:
-        pass
-
-
-def call(function: Callable[..., Any], *args: Any) -> Generator[None, Any, Any]:
-    """A host call that may suspend its guest."""
-    answer = function(*args)
-    if answer is SUSPENDED:
-        answer = yield
-        if isinstance(answer, ApiError):
-            raise answer
-    return answer
 
 
 class Machine(Server):
@@ -93,12 +49,14 @@ class Machine(Server):
             **{"kv_costs": COSTS, "embeds": 200, "max_batch_commands": 50, **facts},
         )
         self.outside: list[Future] = []  # what programs wait for
+        self.puppets: list[Puppet] = []
 
-    def start(self, program: Callable[[Guest], Program], **limits: Any) -> Instance:
+    def start(self, program: Callable[[Guest], PuppetProgram], **limits: Any) -> Instance:
         guest = Guest(self, **limits)
         instance = guest.instance
-        puppet: Any = Puppet(program(guest))
-        instance.guest = puppet
+        puppet = Puppet(program(guest))
+        self.puppets.append(puppet)
+        instance.guest = cast(Any, puppet)
         self.executor.add(instance)
         return instance
 
@@ -107,15 +65,20 @@ class Machine(Server):
 
     def settle(self) -> None:
         """Runs until everybody waits for something outside, or has ended."""
-        for _ in range(500):
+        quiet = 0  # turns in which no guest has run and nothing was sent
+        for _ in range(1000):
+            before = self.polls
             self.turn()
-            if not self.step() and not self.executor._ready:
-                self.turn()
-                if not self.send() and not self.executor._ready:
-                    return
-                while self.results:
-                    self.deliver()
+            moved = self.step() or self.polls != before
+            quiet = 0 if moved else quiet + 1
+            if quiet == 2:
+                return
         raise AssertionError("it does not come to rest")
+
+    @property
+    def polls(self) -> int:
+        """How often guests have run."""
+        return sum(puppet.polls for puppet in self.puppets)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -132,7 +95,7 @@ class Machine(Server):
             assert self.counts["absent"] == self.counts["waiting"] == 0
 
 
-def pause(guest: Guest) -> Program:
+def pause(guest: Guest) -> PuppetProgram:
     """Waits for something outside."""
     machine: Any = guest.server
     future = guest.instance.futures.create_outside(FutureKind.DONE, "tool")
@@ -155,7 +118,7 @@ class Text:
     def spans(self) -> list[int]:
         return [number for page in self.pages for number in (page, 1)]
 
-    def grow(self, tokens: list[int]) -> Program:
+    def grow(self, tokens: list[int]) -> PuppetProgram:
         guest, first = self.guest, len(self.slots)
         need = -(-(first + len(tokens)) // PAGE) - len(self.pages)
         if need > 0:
@@ -172,7 +135,7 @@ class Text:
         else:
             guest.forward(self.spans(), embeds, self.spans(), out)
         future = guest.dist(self.embed[0])
-        values = [(hash(("t", token)), first + i) for i, token in enumerate(tokens)]
+        values = [(embedded(token), first + i) for i, token in enumerate(tokens)]
         hidden = run_forward(values, self.slots, [], {"x": 0, "y": 1}.get(self.adapter, -1))
         self.slots += [Slot(h, first + i) for i, h in enumerate(hidden)]
         yield from call(runtime.wait, guest.instance, [future])
@@ -189,10 +152,10 @@ class Text:
         ]
 
 
-def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], Program]:
+def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], PuppetProgram]:
     """A program of steps."""
 
-    def program(guest: Guest) -> Program:
+    def program(guest: Guest) -> PuppetProgram:
         text = Text(guest, adapter)
         name = guest.instance.id
         for what, count in steps:
@@ -295,10 +258,10 @@ def test_kills_exports_and_full_pools_leave_nothing_behind(
     machine.check_empty()
 
 
-def holder(tokens: int, then: int = 0) -> Callable[[Guest], Program]:
+def holder(tokens: int, then: int = 0) -> Callable[[Guest], PuppetProgram]:
     """Fills pages, pauses, and fills more."""
 
-    def program(guest: Guest) -> Program:
+    def program(guest: Guest) -> PuppetProgram:
         text = Text(guest)
         for _ in range(tokens // 4):
             yield from text.grow([1, 2, 3, 4])
@@ -339,13 +302,7 @@ def test_the_oldest_goes_first() -> None:
     for future in reversed(machine.outside):
         future.resolve()
     order: list[Instance] = []
-    end = machine.registry.end
-
-    def note(instance: Instance, state: State, text: str) -> None:
-        order.append(instance)
-        end(instance, state, text)
-
-    machine.executor._on_end = note
+    machine.registry.on_end.append(order.append)
     machine.settle()
     assert [i.number for i in order] == sorted(i.number for i in instances)
     assert all(i.ended is not None and i.ended.state is State.FINISHED for i in instances)
@@ -372,7 +329,7 @@ def test_a_full_host_pool_ends_younger_ones_as_before() -> None:
 def test_shared_pages_stay() -> None:
     machine = Machine(kv_pages=6, host_pages=8)
 
-    def sharer(guest: Guest) -> Program:
+    def sharer(guest: Guest) -> PuppetProgram:
         text = Text(guest)
         for _ in range(4):
             yield from text.grow([1, 2, 3, 4])
@@ -416,7 +373,7 @@ def test_a_worker_that_cannot_move_pages_fails_their_owner() -> None:
 def test_empty_pages_are_lent_without_room_on_the_host() -> None:
     machine = Machine(kv_pages=4, host_pages=1)
 
-    def reserver(guest: Guest) -> Program:
+    def reserver(guest: Guest) -> PuppetProgram:
         first = yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 4)
         yield from pause(guest)
         return str(sum(guest.used([first, 4])))
@@ -449,7 +406,7 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
     assert other.ended is not None
     assert machine.counts["pages_evicted"] == 3
 
-    def runner(guest: Guest) -> Program:
+    def runner(guest: Guest) -> PuppetProgram:
         text = Text(guest)
         for _ in range(30):
             yield from text.grow([1])
@@ -512,7 +469,7 @@ def test_preserve_leaves_it_to_first_come_first_served() -> None:
 def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
     machine = Machine(kv_pages=5, host_pages=8)
 
-    def sharer(guest: Guest) -> Program:
+    def sharer(guest: Guest) -> PuppetProgram:
         text = Text(guest)
         for _ in range(6):
             yield from text.grow([1, 2, 3, 4])
@@ -661,7 +618,7 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
 def test_an_answer_that_cannot_be_made_fails_its_instance_alone() -> None:
     """A program's bytes, say, that are gone from the disk."""
 
-    def reads(guest: Guest) -> Program:
+    def reads(guest: Guest) -> PuppetProgram:
         yield  # as in a call that takes time
         return "read"
 

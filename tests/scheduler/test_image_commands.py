@@ -11,7 +11,7 @@ from support.rig import images, runtime
 from support.scheduler_fixtures import MODEL, Guest, Server, refused
 
 from pie_control.errors import ApiError
-from pie_py.wire.plan import BatchResult, EmbedImage, Plan, PlanResult
+from pie_py.wire.plan import EmbedImage, Plan
 
 EMBEDS = 4  # an image
 
@@ -38,11 +38,8 @@ def next_plan(server: Server) -> Plan:
     return plan
 
 
-def finish(server: Server, plan: Plan, **answer: object) -> None:
-    results = [BatchResult() for _ in plan.batches]
-    for name, value in answer.items():
-        setattr(results[0], name, value)
-    server.scheduler.complete(PlanResult(plan.id, plan.model, results))
+def finish(server: Server, plan: Plan) -> None:
+    server.scheduler.complete(server.worker.run(plan))
 
 
 def test_images_of_several_instances_go_together() -> None:
@@ -104,7 +101,9 @@ def test_a_refused_image_fails_its_own_queue_only() -> None:
     embed(good, picture(5), good.embeds(EMBEDS))
     done = [runtime.synchronize(guest.instance, guest.queue) for guest in (bad, good)]
     plan = next_plan(server)
-    finish(server, plan, refused={0: "no such image"})
+    server.worker.refusals = {"embed_image": {0: "no such image"}}
+    finish(server, plan)
+    server.worker.refusals = {}
     while (following := server.scheduler.next_plan()) is not None:
         finish(server, following)
     runtime.take(good.instance, done[1])

@@ -7,9 +7,9 @@ there is what the last owner left.
 from __future__ import annotations
 
 import pytest
+from support.fake_worker import Sampler, Slot
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
-from support.symbolic_worker import Sampler, Slot
 
 from pie_control.api import allocate
 

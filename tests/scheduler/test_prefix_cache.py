@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.fake_worker import embedded, run_forward
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
-from support.symbolic_worker import run_forward
 
 from pie_control.api import allocate, prefix
 from pie_control.api.text import embed_txt
@@ -36,7 +36,7 @@ ADAPTERS = ["", "x", "y"]
 
 def values(tokens: list[int], adapter: str = "") -> list[int]:
     """What the slots of a text hold."""
-    inputs = [(hash(("t", token)), place) for place, token in enumerate(tokens)]
+    inputs = [(embedded(token), place) for place, token in enumerate(tokens)]
     return run_forward(inputs, [], [], ADAPTERS.index(adapter) - 1)
 
 

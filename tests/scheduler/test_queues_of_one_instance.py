@@ -9,9 +9,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.fake_worker import attend, distribution, embedded
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
-from support.symbolic_worker import attend, distribution
 
 from pie_control.scheduler.call_order import CallOrder
 
@@ -185,10 +185,10 @@ def test_a_write_waits_for_readers_that_its_own_queue_hides() -> None:
     first.embed([2], 0, embed)
     later = first.dist(embed[0])
     server.drain()
-    before = distribution(hash(("t", 1)), 3, 1000)
+    before = distribution(embedded(1), 3, 1000)
     assert second.take(theirs) == before
     assert first.take(mine) == before
-    assert first.take(later) == distribution(hash(("t", 2)), 3, 1000)
+    assert first.take(later) == distribution(embedded(2), 3, 1000)
 
 
 def test_a_reader_waits_for_a_writer_that_its_own_queue_hides() -> None:
@@ -204,8 +204,8 @@ def test_a_reader_waits_for_a_writer_that_its_own_queue_hides() -> None:
     first.forward(page, [embeds[0], 1], [], out)
     future = first.dist(out[0])
     server.drain()
-    held = [(attend(hash(("t", token)), place, []), place) for place, token in enumerate((1, 2))]
-    assert first.take(future) == distribution(attend(hash(("t", 1)), 0, held), 3, 1000)
+    held = [(attend(embedded(token), place, []), place) for place, token in enumerate((1, 2))]
+    assert first.take(future) == distribution(attend(embedded(1), 0, held), 3, 1000)
 
 
 @dataclass(eq=False)
@@ -224,7 +224,7 @@ def calls(draw: st.DrawFn) -> list[tuple[int, tuple[list[int], ...]]]:
     return draw(st.lists(st.tuples(queues, touched), min_size=1, max_size=40))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(made=calls(), barrier=st.integers(0, 3))
 def test_a_command_waits_for_the_newest_of_another_queue_that_it_conflicts_with(
     made: list[tuple[int, tuple[list[int], ...]]], barrier: int

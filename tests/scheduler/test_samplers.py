@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from support.fake_worker import Sampler
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
-from support.symbolic_worker import Sampler
 
 from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample

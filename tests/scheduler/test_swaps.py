@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.fake_worker import Slot, distribution, embedded, run_forward
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused
-from support.symbolic_worker import Slot, distribution, run_forward
 
 from pie_control.api import allocate
 
@@ -33,7 +33,7 @@ class Text:
         embeds = [self.inputs[0], len(tokens)]
         self.guest.embed(tokens, first, embeds)
         self.guest.forward(self.pages, embeds, self.pages, [self.inputs[0], 1])
-        values = [(hash(("t", token)), first + i) for i, token in enumerate(tokens)]
+        values = [(embedded(token), first + i) for i, token in enumerate(tokens)]
         hidden = run_forward(values, self.slots, [])
         self.slots += [Slot(h, first + i) for i, h in enumerate(hidden)]
         vocab = self.guest.server.facts.vocab_size
@@ -52,7 +52,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(STEPS, min_size=20, max_size=60), st.booleans())
 def test_texts_are_the_same_however_often_their_pages_move(
     steps: list[tuple[str, int, int]], one_by_one: bool
@@ -222,7 +222,7 @@ def test_queues_of_an_instance_keep_the_order_of_swaps() -> None:
     second.forward(pages, embed, [], out)
     future = second.dist(out[0])
     server.drain()
-    inner = run_forward([(hash(("t", 5)), 0)], [], [])[0]
+    inner = run_forward([(embedded(5), 0)], [], [])[0]
     (value,) = run_forward([(inner, 0)], [Slot(inner, 0)], [])
     assert second.take(future) == distribution(value, 3, server.facts.vocab_size)
 

@@ -4,54 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.fake_worker import FakeLink
+from support.puppets import Puppet, PuppetProgram
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
+from pie_control.instances.turns import Executor
 from pie_control.worker.dispatcher import Dispatcher
-from pie_py.wire.plan import BatchResult, Forward, Plan, PlanResult, Sample
+from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
 Program = Iterator[int]  # yields futures, each to be ready before it goes on
 
 
-class Link:
-    """What the worker has been sent and has not answered, and when it had nothing."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.plans: list[Plan] = []  # at the worker
-        self.results: list[PlanResult] = []
-        self.ran: list[Plan] = []
-
-    @property
-    def in_flight(self) -> int:
-        return len(self.plans)
-
-    @property
-    def idle(self) -> bool:
-        return not self.plans
-
-    def send(self, plan: Plan) -> None:
-        self.plans.append(plan)
-        self.results.append(self.server.worker.run(plan))
-
-    def order(self, message: object) -> None:
-        raise NotImplementedError("the test loads no adapters")
-
-
 class Line:
-    """Programs, the real dispatcher, and a worker that answers a plan when told to."""
+    """Programs, the real dispatcher, and a worker that answers a plan when told to.
+
+    A turn runs one guest; the programs go on after each turn.
+    """
 
     def __init__(self, **facts: Any) -> None:
         self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
-        self.link = Link(self.server)
-        parts = self.server.parts
-        self.dispatcher = Dispatcher(parts.models, parts.executor, self.link, self.server.clock)
-        self.server.executor._after_turn = self._after_turn
+        self.link = FakeLink(self.server.worker.run)
+        self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
+        models = self.server.parts.models
+        self.dispatcher = Dispatcher(models, self.executor, self.link, self.server.clock)
+        self.link.on_result = self.dispatcher.on_result
         self.waiting: dict[int, tuple[Prepared, Program, int]] = {}
         self.starved = 0  # plans that were done while no other was at the worker
 
@@ -60,13 +42,19 @@ class Line:
 
     def begin(self) -> None:
         """A turn that no result has begun."""
-        self.server.executor.turn()
+        self.executor.turn()
 
     def answer(self) -> None:
         """The worker has run its first plan."""
-        self.link.ran.append(self.link.plans.pop(0))
-        self.starved += not self.link.plans
-        self.dispatcher.on_result(self.link.results.pop(0))
+        self.starved += self.link.in_flight == 1
+        self.link.answer()
+
+    def add_guests(self, count: int) -> None:
+        """Guests that are ready to run: all but one have not had their turn after the next."""
+        for _ in range(count):
+            instance = self.server.launch()
+            instance.guest = cast(Any, Puppet(waits()))
+            self.executor.add(instance)
 
     def run(self) -> None:
         self.begin()
@@ -75,7 +63,7 @@ class Line:
         assert not self.waiting
         self.server.drain()
 
-    def _after_turn(self, result: bool) -> None:
+    def _go_on(self, result: bool) -> None:
         for number, (guest, program, future) in list(self.waiting.items()):
             if guest.ready(future):
                 try:
@@ -105,6 +93,12 @@ class Prepared(Guest):
         self.ring = [self.embeds(1)[0], self.embeds(1)[0]]
         self.draws = self.sampler('{"seed": 1, "presence_penalty": 0.5}')
         self.got: list[int] = []
+
+
+def waits() -> PuppetProgram:
+    """A guest that waits for ever."""
+    yield
+    return ""
 
 
 def by_token(guest: Prepared, steps: int) -> Program:
@@ -225,31 +219,30 @@ def test_sequences_keep_their_order_from_step_to_step() -> None:
     assert all(order == together[0] for order in together)
 
 
-def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
     line = Line()
     early, late, last = (Prepared(line.server) for _ in range(3))
     line.server.drain()
-    executor, hour = line.server.executor, 3600 * 10**9
+    hour = 3600 * 10**9
     line.start(0, early, by_token(early, 1))
     line.begin()
     line.link.results[0].results[-1].nanoseconds = hour
-    executor.caught_up = False  # there is another guest, whose turn comes after this result's
-    monkeypatch.setattr(executor, "_run_ready", lambda nanoseconds: None)
-    line.answer()
+    line.add_guests(3)
+    line.answer()  # with the first guest's turn; two are left
     line.start(1, early, by_token(early, 1))
     line.begin()
+    assert not line.executor.caught_up
     assert not line.link.plans
-    executor.caught_up = True
     line.start(2, late, by_token(late, 1))
     line.begin()
+    assert line.executor.caught_up
     assert line.server.worker.sizes[-1][:2] == ("sample", 2)  # both in one plan
     line.link.results[0].results[-1].nanoseconds = 0
-    executor.caught_up = False
+    line.add_guests(3)
     line.answer()
     line.start(3, last, by_token(last, 1))  # a plan takes no time, so that another one is no loss
     line.begin()
+    assert not line.executor.caught_up
     assert line.link.plans
 
 
@@ -288,14 +281,14 @@ def test_guests_that_have_not_had_their_turn_go_along() -> None:
     guest = Prepared(line.server)
     line.server.drain()
     line.start(0, guest, ahead(guest, 9))
-    executor = line.server.executor
     line.begin()
     assert line.link.in_flight == 2
-    line.link.ran.append(line.link.plans.pop(0))
-    line.server.scheduler.complete(line.link.results.pop(0))
-    executor.caught_up = False
-    line.dispatcher.pump()
+    its_turn = line.waiting.pop(0)  # has yet to come
+    line.add_guests(2)
+    line.answer()
+    assert not line.executor.caught_up
     assert line.link.in_flight == 1
+    line.waiting[0] = its_turn
     line.begin()
     assert line.link.in_flight == 2
     line.run()

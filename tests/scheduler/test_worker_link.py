@@ -76,30 +76,24 @@ def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) ->
     model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
     config = ServerConfig(models=(model,), worker_module="benchmarks.instant_worker")
     link = WorkerLink(config)
-    lost = trio.Event()
-    late = 0
+    lost = False
 
-    async def send_at_every_chance() -> None:
-        nonlocal late
-        while True:
-            await trio.lowlevel.checkpoint()
-            if link._socket is None:
-                late += 1
-                link.send(Plan(99, "llama"))
+    def on_lost(reason: str) -> None:
+        nonlocal lost
+        lost = True
 
     async def main() -> None:
-        link.on_lost = lambda reason: lost.set()
+        link.on_lost = on_lost
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
-            nursery.start_soon(send_at_every_chance)
-            with trio.fail_after(SECONDS):
-                while not link.idle:
-                    await trio.sleep(0.001)
             assert link.pid is not None
             os.kill(link.pid, signal.SIGKILL)
             with trio.fail_after(SECONDS):
-                await lost.wait()
+                while not lost:  # in every pass of the event loop
+                    assert link.ready
+                    link.send(Plan(99, "llama"))
+                    await trio.lowlevel.checkpoint()
+            assert link.in_flight == 0
             nursery.cancel_scope.cancel()
 
     trio.run(main)
-    assert late

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.sdk_rig import Rig
+from wasmtime import wat2wasm
 
 from pie_py.build.errors import BuildError
+from pie_py.build.image import Image
+from pie_py.build.immortal import make_immortal
 from pie_py.build.python import build_component, runtime_component
 from pie_py.config.server import ServerConfig
 
@@ -45,6 +48,21 @@ def make_wheel(
             archive.writestr(name, text)
         archive.writestr("textkit-1.0.dist-info/RECORD", "".join(f"{name},,\n" for name in files))
     return wheel
+
+
+def test_only_a_component_that_lists_its_objects_has_immortal_ones() -> None:
+    unlisted = wat2wasm('(component (core module (memory 1) (data (i32.const 8) "abc")))')
+    with pytest.raises(ValueError, match="does not list its objects"):
+        make_immortal(bytes(unlisted))
+
+
+def test_the_image_is_found_by_address() -> None:
+    data = '(data (i32.const 65536) "abcdef") (data (i32.const 16) "1234")'
+    image = Image(bytes(wat2wasm(f"(component (core module) (core module (memory 2) {data}))")))
+    found = [image.find(address) for address in (16, 17, 65538, 65539, 0)]
+    assert [place is not None for place in found] == [True, False, True, False, False]
+    assert found[0] is not None
+    assert image.component[found[0] : found[0] + 4] == b"1234"
 
 
 @pytest.mark.slow
@@ -113,4 +131,4 @@ def test_two_builders_at_once(tmp_path: Path) -> None:
     assert len(made) == 2
     assert len(set(made)) == 1
     assert [f.name for f in tmp_path.iterdir()] == [made[0].name]
-    assert said
+    assert len(said) == 2  # both are told why they wait

@@ -377,6 +377,25 @@ return [model.tokenizer.decode(context.tokens) for context in (parts, fork)]
     assert run(rig, body) == ["<bos><user>a<end><assistant>b<end><user>c<end>"] * 2
 
 
+def test_a_template_that_changes_the_past_cuts_the_context_back(rig: Rig) -> None:
+    """What follows is as if the whole had been filled in at once; the context says what it cost."""
+    body = """
+ctx = Context(model, chat={"past": "|"})
+ctx.user("a").cue().append(list(b"hm|b")).seal()
+await ctx.flush()
+before = ctx.recomputed
+ctx.message("tool", "21", name="clock").cue()
+whole = Context(model).append(ctx.tokens)
+texts = [await c.generate(max_tokens=3).collect_text() for c in (ctx, whole)]
+return [model.tokenizer.decode(whole.tokens), texts, before, ctx.recomputed]
+"""
+    text, (first, second), before, recomputed = run(rig, body)
+    past = "<bos><user>a<end><assistant>b<end><tool>21clock<end><assistant>"
+    assert text == past + second
+    assert first == second
+    assert (before, recomputed) == (0, len(b"hm|b") + 1)
+
+
 def test_chat_pieces_and_decoder(rig: Rig) -> None:
     body = """
 decode = model.tokenizer.decode
@@ -450,7 +469,7 @@ OPERATIONS = st.lists(
     [("fill", 1), ("generate", 7), ("fork", 0), ("release", 0), ("truncate", 2)]
 )
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_order_of_operations(rig: Rig, operations: list[tuple[str, int]]) -> None:
     body = """

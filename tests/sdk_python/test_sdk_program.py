@@ -32,6 +32,23 @@ def test_results(rig: Rig, source: str, result: str) -> None:
     assert (outcome.ok, outcome.text) == (True, result)
 
 
+def test_what_the_image_holds_is_immortal(rig: Rig) -> None:
+    outcome = rig.run(
+        """
+import argparse, inspect, json, sys
+from inferlet import Context, Model
+
+def main():
+    held = [json, json.loads, json.loads.__code__, json.loads.__code__.co_consts, json.__dict__,
+            Context, Context.__mro__, Model, argparse.ArgumentParser, sys.modules]
+    mine = [main, main.__code__, held, Context.__new__(Context)]
+    return [[sys._is_immortal(one) for one in group] for group in (held, mine)]
+"""
+    )
+    assert outcome.ok, outcome.text
+    assert json.loads(outcome.text) == [[True] * 10, [False] * 4]
+
+
 @pytest.mark.parametrize(
     ("source", "end"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
@@ -41,6 +42,15 @@ def failure(code: str, *words: str) -> Iterator[None]:
 
 def is_ready(instance: Instance, handle: int) -> bool:
     return instance.futures.get(handle).ready
+
+
+async def until_ready(instance: Instance, handle: int) -> None:
+    """Waits for a future, without taking it."""
+    woken = trio.Event()
+    instance.futures.announce = lambda ready: woken.set() if ready == handle else None
+    if not is_ready(instance, handle):
+        with trio.fail_after(30):
+            await woken.wait()
 
 
 def take(instance: Instance, handle: int) -> Any:

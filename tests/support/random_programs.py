@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from support.fake_worker import Sampler, Slot, attention, distribution, embedded, run_forward
 from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
-from support.symbolic_worker import Sampler, Slot, attention, distribution, run_forward
 
 PAGE = 8
 
@@ -87,7 +87,7 @@ class Symbols:
 
     def token(self, token: int | None) -> Any:
         """What embedding a token gives."""
-        return hash(("t", token))
+        return embedded(token)
 
     def forward(
         self, inputs: list[tuple[Any, int]], columns: list[Slot], mask: list[int], adapter: str

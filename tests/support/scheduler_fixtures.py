@@ -21,8 +21,8 @@ from pie_control.worker.link import Worker
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, PlanResult
+from support.fake_worker import FakeWorker
 from support.rig import Rig, adapter, offload, runtime
-from support.symbolic_worker import SymbolicWorker
 
 MODEL = ModelDescription(
     name="symbolic",
@@ -105,7 +105,7 @@ class Server(Rig):
         self.scheduler = self.service.scheduler
         if one_by_one:
             self.scheduler._forming.__class__ = OneByOne
-        self.worker = SymbolicWorker(self.facts)
+        self.worker = FakeWorker(self.facts)
         self.worker.holders = self.service.pages._references
         self.results: list[PlanResult] = []  # not yet delivered
 

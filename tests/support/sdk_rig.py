@@ -1,4 +1,4 @@
-"""The control layer in this process, with a worker whose next token is a hash of what it sees.
+"""The control layer in this process, with the fake worker and a vocabulary of letters.
 
 The real wiring, engine and API run the programs. Only the model is replaced, by one whose answer
 for any sequence of tokens is known (`next_token`), whatever the pages it lies in.
@@ -6,17 +6,17 @@ for any sequence of tokens is known (`next_token`), whatever the pages it lies i
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import trio
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pie_control.api.runtime import GuestClocks
@@ -32,29 +32,16 @@ from pie_control.wiring import Wiring
 from pie_py.config.limits import Limits
 from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import (
-    BatchResult,
-    CopyKv,
-    Distributions,
-    EmbedSampled,
-    EmbedText,
-    FeedSampler,
-    Forward,
-    ModelDescription,
-    NextDist,
-    Plan,
-    PlanResult,
-    Sample,
-    Samples,
-    SetSampler,
-)
+from pie_py.wire.plan import ModelDescription, Plan
+from support.fake_worker import FakeLink, FakeWorker, Sampler, Value, attend, embedded
 
 PAGE_SIZE = 8
 BOS, END = 256, 257
 SPECIAL = ["<bos>", "<end>", "<user>", "<assistant>", "<system>"]
 VOCABULARY = 256 + len(SPECIAL)
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}<end>{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ (m.content.split(past)[-1]"
+    " if past and not loop.last else m.content) | trim }}{{ m.name }}<end>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 USER = "tester"
@@ -83,10 +70,26 @@ def _byte_characters() -> list[str]:
     return [chr(b) if b in printable else chr(0x100 + others.index(b)) for b in range(256)]
 
 
+@lru_cache(4096)
+def _seen(tokens: tuple[int, ...]) -> tuple[tuple[Value, int], ...]:
+    """What the worker's slots hold of a text: values and positions."""
+    if not tokens:
+        return ()
+    before = _seen(tokens[:-1])
+    value = attend(embedded(tokens[-1]), len(before), list(before))
+    return (*before, (value, len(before)))
+
+
+def likely(value: Value, rank: int = 0) -> int:
+    """A likely token after a value: letters first; `rank` 0 is the most likely."""
+    return 97 + (abs(value) + rank) % 26 if rank < 26 else (122 + rank) % VOCABULARY
+
+
 def next_token(tokens: list[int], rank: int = 0) -> int:
     """The worker's answer after a sequence of tokens; `rank` 0 is the most likely."""
-    digest = hashlib.sha256(repr(list(enumerate(tokens))).encode()).digest()
-    return 97 + (digest[0] + rank) % 26 if rank < 26 else (122 + rank) % VOCABULARY
+    for end in range(len(tokens)):  # one recursion deep
+        _seen(tuple(tokens[:end]))
+    return likely(_seen(tuple(tokens))[-1][0], rank)
 
 
 def continuation(tokens: list[int], count: int) -> list[int]:
@@ -98,171 +101,41 @@ def continuation(tokens: list[int], count: int) -> list[int]:
     return tokens[start:]
 
 
-@dataclass
-class HashSampler:
-    """A sampler: greedy at temperature 0, else one of the likelier tokens by a hash of all it
-    knows.
-    """
+class TextSampler(Sampler):
+    """Greedy at temperature 0, else one of the likelier tokens by a hash of all it knows."""
 
-    facts: tuple[float, ...]  # numbers, top-k, seed
-    banned: frozenset[int]
-    counts: bool
-    history: list[int] = field(default_factory=list)
-    last: int = -1
-
-    def feed(self, tokens: list[int]) -> None:
-        if self.counts:
-            self.history += tokens
-
-    def choose(self, sequence: list[int], step: int, mask: Any = None) -> int:
-        """The next token, or -1 if every likely one is banned; of any if a mask says which."""
+    def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
+        """The next token, or None if every likely one is banned; of any if a mask says which."""
+        numbers: Any = self.facts[0]
+        biased: Any = self.facts[3]
+        banned = {token for token, _ in biased}
         rank = 0
-        if self.facts[0] or self.counts:
-            facts = repr((self.facts, self.history, step))
-            rank = hashlib.sha256(facts.encode()).digest()[0] % 4
+        if numbers[0] or self.counts:
+            rank = hash((self.facts, self.history, step)) % 4
         allowed = [
             token
-            for other in range(26 if mask is None else VOCABULARY)
-            if (token := next_token(sequence, other)) not in self.banned
-            and (mask is None or int(mask[token // 32]) >> token % 32 & 1)
+            for other in range(vocab if mask else 26)
+            if (token := likely(value, other)) not in banned
+            and (not mask or mask[token // 32] >> token % 32 & 1)
         ]
-        self.last = allowed[min(rank, len(allowed) - 1)] if allowed else -1
-        self.feed([self.last])
-        return self.last
+        return allowed[min(rank, len(allowed) - 1)] if allowed else None
 
 
-@dataclass
-class HashWorker:
-    """Runs plans. A slot holds its token and position; a hidden state is all that its token saw."""
+class TextWorker(FakeWorker):
+    """The fake worker with a vocabulary of letters, whose next token after a text is known."""
 
-    facts: ModelDescription
-    slots: list[tuple[int, int] | None] = field(init=False)  # (position, token)
-    embeds: list[Any] = field(init=False)  # (position, token) or a hidden state
-    samplers: dict[int, HashSampler] = field(default_factory=dict)
-    forwards: int = 0
+    sampler = TextSampler
 
-    def __post_init__(self) -> None:
-        self.slots = [None] * (self.facts.kv_pages * self.facts.page_size)
-        self.embeds = [None] * self.facts.embeds
+    @property
+    def forwards(self) -> int:
+        """How many it has run."""
+        return sum(commands for kind, commands, _ in self.sizes if kind == "forward")
 
-    def run(self, plan: Plan) -> PlanResult:
-        results = []
-        for batch in plan.batches:
-            match batch:
-                case EmbedText():
-                    for token, position, embed in zip(
-                        batch.tokens.tolist(),
-                        batch.positions.tolist(),
-                        batch.embeds.tolist(),
-                        strict=True,
-                    ):
-                        self.embeds[embed] = (position, token)
-                    results.append(BatchResult())
-                case Forward():
-                    self._forward(batch)
-                    results.append(BatchResult())
-                case CopyKv():
-                    for source, target in zip(batch.sources, batch.targets, strict=True):
-                        self.slots[target] = self.slots[source]
-                    results.append(BatchResult())
-                case NextDist():
-                    results.append(BatchResult(distributions=self._next_dist(batch)))
-                case SetSampler():
-                    for i, slot in enumerate(batch.samplers.tolist()):
-                        seed = batch.seeds[i].tolist()
-                        facts = (*batch.numbers[i].tolist(), int(batch.top_k[i]), *seed)
-                        bias = slice(*batch.bias_starts[i : i + 2].tolist())
-                        banned = frozenset(batch.bias_tokens[bias].tolist())
-                        self.samplers[slot] = HashSampler(facts, banned, bool(batch.rows[i] >= 0))
-                    results.append(BatchResult())
-                case FeedSampler():
-                    for i, slot in enumerate(batch.samplers.tolist()):
-                        part = slice(*batch.starts[i : i + 2].tolist())
-                        self.samplers[slot].feed(batch.tokens[part].tolist())
-                    results.append(BatchResult())
-                case Sample():
-                    results.append(self._sample(batch))
-                case EmbedSampled():
-                    results.append(self._embed_sampled(batch))
-                case _:
-                    raise AssertionError(batch.kind)
-        return PlanResult(plan.id, plan.model, results)
-
-    def _forward(self, batch: Forward) -> None:
-        size = self.facts.page_size
-        for i in range(len(batch.input_starts) - 1):
-            self.forwards += 1
-            first, last = batch.input_starts[i : i + 2].tolist()
-            inputs = [self.embeds[e] for e in batch.inputs[first:last].tolist()]
-            pages = slice(*batch.page_starts[i : i + 2].tolist())
-            cached = [
-                self.slots[page * size + offset]
-                for page, used in zip(
-                    batch.pages[pages].tolist(), batch.page_used[pages].tolist(), strict=True
-                )
-                for offset in range(used)
-            ]
-            for pair, slot in zip(inputs, batch.output_slots[first:last].tolist(), strict=True):
-                if slot >= 0:
-                    self.slots[slot] = pair
-            outputs = batch.outputs[slice(*batch.output_starts[i : i + 2].tolist())].tolist()
-            for j, embed in enumerate(outputs):
-                at = len(inputs) - len(outputs) + j
-                self.embeds[embed] = sorted([*cached, *inputs[: at + 1]])
-
-    def _sample(self, batch: Sample) -> BatchResult:
-        tokens = []
-        for embed, slot, step, row in zip(
-            batch.embeds.tolist(),
-            batch.samplers.tolist(),
-            batch.steps.tolist(),
-            batch.masked.tolist(),
-            strict=True,
-        ):
-            mask = None if row < 0 else batch.masks[row]
-            tokens.append(self.samplers[slot].choose(self._sequence(embed), step, mask))
-        refused = {i: "ruled out" for i, token in enumerate(tokens) if token < 0}
-        none = np.zeros((len(tokens), 0))
-        samples = Samples(
-            np.array(tokens, np.int32),
-            np.zeros(len(tokens), np.float32),
-            none.astype(np.int32),
-            none.astype(np.float32),
-        )
-        return BatchResult(samples=samples, refused=refused)
-
-    def _embed_sampled(self, batch: EmbedSampled) -> BatchResult:
-        refused = {}
-        for i, (slot, position, embed) in enumerate(
-            zip(
-                batch.samplers.tolist(),
-                batch.positions.tolist(),
-                batch.embeds.tolist(),
-                strict=True,
-            )
-        ):
-            token = self.samplers[slot].last
-            if token < 0:
-                refused[i] = "no token"
-            self.embeds[embed] = (position, token)
-        return BatchResult(refused=refused)
-
-    def _sequence(self, embed: int) -> list[int]:
-        """The tokens that a hidden state has seen, which must be at the positions from 0 on."""
-        seen = self.embeds[embed]
-        assert [position for position, _ in seen] == list(range(len(seen))), seen
-        return [token for _, token in seen]
-
-    def _next_dist(self, batch: NextDist) -> Distributions:
-        widest = int(batch.k.max())
-        tokens = np.zeros((len(batch.k), widest), np.int32)
-        chances = np.zeros((len(batch.k), widest), np.float32)
-        for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
-            sequence = self._sequence(embed)
-            tokens[i, :k] = [next_token(sequence, rank) for rank in range(k)]
-            weights = [math.exp(-rank / 4) for rank in range(VOCABULARY)]
-            chances[i, :k] = np.array(weights[:k]) / sum(weights)
-        return Distributions(tokens, chances)
+    def distribution(self, value: Value, k: int) -> tuple[list[int], NDArray[np.float32]]:
+        """The most likely tokens after a value, and their probabilities."""
+        weights = np.exp(-np.arange(VOCABULARY) / 4)
+        chances = (weights[:k] / weights.sum()).astype(np.float32)
+        return [likely(value, rank) for rank in range(k)], chances
 
 
 @dataclass
@@ -276,30 +149,12 @@ class Outcome:
     cpu_ns: int
 
 
-class _Link:
+class _Link(FakeLink):
     """Answers every plan in the next turn of the event loop."""
 
-    def __init__(self, worker: HashWorker) -> None:
-        self.worker = worker
-        self.on_result: Any = None
-        self.in_flight = 0
-
-    @property
-    def idle(self) -> bool:
-        return not self.in_flight
-
-    def order(self, message: object) -> None:
-        raise NotImplementedError("no adapter is loaded")
-
     def send(self, plan: Plan) -> None:
-        self.in_flight += 1
-        result = self.worker.run(plan)
-
-        def answer() -> None:
-            self.in_flight -= 1
-            self.on_result(result)
-
-        trio.lowlevel.current_trio_token().run_sync_soon(answer)
+        super().send(plan)
+        trio.lowlevel.current_trio_token().run_sync_soon(self.answer)
 
 
 class Rig:
@@ -349,7 +204,8 @@ class Rig:
         )
         components = Components(self.engine, self._config.cache_folder, self.warm.offer)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
-        self._link = _Link(HashWorker(self.facts))
+        self.worker = TextWorker(self.facts)  # another one may take its place between runs
+        self._link = _Link(lambda plan: self.worker.run(plan))
         # Every run has a loop of its own, and `trio.current_time` looks for the loop at each call.
         self._parts = Wiring(
             self._config,
@@ -361,15 +217,6 @@ class Rig:
         )
         self._link.on_result = self._parts.dispatcher.on_result
         linker.define(self._parts.host_functions())
-
-    @property
-    def worker(self) -> HashWorker:
-        """The model that programs run at; another one may take its place between runs."""
-        return self._link.worker
-
-    @worker.setter
-    def worker(self, worker: HashWorker) -> None:
-        self._link.worker = worker
 
     def run(
         self,

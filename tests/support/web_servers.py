@@ -41,10 +41,13 @@ class Caller:
 
     async def result(self, handle: int) -> Any:
         """Waits for a future and takes it."""
-        future = self.futures.get(handle)
-        if not future.ready:
+        await self.ready(handle)
+        return self.futures.take(handle, self.futures.get(handle).kind)
+
+    async def ready(self, handle: int) -> None:
+        """Waits for a future."""
+        if not self.futures.get(handle).ready:
             await self._woken.setdefault(handle, trio.Event()).wait()
-        return self.futures.take(handle, future.kind)
 
 
 @dataclass
@@ -78,6 +81,7 @@ class Web:
     asked: list[Asked] = field(default_factory=list)
     open: int = 0
     accepted: int = 0
+    was_asked: trio.Event = field(default_factory=trio.Event)
 
     @property
     def url(self) -> str:
@@ -89,6 +93,7 @@ class Web:
         try:
             while (asked := await self._read(stream)) is not None:
                 self.asked.append(asked)
+                self.was_asked.set()
                 await self.handler(stream, asked)
         except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
             pass

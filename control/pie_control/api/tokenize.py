@@ -14,6 +14,7 @@ from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instances.instance import Instance
 from pie_control.instances.thread_answers import ThreadAnswers
+from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import TextCodec
 from pie_control.wasm import SUSPENDED, HostFunction
@@ -80,8 +81,17 @@ class TokenizeCalls:
     ) -> Any:
         """Renders messages with the model's chat template."""
         codec = self._codec(instance, model)
+        if len(messages) > MAX_CHARACTERS:
+            raise ApiError(
+                "limit-exceeded",
+                f"chat messages of {len(messages)} characters; {MAX_CHARACTERS} at most a call",
+            )
         if len(messages) <= INLINE_CHARACTERS:
-            return codec.apply_chat_template(messages, add_generation_prompt)
+            try:
+                return codec.apply_chat_template(messages, add_generation_prompt, INLINE_SECONDS)
+            except ApiError as error:
+                if error.code != "limit-exceeded":
+                    raise
         check_values(messages, "chat messages", "invalid-argument")
         return self._in_thread(
             instance, lambda: codec.apply_chat_template(messages, add_generation_prompt)

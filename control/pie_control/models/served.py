@@ -62,11 +62,19 @@ class ServedModels:
         self._clock = clock
 
     def start(self, descriptions: list[ModelDescription]) -> None:
-        """A worker is ready and serves these models, with empty pools."""
+        """A worker is ready and serves these models, with empty pools.
+
+        Raises:
+            UnusableTokenizer: if a model has none.
+        """
         for description in descriptions:
-            self.add(description)
             if description.name not in self.codecs:
                 self.codecs[description.name] = TextCodec(Path(description.folder))
+            end = self.codecs[description.name].end_token
+            if end is not None and end not in description.stop_tokens:
+                # Some checkpoints name it in the tokenizer's configuration alone.
+                description.stop_tokens.append(end)
+            self.add(description)
 
     def add(self, description: ModelDescription) -> ModelService:
         """Serves one model, without its tokenizer."""

@@ -10,40 +10,51 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import jinja2.sandbox
 from tokenizers import Tokenizer
 
-from pie_control.errors import ApiError
+from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
+from pie_control.models.tokenizer_files import (
+    UnusableTokenizer,
+    load_tokenizer,
+    read_object,
+    special_texts,
+)
 
 # Texts are encoded one at a time, so threads of the library's own are of no use. It warns in
 # processes forked from this one unless this variable is set.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# What generation_config.json names as `create-sampler` does, and what it calls otherwise.
+_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-
-# What a template raises that is given other messages than it was written for.
-_SENSELESS_MESSAGES = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    jinja2.TemplateError,
-)
 
 
 class TextCodec:
-    """Tokenizer and chat template of a Hugging Face folder."""
+    """Tokenizer and chat templates of a Hugging Face folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Loads `tokenizer.json`, and the chat template if the folder has one."""
-        self._folder = folder
-        self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        """Reads the folder's files.
+
+        Raises:
+            UnusableTokenizer: if one lacks or is wrong; the text names it.
+        """
+        settings = read_object(folder / "tokenizer_config.json")
+        self._tokenizer: Any = load_tokenizer(folder, settings)
+        self._special_texts = special_texts(folder, settings)
+        try:
+            self._templates = ChatTemplates(read_sources(folder, settings), self._special_texts)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise UnusableTokenizer(f"{folder}: the chat template: {error}") from None
+        self.generation_defaults = _defaults(read_object(folder / "generation_config.json"))
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        self.id_limit: int = max(vocabulary.values()) + 1  # ids may have gaps
+        self.id_limit: int = max(vocabulary.values(), default=-1) + 1  # ids may have gaps
+
+    @cached_property
+    def end_token(self) -> int | None:
+        """The token that the tokenizer itself names as a text's end."""
+        text = self._special_texts.get("eos_token")
+        found: int | None = None if text is None else self._tokenizer.token_to_id(text)
+        return found
 
     @cached_property
     def first_token(self) -> int | None:
@@ -95,77 +106,26 @@ class TextCodec:
                 table[i] = token.replace("\u2581", " ").encode()
         return table
 
-    @cached_property
-    def _template(self) -> jinja2.Template | None:
-        source = self._template_source
-        if source is None:
-            return None
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.globals["raise_exception"] = _raise_exception
-        environment.filters["tojson"] = lambda value, **options: json.dumps(
-            value, ensure_ascii=False, **options
-        )
-        return environment.from_string(source)
-
     @property
     def has_chat_template(self) -> bool:
         """Whether the folder has a chat template."""
-        return self._template_source is not None
+        return bool(self._templates.sources)
 
-    def apply_chat_template(self, messages: str, add_generation_prompt: bool) -> str:
-        """Renders a JSON list of messages.
+    def apply_chat_template(
+        self, request: str, add_generation_prompt: bool, seconds: float = LONGEST_SECONDS
+    ) -> str:
+        """Renders messages with a template, see `ChatTemplates.render`."""
+        return self._templates.render(request, add_generation_prompt, seconds)
 
-        Raises:
-            ApiError: `unsupported` without a template, `invalid-argument` for bad messages.
-        """
-        if self._template is None:
-            raise ApiError("unsupported", "the model has no chat template; fill plain text instead")
-        try:
-            parsed = json.loads(messages)
-            if not isinstance(parsed, list) or not all(isinstance(m, dict) for m in parsed):
-                raise ValueError("a list of objects is wanted")
-            text = self._template.render(
-                messages=parsed,
-                add_generation_prompt=add_generation_prompt,
-                **self._template_tokens,
-            )
-            text.encode()  # JSON can name halves of characters, which no text has
-            return text
-        except RecursionError:
-            raise ApiError("invalid-argument", "chat messages: nested too deep") from None
-        except _SENSELESS_MESSAGES as error:
-            raise ApiError("invalid-argument", f"chat messages: {error}") from None
 
-    @cached_property
-    def _template_source(self) -> str | None:
-        file = self._folder / "chat_template.jinja"
-        if file.is_file():
-            return file.read_text(encoding="utf-8")
-        template = self._settings.get("chat_template")
-        if isinstance(template, list):  # named templates: the default one
-            named = {entry["name"]: entry["template"] for entry in template}
-            template = named.get("default")
-        return template if isinstance(template, str) else None
-
-    @cached_property
-    def _settings(self) -> dict[str, Any]:
-        file = self._folder / "tokenizer_config.json"
-        if not file.is_file():
-            return {}
-        settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return settings
-
-    @cached_property
-    def _template_tokens(self) -> dict[str, str]:
-        tokens = {}
-        for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
-            token = self._settings.get(name)
-            if isinstance(token, dict):
-                token = token.get("content")
-            tokens[name] = token or ""
-        return tokens
+def _defaults(config: dict[str, Any]) -> dict[str, float]:
+    """The sampler's parameters that a generation_config.json recommends."""
+    found = {name: config.get(name) for name in _DEFAULTS}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
@@ -174,10 +134,6 @@ def _encode(tokenizer: Any, text: str) -> list[int]:
     [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=False)
     ids: list[int] = encoding.ids
     return ids
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)
 
 
 def _byte_of_character() -> dict[str, int]:

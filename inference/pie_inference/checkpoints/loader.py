@@ -22,7 +22,7 @@ RANDOM_DEVIATION = 0.02  # as models are often initialized
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "merges.txt"]
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; config.json tells it
 
 
@@ -143,6 +143,7 @@ def load_tensors(
     tensors: dict[str, torch.Tensor] = {}
     unknown: list[str] = []
     wrong: list[str] = []
+    heads: list[tuple[str, torch.Tensor]] = []
     for file in files:
         try:
             with safe_open(file, framework="pt", device="cpu") as opened:
@@ -152,7 +153,9 @@ def load_tensors(
                         continue
                     shape = expected.get(name)
                     found = tuple(opened.get_slice(stored).get_shape())
-                    if shape is None:
+                    if shape is None and name.endswith("lm_head.weight"):
+                        heads.append((name, opened.get_tensor(stored)))
+                    elif shape is None:
                         unknown.append(name)
                     elif found != shape:
                         wrong.append(f"{name} is {list(found)}, not {list(shape)}")
@@ -168,11 +171,20 @@ def load_tensors(
     missing = [name for name in expected if name not in tensors]
     if missing:
         raise LoadError(f"{folder}: the checkpoint lacks tensors: {_few(missing)}")
-    # A tied head is sometimes stored a second time.
-    surplus = [n for n in unknown if not _DERIVED.search(n) and not n.endswith("lm_head.weight")]
+    surplus = [n for n in unknown if not _DERIVED.search(n)]
     if surplus:
         raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
+    for name, head in heads:
+        if _differs(head, tensors):
+            log.warning("the head is stored and differs from the embedding: it is used", name=name)
+            tensors[name] = part(name, head).to(device=device, dtype=dtype)
     return tensors
+
+
+def _differs(head: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a head that config.json calls tied is another one than the embedding after all."""
+    found = [t for name, t in tensors.items() if name.endswith("embed_tokens.weight")]
+    return len(found) == 1 and not torch.equal(head.to(found[0]), found[0])
 
 
 def random_tensors(

@@ -62,9 +62,10 @@ class Decoder(Model):
         self._layers = [self._take_layer(i) for i in range(spec.shape.layers)]
         self._norm = self._take_norm(f"{spec.prefix}norm")
         self._embedding = weights.pop(f"{spec.prefix}embed_tokens.weight")
-        head = self._embedding if spec.tied else weights.pop(f"{spec.head}.weight")
+        # A checkpoint that says it is tied may store another head: then that is the head.
+        head = weights.pop(f"{spec.head}.weight", self._embedding)
         self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
-        if self._divided and spec.tied:
+        if self._divided and head is self._embedding:
             head = head.chunk(ranks.size, 0)[ranks.rank]
         self._head = linear(head)
         # Rounded to the dtype, as the checkpoint was trained with.

@@ -6,42 +6,55 @@ tokens to programs that keep their own buffers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from inferlet._stream import TextDecoder
 from inferlet.model import Model
 
-_MARK = "\u2400pie-py\u2400"  # stands for the generated text when a template is rendered
-_EXAMPLE = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": _MARK}]
+Message: TypeAlias = dict[str, Any]  # `role`, `content`, and what else the template knows
+
+_EXAMPLE: list[Message] = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello."},
+]
 
 
 class Conversation:
     """Messages of a context, rendered as they come.
 
-    A chat template renders a whole conversation, and may treat its parts differently by what comes
-    before and after. So every new part is rendered together with what precedes it, and cut off.
+    A chat template renders a whole conversation, and may render a part in another way when more
+    follows: move the system message, or leave past thinking out. So the whole is rendered each
+    time. Where it begins with the text that is there, the rest is added; where it does not, the
+    context is cut back to where the two part.
     """
 
     __slots__ = (
+        "_marks",
         "_messages",
         "_model",
+        "_past",
         "_rendered",
-        "_sealed",
+        "_text",
         "_turn_start",
-        "_unclosed",
+        "arguments",
+        "recomputed",
         "unanswered",
     )
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, arguments: Mapping[str, Any] | None = None) -> None:
         self._model = model
-        self._messages: list[dict[str, str]] = []
+        self._messages: list[Message] = []
+        self._past: list[Message] = []  # turns that seem to precede, where other text does
+        self.arguments = dict(arguments or {})  # of the template, next to the messages
         self._rendered = 0  # messages that are tokens already
         self._turn_start: int | None = None  # token at which the assistant's open turn starts
-        self._sealed = False
-        # What ends the last turn is missing: its tokens are the assistant's own.
-        self._unclosed = False
+        self._text = ""  # the conversation's text so far
+        # How long text and context were after each part. A cut never goes below the first.
+        self._marks: list[tuple[int, int]] = []
+        self.recomputed = 0  # tokens cut off since the template changed its mind about them
         self.unanswered = False  # a message is the last thing said, so the assistant is next
 
     @property
@@ -51,69 +64,111 @@ class Conversation:
 
     def copy(self) -> Conversation:
         """An independent copy."""
-        other = Conversation(self._model)
+        other = Conversation(self._model, self.arguments)
         other._messages = self._messages[:]
+        other._past = self._past
         other._rendered = self._rendered
         other._turn_start = self._turn_start
-        other._sealed = self._sealed
-        other._unclosed = self._unclosed
+        other._text = self._text
+        other._marks = self._marks[:]
+        other.recomputed = self.recomputed
         other.unanswered = self.unanswered
         return other
 
-    def add(self, role: str, content: str, tokens: list[int], pending: list[int]) -> None:
-        """Adds a message; first the tokens since the last cue become the assistant's."""
+    def add(self, message: Message, tokens: list[int]) -> None:
+        """Adds a message; first the tokens since the last cue become the assistant's.
+
+        Args:
+            message: of the conversation.
+            tokens: all of the context.
+        """
         if self._turn_start is not None:
-            generated = (tokens + pending)[self._turn_start :]
-            text = self._model.tokenizer.decode(generated)
-            self._messages.append({"role": "assistant", "content": text})
+            generated = tokens[self._turn_start :]
+            decode, stops = self._model.tokenizer.decode, self._model.stop_tokens
+            self._text += decode(generated)
+            self._marks.append((len(self._text), len(tokens)))
+            if generated[-1:] and generated[-1] in stops:
+                generated = generated[:-1]  # the program has ended the turn itself
+            self._messages.append({"role": "assistant", "content": decode(generated)})
             self._turn_start = None
-            self._unclosed = True
             self._rendered += 1
-        self._messages.append({"role": role, "content": content})
+        self._messages.append(message)
         self.unanswered = True
 
-    def render(self, *, cue: bool, started: int) -> list[int]:
-        """Tokens of the messages that wait, and of what starts the assistant's turn if `cue`.
+    def render(self, *, cue: bool, tokens: list[int]) -> tuple[int, list[int]]:
+        """Renders the messages that wait, and what starts the assistant's turn if `cue`.
 
         Args:
             cue: whether the assistant's turn starts now.
-            started: tokens that are in the context already.
+            tokens: all of the context.
+
+        Returns:
+            How many of the tokens stay, and those that follow them.
+
+        Raises:
+            ValueError: the template changes what was there before the conversation.
+            PieError: the template refuses the messages.
         """
-        old = self._messages[: self._rendered]
-        new = self._messages[self._rendered :]
-        if self._turn_start is not None and not new:
-            return []  # cued already
-        text = self._text(old, new, cue, started)
+        if self._turn_start is not None and not self.waiting:
+            return len(tokens), []  # cued already
+        if not self._marks or self._marks[-1][1] != len(tokens):
+            self._begin(len(tokens))
+        text = self._apply(self._messages, cue)
+        keep, new = self._continuation(text, tokens)
+        self._text = text
         self._rendered = len(self._messages)
-        self._unclosed = False
-        tokens = self._model.tokenizer.encode(text)
-        if self._sealed and tokens[:1] == self._model.stop_tokens[:1]:
-            tokens = tokens[1:]
-        self._sealed = False
+        self._marks.append((len(text), keep + len(new)))
+        self.recomputed += len(tokens) - keep
         if cue:
-            self._turn_start = started + len(tokens)
+            self._turn_start = keep + len(new)
             self.unanswered = False
-        return tokens
+        return keep, new
 
-    def seal(self) -> None:
-        """Notes that a stop token ends the assistant's turn."""
-        self._sealed = True
+    def _begin(self, length: int) -> None:
+        """Begins at a text that is no part of the conversation, as it would after any turns."""
+        if length and not self._rendered:
+            self._past = _EXAMPLE
+        past = self._messages[: self._rendered]
+        self._text = self._apply(past, False) if length else ""
+        self._marks = [(len(self._text), length)]
 
-    def _text(
-        self, old: list[dict[str, str]], new: list[dict[str, str]], cue: bool, started: int
-    ) -> str:
+    def _apply(self, messages: list[Message], cue: bool) -> str:
         apply = self._model.tokenizer.apply_chat_template
-        if not old and not started:
-            return apply(new, cue)
-        if old and self._unclosed:
-            marked = [*old[:-1], {"role": "assistant", "content": _MARK}]
-            return apply([*marked, *new], cue).rpartition(_MARK)[2]
-        return _difference(self._model, old or _EXAMPLE, new, cue)
+        return apply([*self._past, *messages], cue, **self.arguments)
+
+    def _continuation(self, text: str, tokens: list[int]) -> tuple[int, list[int]]:
+        """How many tokens stay for a text, and those that follow them."""
+        shared = _shared(self._text, text)
+        while self._marks and self._marks[-1][0] > shared:
+            self._marks.pop()
+        if not self._marks:
+            raise ValueError(
+                "the model's chat template renders what was there before this conversation in"
+                " another way when messages follow: begin an empty context"
+            )
+        characters, keep = self._marks[-1]
+        new = self._tokens_after(text, characters)
+        same = _shared(tokens[keep:], new)
+        return keep + same, new[same:]
+
+    def _tokens_after(self, text: str, start: int) -> list[int]:
+        """Tokens of a text from a character on, if possible as they are within the whole."""
+        encode = self._model.tokenizer.encode
+        whole, before = encode(text), encode(text[:start])
+        if whole[: len(before)] == before:
+            return whole[len(before) :]
+        return encode(text[start:])
 
 
-def _difference(
-    model: Model, old: list[dict[str, str]], new: list[dict[str, str]], cue: bool
-) -> str:
+def _shared(one: Any, other: Any) -> int:
+    """With how many characters or tokens two texts or lists begin alike."""
+    most = min(len(one), len(other))
+    if one[:most] == other[:most]:
+        return most
+    return bisect_left(range(most), True, key=lambda n: one[: n + 1] != other[: n + 1])
+
+
+def _difference(model: Model, old: list[Message], new: list[Message], cue: bool) -> str:
     """What messages add to the text of those before them."""
     apply = model.tokenizer.apply_chat_template
     before = apply(old, False)
@@ -127,7 +182,7 @@ def _difference(
     return after[len(before) :]
 
 
-def _turn(model: Model, role: str, message: str, old: list[dict[str, str]]) -> list[int]:
+def _turn(model: Model, role: str, message: str, old: list[Message]) -> list[int]:
     text = _difference(model, old, [{"role": role, "content": message}], False)
     return model.tokenizer.encode(text)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as List
-from typing import Self
+from typing import Any, Self
 
 from inferlet import _edit, raw
 from inferlet._choice import Choosing
@@ -54,6 +54,7 @@ class Context:
         adapter: str | None = None,
         prefix_cache: bool = True,
         first_position: int = 0,
+        chat: Mapping[str, Any] | None = None,
     ) -> None:
         """Makes an empty context.
 
@@ -67,11 +68,13 @@ class Context:
                 by functions of `raw`.
             first_position: position of the first token. Contexts that are to be opened one behind
                 another (Prompt Cache) each have positions of their own.
+            chat: what else the chat template takes: `tools`, `documents`,
+                `enable_thinking`, ...; `chat_template` names one of several templates.
         """
         self.sequence = Sequence(model, adapter, prefix_cache)
         self.sequence.shift = first_position
         self._add_bos = add_bos
-        self._chat = Conversation(model)
+        self._chat = Conversation(model, chat)
 
     # What is in it
 
@@ -148,31 +151,58 @@ class Context:
 
     def system(self, message: str) -> Context:
         """Appends a system message in the model's chat format."""
-        return self._message("system", message)
+        return self.message("system", message)
 
     def user(self, message: str) -> Context:
         """Appends a user message in the model's chat format."""
-        return self._message("user", message)
+        return self.message("user", message)
 
     def assistant(self, message: str) -> Context:
         """Appends an assistant message in the model's chat format (a turn of the past)."""
-        return self._message("assistant", message)
+        return self.message("assistant", message)
 
     def cue(self) -> Context:
         """Appends the start of the assistant's turn; `generate` does so itself after a message."""
-        self.sequence.pending += self._chat.render(cue=True, started=len(self.sequence))
+        self._go_on(cue=True)
         return self
 
     def seal(self) -> Context:
         """Ends the assistant's turn with the model's stop token."""
         self._render()
         self.sequence.pending += self.model.stop_tokens[:1]
-        self._chat.seal()
         return self
 
-    def _message(self, role: str, content: str) -> Context:
-        self._chat.add(role, content, self.sequence.tokens, self.sequence.pending)
+    def message(self, role: str, content: Any = None, **fields: Any) -> Context:
+        """Appends a message with all that its role has, such as a tool's result.
+
+        ::
+
+            ctx.message("tool", "21 °C", name="weather")
+
+        Args:
+            role: as the template knows it.
+            content: a text, or what else the template takes.
+            fields: `tool_calls`, `name`, `reasoning_content`, ...
+        """
+        message = {"role": role, "content": content, **fields}
+        self._chat.add(message, self.sequence.tokens + self.sequence.pending)
         return self
+
+    @property
+    def recomputed(self) -> int:
+        """Tokens that were cut off since the chat template changed what it had written of them.
+
+        Some templates leave past thinking out, or move the system message to the last turn.
+        """
+        return self._chat.recomputed
+
+    def _go_on(self, *, cue: bool) -> None:
+        """Makes the context what the chat template makes of the conversation."""
+        sequence = self.sequence
+        keep, new = self._chat.render(cue=cue, tokens=sequence.tokens + sequence.pending)
+        if keep < len(sequence):
+            sequence.truncate(keep)
+        sequence.pending += new
 
     def _start_turn(self) -> None:
         """Starts the assistant's turn after a message."""
@@ -182,7 +212,7 @@ class Context:
     def _render(self) -> None:
         """Turns the messages that wait into tokens."""
         if self._chat.waiting:
-            self.sequence.pending += self._chat.render(cue=False, started=len(self.sequence))
+            self._go_on(cue=False)
 
     # Running the model
 
@@ -350,7 +380,7 @@ class Context:
         if not branches or any(b.tokens[: len(mine)] != mine for b in branches):
             raise ValueError("branches to join are forks of the context, and go on where it ends")
         first = branches[0]
-        self._chat = Conversation(self.model)
+        self._chat = Conversation(self.model, self._chat.arguments)
         self.sequence, first.sequence = first.sequence, self.sequence
         for branch in branches:
             branch.release()
@@ -377,7 +407,7 @@ class Context:
         """
         if not 0 <= length <= len(self):
             raise ValueError(f"length {length} is outside this context of {len(self)} tokens")
-        self._chat = Conversation(self.model)
+        self._chat = Conversation(self.model, self._chat.arguments)
         self.sequence.truncate(length)
         return self
 

@@ -40,17 +40,25 @@ class Tokenizer:
         return [token for _, token in pairs], [text.encode() for text, _ in pairs]
 
     def apply_chat_template(
-        self, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = False
+        self,
+        messages: Sequence[dict[str, Any]],
+        add_generation_prompt: bool = False,
+        **arguments: Any,
     ) -> str:
         """Text of a conversation, `[{"role": ..., "content": ...}, ...]`, in the model's format.
 
+        Args:
+            messages: of the conversation.
+            add_generation_prompt: whether to append what starts the assistant's turn.
+            arguments: what else the template takes: `tools`, `documents`, `enable_thinking`,
+                `reasoning_effort`, ...; `chat_template` names one of several templates.
+
         Raises:
             PieError: `unsupported` if the model has no chat template, `invalid-argument` if the
-                template refuses the messages.
+                template refuses the messages, `limit-exceeded` if it takes too long.
         """
-        return raw.apply_chat_template(
-            self._model, json.dumps(list(messages)), add_generation_prompt
-        )
+        request = {**arguments, "messages": list(messages)} if arguments else list(messages)
+        return raw.apply_chat_template(self._model, json.dumps(request), add_generation_prompt)
 
 
 class Model:
@@ -69,6 +77,8 @@ class Model:
         self.bos_token: int | None = info["bos_token"]
         self.stop_tokens: list[int] = info["stop_tokens"]
         self.has_chat_template: bool = info["has_chat_template"]
+        # What the checkpoint recommends: `temperature`, `top_p`, ..., as `DeviceSampler` has them.
+        self.generation_defaults: dict[str, Any] = info.get("generation_defaults", {})
         self._samples: bool | None = None
         # How many contexts of this inferlet hold a page, where it is more than one.
         self.shared_pages: dict[int, int] = {}

@@ -691,6 +691,10 @@ async fn chat() -> Result {
     context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
     let text = tokenizer.decode(&[context.tokens(), context.buffer()].concat())?;
     assert_eq!(text, tokenizer.apply_chat_template(&messages, true)?);
+    let request = r#"{"tools": [], "enable_thinking": false}"#;
+    assert_eq!(text, tokenizer.apply_chat_template_with(&messages, true, request)?);
+    let other = Context::new(&model)?.chat(request).message(Message::user("Hi"))?.cue().is_ok();
+    assert!(other && tokenizer.apply_chat_template_with(&messages, true, "[]").is_err());
     let said = context.generate(Sampler::greedy()).max_tokens(5).collect_text().await?;
     context.seal()?.user("And?")?.cue()?;
     let text = tokenizer.decode(&[context.tokens(), context.buffer()].concat())?;

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 import wit_world
 from componentize_py_types import Err
 
-from inferlet._guest import program, rehearsal, sandbox, standard
+from inferlet._guest import image, program, rehearsal, sandbox, standard
 from inferlet._guest.modules import Program
 from inferlet._guest.streams import LogStream
 
 standard.import_all()
 
 REHEARSED = 64  # tokens: enough for CPython to settle on how it runs the code
+STARTS = 30  # of programs, for the same reason
 
 
 class Runner(wit_world.WitWorld):  # type: ignore[misc]
@@ -43,10 +45,17 @@ class Runner(wit_world.WitWorld):  # type: ignore[misc]
 _streams: list[LogStream] = []
 
 
-def seal() -> None:
-    """Ends the build: from here on there is no operating system."""
+def seal(rehearse: Callable[[int], None] = rehearsal.rehearse) -> None:
+    """Ends the build: from here on there is no operating system.
+
+    Args:
+        rehearse: runs a program that generates so many tokens, as the component runs programs.
+    """
     _streams[:] = sandbox.seal()
-    rehearsal.rehearse(REHEARSED)
-    # What the build made lives until the end: no collection needs to look at it.
+    rehearse(REHEARSED)
+    for _ in range(STARTS):
+        rehearse(4)
     gc.collect()
-    gc.freeze()
+    image.list_objects()
+    image.fill_gaps()
+    gc.freeze()  # what the build made lives until the end: no collection needs to look at it

@@ -11,10 +11,10 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from wit_world.imports import (
     allocate,
@@ -31,9 +31,8 @@ from inferlet import model
 from inferlet._guest import program
 from inferlet._guest.modules import Program
 
-_FILE = "rehearsal.py"
-_CODE = compile(
-    """
+FILE = "rehearsal.py"
+TEXT = """
 import asyncio, json, random, time
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator
@@ -56,11 +55,8 @@ def arguments(args: list[str]):
 
 def tokens(context: Context, count: int) -> AsyncIterator[int]:
     return context.generate(Sampler.argmax(), max_tokens=count, stop=[]).stream_tokens()
-""",
-    _FILE,
-    "exec",
-)
-_PROGRAM = Program(_FILE, "", {_FILE: _CODE})
+"""
+_PROGRAM = Program.compiled(FILE, TEXT)[0]
 _INFO: dict[str, Any] = {
     "page_size": 8,
     "vocab_size": 256,
@@ -76,7 +72,9 @@ def _giving(answer: Any) -> Callable[..., Any]:
     return lambda *_: answer
 
 
-_HOST: list[tuple[ModuleType, str, Callable[..., Any]]] = [
+StandIns: TypeAlias = Sequence[tuple[ModuleType, str, Callable[..., Any]]]
+
+_HOST: StandIns = [
     (runtime, "available_models", _giving([""])),
     (runtime, "available_traits", _giving(["sample"])),
     (runtime, "model_info", _giving(json.dumps(_INFO))),
@@ -104,15 +102,25 @@ _HOST: list[tuple[ModuleType, str, Callable[..., Any]]] = [
 ]
 
 
-def rehearse(tokens: int) -> None:
-    """Runs a program that generates so many tokens, and leaves no trace of it."""
+def rehearse(tokens: int, run: Callable[[], object] | None = None) -> None:
+    """Runs a program that generates so many tokens, and leaves no trace of it.
+
+    Args:
+        tokens: how many.
+        run: runs the program in another way than this module does.
+    """
     finders = sys.meta_path[:]
+    arguments = sys.argv
     modules = {name: sys.modules.get(name) for name in (program.MODULE, "__main__")}
-    with _no_host():
-        program.run(_PROGRAM, [str(tokens)])
+    with standing_in(_HOST):
+        if run is None:
+            program.run(_PROGRAM, [str(tokens)])
+        else:
+            run()
         gc.collect(0)  # the context releases its handles while there is no host to release them at
     model._loaded.clear()
     sys.meta_path[:] = finders
+    sys.argv = arguments
     for name, module in modules.items():
         if module is None:
             sys.modules.pop(name, None)
@@ -121,10 +129,10 @@ def rehearse(tokens: int) -> None:
 
 
 @contextmanager
-def _no_host() -> Iterator[None]:
-    """Lets the functions of the contract do nothing."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in _HOST]
-    for module, name, stand_in in _HOST:
+def standing_in(stand_ins: StandIns) -> Iterator[None]:
+    """Lets functions of the contract do what others do in their place."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
+    for module, name, stand_in in stand_ins:
         setattr(module, name, stand_in)
     try:
         yield

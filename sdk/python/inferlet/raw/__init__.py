@@ -209,7 +209,8 @@ def model_info(model: str) -> str:
     `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
     `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
     `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
-    `has_chat_template`.
+    `has_chat_template`, `generation_defaults` (parameters of `create_sampler` that the
+    checkpoint recommends, possibly none).
     Errors: `unknown-model`.
     """
     try:
@@ -1339,8 +1340,12 @@ def special_tokens(model: str) -> list[tuple[str, int]]:
 
 def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) -> str:
     """Renders messages, a JSON list of `{"role": ..., "content": ...}`, with the model's chat
-    template. `add_generation_prompt` appends what starts the assistant's turn.
-    Errors: `unknown-model`, `unsupported` (the model has no template), `invalid-argument`.
+    template, as `transformers` does. An object instead of the list has the template's arguments:
+    `messages`, and `tools`, `documents`, `enable_thinking` or what else it takes; there,
+    `chat_template` names one of several templates. `add_generation_prompt` appends what starts
+    the assistant's turn.
+    Errors: `unknown-model`, `unsupported` (the model has no template, or a broken one),
+    `invalid-argument` (the template refuses the messages), `limit-exceeded` (it takes too long).
     """
     try:
         answer: str = _tokenize.apply_chat_template(

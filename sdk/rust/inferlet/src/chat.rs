@@ -1,68 +1,108 @@
 //! Conversations in the model's chat format.
 //!
-//! A chat template renders a whole conversation, and may treat its parts differently by what comes
-//! before and after. So each new part is rendered together with what precedes it, and cut off.
+//! A chat template renders a whole conversation, and may render a part in another way when more
+//! follows: move the system message, or leave past thinking out. So the whole is rendered each
+//! time. Where it begins with the text that is there, the rest is added; where it does not, the
+//! context is cut back to where the two part.
+
+use std::rc::Rc;
 
 use crate::error::{Error, ErrorCode, Result};
-use crate::json;
+use crate::json::{self, Value};
 use crate::model::Model;
-
-/// Stands for the generated text when a template is rendered.
-const MARK: &str = "\u{2400}pie-py\u{2400}";
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// `system`, `user` or `assistant`.
-    pub role: &'static str,
+    /// `system`, `user`, `assistant`, or what else the template knows.
+    pub role: String,
     /// What is said.
     pub content: String,
+    /// Other members, with their values in JSON.
+    pub members: Vec<(String, String)>,
 }
 
 impl Message {
+    /// A message of any role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: content.into(), members: Vec::new() }
+    }
+
     /// Instructions that hold for the whole conversation.
     pub fn system(content: impl Into<String>) -> Message {
-        Message { role: "system", content: content.into() }
+        Message::new("system", content)
     }
 
     /// What the user says.
     pub fn user(content: impl Into<String>) -> Message {
-        Message { role: "user", content: content.into() }
+        Message::new("user", content)
     }
 
     /// What the model has said.
     pub fn assistant(content: impl Into<String>) -> Message {
-        Message { role: "assistant", content: content.into() }
+        Message::new("assistant", content)
+    }
+
+    /// With another member, such as `tool_calls` or `name`; `value` is its JSON.
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Message {
+        self.members.push((name.into(), value.into()));
+        self
+    }
+
+    fn to_json(&self) -> String {
+        let own = [("role", &self.role), ("content", &self.content)];
+        let own = own.map(|(name, text)| format!(r#""{name}":{}"#, json::quote(text)));
+        let more =
+            self.members.iter().map(|(name, value)| format!("{}:{value}", json::quote(name)));
+        format!("{{{}}}", own.into_iter().chain(more).collect::<Vec<_>>().join(","))
     }
 }
 
-/// The messages as the contract wants them.
-pub(crate) fn to_json(messages: &[Message]) -> String {
-    let parts: Vec<String> = messages
-        .iter()
-        .map(|message| {
-            format!(r#"{{"role":"{}","content":{}}}"#, message.role, json::quote(&message.content))
-        })
-        .collect();
-    format!("[{}]", parts.join(","))
+/// Messages, and a template's other arguments as a JSON object or an empty text, as the contract
+/// wants them.
+pub(crate) fn request(messages: &[Message], arguments: &str) -> Result<String> {
+    let parts: Vec<String> = messages.iter().map(Message::to_json).collect();
+    let list = format!("[{}]", parts.join(","));
+    let arguments = arguments.trim();
+    if arguments.is_empty() {
+        return Ok(list);
+    }
+    let Value::Object(members) = json::parse(arguments)? else {
+        let message = "the arguments of a chat template are a JSON object";
+        return Err(Error::new(ErrorCode::InvalidArgument, message));
+    };
+    let inner = arguments[1..arguments.len() - 1].trim();
+    let comma = if members.is_empty() { "" } else { "," };
+    Ok(format!(r#"{{{inner}{comma}"messages":{list}}}"#))
 }
 
 /// The messages of a context, and which of them are tokens already.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conversation {
     messages: Vec<Message>,
+    /// Turns that seem to precede, where other text does.
+    past: Vec<Message>,
+    /// Arguments of the template next to the messages, a JSON object or nothing.
+    pub(crate) arguments: Rc<str>,
     rendered: usize,
     /// Token of the context at which the assistant's open turn starts.
     turn_start: Option<usize>,
-    /// Whether the program has ended the last turn with a stop token.
-    sealed: bool,
-    /// Whether what closes the last turn is missing, as the assistant's tokens are its own.
-    unclosed: bool,
+    /// The conversation's text so far.
+    text: String,
+    /// How long text and context were after each part. A cut never goes below the first.
+    marks: Vec<(usize, usize)>,
+    /// Tokens cut off since the template changed what it had written of them.
+    pub(crate) recomputed: usize,
     /// A message is the last thing said, so the assistant is next.
     unanswered: bool,
 }
 
 impl Conversation {
+    /// An empty one with arguments of the template.
+    pub(crate) fn with(arguments: Rc<str>) -> Conversation {
+        Conversation { arguments, ..Conversation::default() }
+    }
+
     /// Whether messages are not tokens yet.
     pub(crate) fn waiting(&self) -> bool {
         self.rendered < self.messages.len()
@@ -78,85 +118,107 @@ impl Conversation {
         self.unanswered = false;
     }
 
-    /// Where the assistant's open turn starts: what follows there is its message once another
-    /// comes.
-    pub(crate) fn open_turn(&self) -> Option<usize> {
-        self.turn_start
-    }
-
-    /// Ends the assistant's open turn: this is what it said.
-    pub(crate) fn close_turn(&mut self, said: String) {
-        self.messages.push(Message::assistant(said));
-        self.rendered += 1;
-        self.turn_start = None;
-        self.unclosed = true;
-    }
-
-    pub(crate) fn add(&mut self, message: Message) {
+    /// Adds a message; first the tokens since the last cue become the assistant's. `tokens` are all
+    /// of the context.
+    pub(crate) fn add(&mut self, model: &Model, message: Message, tokens: &[u32]) -> Result {
+        if let Some(start) = self.turn_start {
+            let mut said = &tokens[start..];
+            self.text.push_str(&model.tokenizer().decode(said)?);
+            self.marks.push((self.text.len(), tokens.len()));
+            if said.last().is_some_and(|last| model.stop_tokens().contains(last)) {
+                said = &said[..said.len() - 1]; // the program has ended the turn itself
+            }
+            self.messages.push(Message::assistant(model.tokenizer().decode(said)?));
+            self.turn_start = None;
+            self.rendered += 1;
+        }
         self.messages.push(message);
         self.unanswered = true;
+        Ok(())
     }
 
-    /// Notes that a stop token ends the assistant's turn.
-    pub(crate) fn seal(&mut self) {
-        self.sealed = true;
-    }
-
-    /// Tokens of the messages that wait, and of what starts the assistant's turn if `cue`.
-    /// `started` is the number of tokens in the context.
-    pub(crate) fn render(&mut self, model: &Model, cue: bool, started: usize) -> Result<Vec<u32>> {
+    /// Renders the messages that wait, and what starts the assistant's turn if `cue`: how many of
+    /// the context's `tokens` stay, and those that follow them.
+    pub(crate) fn render(
+        &mut self,
+        model: &Model,
+        cue: bool,
+        tokens: &[u32],
+    ) -> Result<(usize, Vec<u32>)> {
         if self.turn_start.is_some() && !self.waiting() {
-            return Ok(Vec::new()); // cued already
+            return Ok((tokens.len(), Vec::new())); // cued already
         }
-        let text = self.text(model, cue, started)?;
-        let mut tokens = model.tokenizer().encode(&text)?;
+        if self.marks.last().is_none_or(|mark| mark.1 != tokens.len()) {
+            self.begin(model, tokens.len())?;
+        }
+        let text = self.apply(model, self.messages.len(), cue)?;
+        let (keep, new) = self.continuation(model, &text, tokens)?;
+        self.marks.push((text.len(), keep + new.len()));
+        self.text = text;
         self.rendered = self.messages.len();
-        self.unclosed = false;
-        if self.sealed && !tokens.is_empty() && tokens.first() == model.stop_tokens().first() {
-            tokens.remove(0);
-        }
-        self.sealed = false;
+        self.recomputed += tokens.len() - keep;
         if cue {
-            self.turn_start = Some(started + tokens.len());
+            self.turn_start = Some(keep + new.len());
             self.unanswered = false;
         }
-        Ok(tokens)
+        Ok((keep, new))
     }
 
-    fn text(&self, model: &Model, cue: bool, started: usize) -> Result<String> {
-        let tokenizer = model.tokenizer();
-        let old = &self.messages[..self.rendered];
-        if old.is_empty() {
-            if started == 0 {
-                return tokenizer.apply_chat_template(&self.messages, cue);
-            }
-            // The conversation goes on from text: as it would after any other turns.
-            let before = [Message::user("Hi"), Message::assistant(MARK)];
-            return self.addition(model, &before, cue);
+    /// Begins at a text that is no part of the conversation, as it would after any turns.
+    fn begin(&mut self, model: &Model, length: usize) -> Result {
+        if length > 0 && self.rendered == 0 {
+            self.past = vec![Message::user("Hi"), Message::assistant("Hello.")];
         }
-        if !self.unclosed {
-            return self.addition(model, old, cue);
-        }
-        // The template may trim what was generated; what follows the turn is what is missing.
-        let mut marked = self.messages.clone();
-        marked[self.rendered - 1].content = MARK.to_owned();
-        let text = tokenizer.apply_chat_template(&marked, cue)?;
-        Ok(text.rsplit(MARK).next().unwrap_or_default().to_owned())
+        self.text = match length {
+            0 => String::new(),
+            _ => self.apply(model, self.rendered, false)?,
+        };
+        self.marks = vec![(self.text.len(), length)];
+        Ok(())
     }
 
-    /// What the messages that wait add to the text of those before them.
-    fn addition(&self, model: &Model, before: &[Message], cue: bool) -> Result<String> {
-        let tokenizer = model.tokenizer();
-        let all = [before, &self.messages[self.rendered..]].concat();
-        let start = tokenizer.apply_chat_template(before, false)?;
-        let text = tokenizer.apply_chat_template(&all, cue)?;
-        text.strip_prefix(&start).map(str::to_owned).ok_or_else(|| {
-            Error::new(
+    /// The text of the first messages.
+    fn apply(&self, model: &Model, count: usize, cue: bool) -> Result<String> {
+        let all = [&self.past[..], &self.messages[..count]].concat();
+        model.tokenizer().apply_chat_template_with(&all, cue, &self.arguments)
+    }
+
+    /// How many tokens stay for a text, and those that follow them.
+    fn continuation(
+        &mut self,
+        model: &Model,
+        text: &str,
+        tokens: &[u32],
+    ) -> Result<(usize, Vec<u32>)> {
+        let shared = shared(self.text.as_bytes(), text.as_bytes());
+        while self.marks.last().is_some_and(|mark| mark.0 > shared) {
+            self.marks.pop();
+        }
+        let Some(&(start, keep)) = self.marks.last() else {
+            return Err(Error::new(
                 ErrorCode::Unsupported,
-                "the model's chat template renders earlier messages in another way when others \
-                 follow: fill the whole conversation at once, with \
-                 `Tokenizer::apply_chat_template`",
-            )
-        })
+                "the model's chat template renders what was there before this conversation in \
+                 another way when messages follow: begin an empty context",
+            ));
+        };
+        let mut new = tokens_after(model, text, start)?;
+        let same = self::shared(&tokens[keep..], &new);
+        Ok((keep + same, new.split_off(same)))
     }
+}
+
+/// Tokens of a text from a byte on, if possible as they are within the whole.
+fn tokens_after(model: &Model, text: &str, start: usize) -> Result<Vec<u32>> {
+    let tokenizer = model.tokenizer();
+    let mut whole = tokenizer.encode(text)?;
+    let before = tokenizer.encode(&text[..start])?;
+    if whole.starts_with(&before) {
+        return Ok(whole.split_off(before.len()));
+    }
+    tokenizer.encode(&text[start..])
+}
+
+/// With how many bytes or tokens two lists begin alike.
+fn shared<T: PartialEq>(one: &[T], other: &[T]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }

@@ -111,6 +111,13 @@ impl Context {
         self
     }
 
+    /// Sets the arguments of the chat template next to the messages, a JSON object: `tools`,
+    /// `documents`, `enable_thinking`, ...; `chat_template` names one of several templates.
+    pub fn chat(mut self, arguments: &str) -> Context {
+        self.chat = Conversation::with(arguments.into());
+        self
+    }
+
     /// The name of its adapter, if it has one.
     pub fn adapter(&self) -> Option<&str> {
         self.adapter.as_deref()
@@ -206,7 +213,12 @@ impl Context {
                 format!("length {length} is outside this context of {tokens} tokens"),
             ));
         }
-        self.chat = Conversation::default();
+        self.chat = Conversation::with(self.chat.arguments.clone());
+        self.cut(length)
+    }
+
+    /// Keeps the first `length` tokens, at most as many as there are; the conversation goes on.
+    fn cut(&mut self, length: usize) -> Result {
         if length >= self.tokens.len() {
             self.pending.truncate(length - self.tokens.len());
             if self.has_hidden || !self.pending.is_empty() {

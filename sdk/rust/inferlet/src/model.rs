@@ -177,6 +177,18 @@ impl Tokenizer {
         messages: &[crate::chat::Message],
         cue: bool,
     ) -> Result<String> {
-        text::apply_chat_template(self.model.name(), &crate::chat::to_json(messages), cue)
+        self.apply_chat_template_with(messages, cue, "")
+    }
+
+    /// As `apply_chat_template`, with the template's other arguments, a JSON object: `tools`,
+    /// `documents`, `enable_thinking`, ...; `chat_template` names one of several templates.
+    pub fn apply_chat_template_with(
+        &self,
+        messages: &[crate::chat::Message],
+        cue: bool,
+        arguments: &str,
+    ) -> Result<String> {
+        let request = crate::chat::request(messages, arguments)?;
+        text::apply_chat_template(self.model.name(), &request, cue)
     }
 }

@@ -43,8 +43,7 @@ impl Context {
 
     /// Appends what starts the assistant's turn. A generation after a message does so by itself.
     pub fn cue(&mut self) -> Result<&mut Context> {
-        let started = self.len();
-        self.pending.extend(self.chat.render(&self.model, true, started)?);
+        self.go_on(true)?;
         Ok(self)
     }
 
@@ -52,24 +51,37 @@ impl Context {
     pub fn seal(&mut self) -> Result<&mut Context> {
         self.render()?;
         self.pending.extend(self.model.stop_tokens().first());
-        self.chat.seal();
         Ok(self)
     }
 
-    pub(super) fn message(&mut self, message: Message) -> Result<&mut Context> {
-        if let Some(start) = self.chat.open_turn() {
-            let said = [&self.tokens[..], &self.pending[..]].concat().split_off(start);
-            self.chat.close_turn(self.model.tokenizer().decode(&said)?);
-        }
-        self.chat.add(message);
+    /// Appends a message with all that its role has, such as a tool's result.
+    pub fn message(&mut self, message: Message) -> Result<&mut Context> {
+        let tokens = [&self.tokens[..], &self.pending[..]].concat();
+        self.chat.add(&self.model, message, &tokens)?;
         Ok(self)
+    }
+
+    /// Tokens that were cut off since the chat template changed what it had written of them: some
+    /// leave past thinking out, or move the system message to the last turn.
+    pub fn recomputed(&self) -> usize {
+        self.chat.recomputed
+    }
+
+    /// Makes the context what the chat template makes of the conversation.
+    fn go_on(&mut self, cue: bool) -> Result {
+        let tokens = [&self.tokens[..], &self.pending[..]].concat();
+        let (keep, new) = self.chat.render(&self.model, cue, &tokens)?;
+        if keep < tokens.len() {
+            self.cut(keep)?;
+        }
+        self.pending.extend(new);
+        Ok(())
     }
 
     /// Turns the messages that wait into tokens.
     pub(super) fn render(&mut self) -> Result {
         if self.chat.waiting() {
-            let started = self.len();
-            self.pending.extend(self.chat.render(&self.model, false, started)?);
+            self.go_on(false)?;
         }
         Ok(())
     }

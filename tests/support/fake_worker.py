@@ -1,14 +1,18 @@
-"""A worker whose values are hashes: runs plans by the rules of the wire protocol, without a model.
+"""The fake worker of all tests: runs plans by the rules of the wire protocol, without a model.
 
-A batch reads everything before it writes anything, so a batch that held a command together with one
-that it depends on would give other values than the commands one by one.
+Its values are hashes of what made them, so that what a command must have seen can be computed
+without it. A batch reads everything before it writes anything, so a batch that held a command
+together with one that it depends on would give other values than the commands one by one.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -19,6 +23,7 @@ from pie_py.wire.plan import (
     CopyEmbed,
     CopyKv,
     Distributions,
+    EmbedImage,
     EmbedSampled,
     EmbedText,
     FeedSampler,
@@ -37,6 +42,8 @@ from pie_py.wire.plan import (
 
 Value = int
 GARBAGE = -1
+# What a value is of. Numbers, as the hash of a string is another in each process.
+EMBEDDED, ATTENDED, ADAPTED, CHOSEN, SHOWN = range(5)
 
 
 @dataclass(frozen=True)
@@ -46,9 +53,14 @@ class Slot:
     masked: bool = False
 
 
+def embedded(token: int | None) -> Value:
+    """What the embed of a token holds."""
+    return hash((EMBEDDED, -1 if token is None else token))
+
+
 def attend(value: Value, position: int, seen: list[tuple[Value, int]]) -> Value:
     """What an input becomes that sees these keys and values, with their positions, in any order."""
-    return hash(("h", value, position, tuple(sorted(seen))))
+    return hash((ATTENDED, value, position, tuple(sorted(seen))))
 
 
 def rows_of(mask: list[int]) -> list[list[bool]]:
@@ -98,7 +110,7 @@ def run_forward(
 
 def adapted(hidden: list[Value], adapter: int) -> list[Value]:
     """What values become through an adapter; -1 is none."""
-    return hidden if adapter < 0 else [hash(("a", adapter, value)) for value in hidden]
+    return hidden if adapter < 0 else [hash((ADAPTED, adapter, value)) for value in hidden]
 
 
 def attention(columns: int, observed: int, rows: int) -> list[float]:
@@ -132,26 +144,44 @@ class Sampler:
         """The next token after a value, or None: no token but those of the mask's bits is
         allowed.
         """
-        token: int | None = hash(("s", value, self.facts, self.history, step, mask)) % vocab
-        if mask:
-            allowed = [t for t in range(vocab) if mask[t // 32] >> t % 32 & 1]
-            token = allowed[(token or 0) % len(allowed)] if allowed else None
+        token = self.pick(value, step, mask, vocab)
         self.last = token
         if token is not None:
             self.feed([token], True)
         return token
 
+    def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
+        """As `choose`, remembering nothing."""
+        token = hash((CHOSEN, value, self.facts, self.history, step, mask)) % vocab
+        if mask:
+            allowed = [t for t in range(vocab) if mask[t // 32] >> t % 32 & 1]
+            return allowed[token % len(allowed)] if allowed else None
+        return token
 
-class SymbolicWorker:
+
+class FakeWorker:
+    """Slots, embeds, samplers and the host pool of a model that is described, and its commands.
+
+    Attributes:
+        sampler: makes samplers.
+        holders: references of each page, which the control process counts.
+        fail_kinds: kinds of batches that fail.
+        refusals: by a kind of batch, the reasons for which it refuses commands.
+        sizes: kind, commands, rows of every batch that ran.
+    """
+
+    sampler = Sampler
+
     def __init__(self, description: ModelDescription) -> None:
         self.facts = description
         self.slots = [Slot()] * (description.kv_pages * description.page_size)
         self.host = [Slot()] * (description.host_pages * description.page_size)
         self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * description.embeds
         self.samplers: dict[int, Sampler] = {}
-        self.holders = np.zeros(description.kv_pages, np.int32)  # of each page; control counts them
+        self.holders = np.zeros(description.kv_pages, np.int32)
         self.fail_kinds: set[str] = set()
-        self.sizes: list[tuple[str, int, int]] = []  # kind, commands, rows
+        self.refusals: dict[str, dict[int, str]] = {}
+        self.sizes: list[tuple[str, int, int]] = []
 
     def run(self, plan: Plan) -> PlanResult:
         sent = decode(encode(plan))
@@ -161,7 +191,9 @@ class SymbolicWorker:
             if batch.kind in self.fail_kinds:
                 results.append(BatchResult(error="told to fail"))
             else:
-                results.append(getattr(self, batch.kind)(batch))
+                result = getattr(self, batch.kind)(batch)
+                result.refused = {**(result.refused or {}), **self.refusals.get(batch.kind, {})}
+                results.append(result)
         answer = decode(encode(PlanResult(plan.id, plan.model, results)))
         assert isinstance(answer, PlanResult)
         return answer
@@ -172,7 +204,17 @@ class SymbolicWorker:
         for token, position, embed in zip(
             batch.tokens.tolist(), batch.positions.tolist(), batch.embeds.tolist(), strict=True
         ):
-            self.embeds[embed] = (hash(("t", token)), position)
+            self.embeds[embed] = (embedded(token), position)
+        return BatchResult()
+
+    def embed_image(self, batch: EmbedImage) -> BatchResult:
+        self._note("embed_image", len(batch.lengths), len(batch.embeds))
+        assert len(set(batch.embeds.tolist())) == len(batch.embeds)
+        seen = zlib.crc32(batch.files.tobytes())
+        for i, (position, embed) in enumerate(
+            zip(batch.positions.tolist(), batch.embeds.tolist(), strict=True)
+        ):
+            self.embeds[embed] = (hash((SHOWN, seen, i)), position)
         return BatchResult()
 
     def copy_embed(self, batch: CopyEmbed) -> BatchResult:
@@ -298,9 +340,14 @@ class SymbolicWorker:
         self._note("next_dist", len(batch.embeds), len(batch.embeds))
         widest = int(batch.k.max())
         tokens = np.zeros((len(batch.k), widest), np.int32)
+        chances = np.zeros((len(batch.k), widest), np.float32)
         for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
-            tokens[i, :k] = distribution(self.embeds[embed][0], k, self.facts.vocab_size)
-        return BatchResult(distributions=Distributions(tokens, np.ones_like(tokens, np.float32)))
+            tokens[i, :k], chances[i, :k] = self.distribution(self.embeds[embed][0], k)
+        return BatchResult(distributions=Distributions(tokens, chances))
+
+    def distribution(self, value: Value, k: int) -> tuple[list[int], NDArray[np.float32]]:
+        """The most likely tokens after a value, and their probabilities."""
+        return distribution(value, k, self.facts.vocab_size), np.ones(k, np.float32)
 
     def set_sampler(self, batch: SetSampler) -> BatchResult:
         self._note("set_sampler", len(batch.samplers), len(batch.samplers))
@@ -317,7 +364,7 @@ class SymbolicWorker:
                     zip(batch.bias_tokens[bias].tolist(), batch.biases[bias].tolist(), strict=True)
                 ),
             )
-            self.samplers[slot] = Sampler(facts, bool(batch.rows[i] >= 0))
+            self.samplers[slot] = self.sampler(facts, bool(batch.rows[i] >= 0))
         return BatchResult()
 
     def feed_sampler(self, batch: FeedSampler) -> BatchResult:
@@ -367,8 +414,40 @@ class SymbolicWorker:
             token = self.samplers[slot].last
             if token is None:
                 refused[i] = "no token"
-            self.embeds[embed] = (hash(("t", token)), position)
+            self.embeds[embed] = (embedded(token), position)
         return BatchResult(refused=refused)
 
     def _note(self, kind: str, commands: int, rows: int) -> None:
         self.sizes.append((kind, commands, rows))
+
+
+class FakeLink:
+    """A fake worker as the control process sees it: it has run a plan once the test says so."""
+
+    def __init__(self, run: Callable[[Plan], PlanResult]) -> None:
+        """Takes what runs a plan; its result is kept until `answer`."""
+        self.run = run
+        self.plans: list[Plan] = []  # at the worker
+        self.results: list[PlanResult] = []
+        self.ran: list[Plan] = []
+        self.on_result: Callable[[PlanResult], None] = lambda result: None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.plans)
+
+    @property
+    def idle(self) -> bool:
+        return not self.plans
+
+    def send(self, plan: Plan) -> None:
+        self.plans.append(plan)
+        self.results.append(self.run(plan))
+
+    def order(self, message: object) -> None:
+        raise NotImplementedError("the test loads no adapters")
+
+    def answer(self) -> None:
+        """The worker has run its first plan."""
+        self.ran.append(self.plans.pop(0))
+        self.on_result(self.results.pop(0))

@@ -1,0 +1,236 @@
+"""The chat templates of a checkpoint, rendered as `transformers` renders them, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.utils
+
+from pie_control.errors import ApiError
+from pie_control.models.template_sandbox import (
+    MAX_SOURCE,
+    TemplateEnvironment,
+    TemplateTooSlow,
+    light,
+    time_limit,
+)
+
+INLINE_SECONDS = 0.005  # on the control thread
+LONGEST_SECONDS = 2.0  # in a thread
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of it, the standard one first
+
+# What a template raises that is given other messages than it was written for.
+_SENSELESS_MESSAGES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    MemoryError,
+    jinja2.TemplateError,
+)
+
+
+class ChatTemplates:
+    """The templates that a folder has, by name; most have one, `default`."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """Compiles none of them yet.
+
+        Args:
+            sources: texts of the templates, by name.
+            special_tokens: `bos_token` and the like, which templates may write.
+            now: the local time, for templates that write the date.
+        """
+        self.sources = sources
+        self._special_tokens = special_tokens
+        self._now = now
+        self._compiled: dict[str, jinja2.Template] = {}
+
+    def render(self, request: str, add_generation_prompt: bool, seconds: float) -> str:
+        """Renders a conversation.
+
+        Args:
+            request: a JSON list of messages, or an object of the template's arguments, `messages`
+                among them; `chat_template` names one of several templates.
+            add_generation_prompt: whether the assistant's turn starts at the end.
+            seconds: that it may take.
+
+        Raises:
+            ApiError: `unsupported` without a template, `invalid-argument` for what it refuses,
+                `limit-exceeded` if the time was too short.
+        """
+        if not self.sources:
+            raise ApiError("unsupported", "the model has no chat template; fill plain text instead")
+        try:
+            messages, arguments = _read(request)
+            template = self._find(arguments.pop("chat_template", None), arguments.get("tools"))
+            with time_limit(seconds):
+                text = template.render(
+                    {
+                        "tools": None,
+                        "documents": None,
+                        **self._special_tokens,
+                        **arguments,
+                        "messages": messages,
+                        "add_generation_prompt": add_generation_prompt,
+                    }
+                )
+            text.encode()  # JSON can name halves of characters, which no text has
+            return text
+        except TemplateTooSlow:
+            raise ApiError(
+                "limit-exceeded", f"the chat template is not rendered after {seconds:g} s"
+            ) from None
+        except RecursionError:
+            raise ApiError("invalid-argument", "chat messages: nested too deep") from None
+        except _SENSELESS_MESSAGES as error:
+            raise ApiError("invalid-argument", f"chat messages: {error}") from None
+
+    def _find(self, name: Any, tools: Any) -> jinja2.Template:
+        """The template that is asked for, or the one for tools if there are any, or the default."""
+        if name is None:
+            name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
+        if name not in self.sources:
+            raise ValueError(
+                f"the model has no chat template {name!r}; `chat_template` names one of:"
+                f" {', '.join(sorted(self.sources))}"
+            )
+        if name not in self._compiled:
+            try:
+                self._compiled[name] = self._environment.from_string(self.sources[name])
+            except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
+                where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+                if isinstance(error, jinja2.TemplateSyntaxError):
+                    where = f", line {error.lineno}"
+                raise ApiError(
+                    "unsupported", f"the model's chat template {name!r}{where}: {error}"
+                ) from None
+        return self._compiled[name]
+
+    @cached_property
+    def _environment(self) -> TemplateEnvironment:
+        environment = TemplateEnvironment()
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = self._strftime_now
+        environment.globals["namespace"] = _Namespace
+        return environment
+
+    def _strftime_now(self, format: str) -> str:  # noqa: A002 - templates may name it
+        return self._now().strftime(format)
+
+
+def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of a folder's templates, by name.
+
+    Files come before what tokenizer_config.json holds, as in `transformers`.
+
+    Args:
+        folder: the checkpoint.
+        settings: its tokenizer_config.json.
+
+    Raises:
+        ValueError: for a template that is no text, or too long.
+    """
+    files = {
+        file.stem: file for file in sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    }
+    if (single := folder / "chat_template.jinja").is_file():
+        files["default"] = single
+    sources: dict[str, Any] = {name: f.read_text(encoding="utf-8") for name, f in files.items()}
+    if not sources:
+        found = settings.get("chat_template")
+        if isinstance(found, list):
+            sources = {entry["name"]: entry["template"] for entry in found}
+        elif found is not None:
+            sources = {"default": found}
+    for name, source in sources.items():
+        if not isinstance(source, str) or len(source) > MAX_SOURCE:
+            raise ValueError(
+                f"chat template {name!r} is no text of at most {MAX_SOURCE} characters"
+            )
+    return sources
+
+
+def _read(request: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Messages and the other arguments."""
+    parsed = json.loads(request)
+    arguments = dict(parsed) if isinstance(parsed, dict) else {"messages": parsed}
+    messages = arguments.pop("messages", None)
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        raise ValueError("a list of objects is wanted, or an object with one as `messages`")
+    if not messages:
+        raise ValueError("the list is empty")
+    for name in ("tools", "documents"):
+        given = arguments.get(name)
+        if given is not None and not (
+            isinstance(given, list) and all(isinstance(each, dict) for each in given)
+        ):
+            raise ValueError(f"`{name}` is a list of objects")
+    if "add_generation_prompt" in arguments:
+        raise ValueError("`add_generation_prompt` is an argument of the call")
+    return [_normal(message) for message in messages], arguments
+
+
+def _normal(message: dict[str, Any]) -> dict[str, Any]:
+    """A message without what is null, and with its reasoning under the names templates read."""
+    message = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((message[name] for name in _REASONING if name in message), None)
+    if reasoning is not None:
+        message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    return message
+
+
+class _Namespace(jinja2.utils.Namespace):
+    """A template's variables that outlive a loop, without Python's own names."""
+
+    def __init__(*args: Any, **named: Any) -> None:
+        self, *given = args  # templates may give a variable called `self`
+        for name in (values := dict(*given, **named)):
+            _check_name(name)
+        jinja2.utils.Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: str) -> None:
+    if name.startswith("_"):
+        raise jinja2.exceptions.SecurityError(f"a namespace cannot hold {name!r}")
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as `transformers` writes it: Jinja's own filter escapes HTML."""
+    if (isinstance(indent, int) and indent > 64) or (isinstance(indent, str) and len(indent) > 64):
+        raise ValueError("tojson: an indent of more than 64 characters")
+    return json.dumps(
+        light(value),
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)

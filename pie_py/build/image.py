@@ -1,0 +1,105 @@
+"""The memory image inside a component that componentize-py has made.
+
+componentize-py runs CPython until the program is imported, and writes the memory that CPython
+then has into a core module, as data segments. What is changed there holds in every instance.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+_MAGIC = b"\0asm"
+_HEADER = 8  # bytes of magic number and version
+_CUSTOM, _CORE_MODULE, _DATA = 0, 1, 11  # sections: of both, of a component, of a core module
+_I32_CONST, _END = 0x41, 0x0B
+
+
+class Image:
+    """Words of the memory by address, in the bytes of the component, which they change in place.
+
+    Attributes:
+        component: the bytes.
+    """
+
+    def __init__(self, component: bytes) -> None:
+        """Takes the largest core module's data for the memory image.
+
+        Raises:
+            ValueError: if the component has no such data.
+        """
+        self.component = bytearray(component)
+        modules = [
+            (start, end)
+            for kind, start, end in _sections(self.component, 0, len(component))
+            if kind == _CORE_MODULE
+        ]
+        if not modules:
+            raise ValueError("the component has no core module")
+        start, end = max(modules, key=lambda module: module[1] - module[0])
+        segments = [
+            segment
+            for kind, first, last in _sections(self.component, start, end)
+            if kind == _DATA
+            for segment in _segments(self.component, first)
+        ]
+        segments.sort()
+        self._addresses = [address for address, _, _ in segments]
+        self._segments = segments
+
+    def find(self, address: int) -> int | None:
+        """Where a word lies in the component; None if it lies in no segment."""
+        index = bisect_right(self._addresses, address) - 1
+        if index < 0:
+            return None
+        first, offset, size = self._segments[index]
+        inside = address - first
+        return offset + inside if inside + 4 <= size else None
+
+
+def _sections(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Kind, start and end of each section of a component or core module."""
+    if data[start : start + 4] != _MAGIC:
+        raise ValueError("not WebAssembly")
+    position = start + _HEADER
+    while position < end:
+        kind = data[position]
+        size, position = _unsigned(data, position + 1)
+        yield kind, position, position + size
+        position += size
+
+
+def _segments(data: bytearray, position: int) -> Iterator[tuple[int, int, int]]:
+    """Address, offset in the file, and size of each active data segment at a constant address."""
+    count, position = _unsigned(data, position)
+    for _ in range(count):
+        flags, position = _unsigned(data, position)
+        if flags == 2:
+            _, position = _unsigned(data, position)
+        if flags == 1 or data[position] != _I32_CONST:
+            raise ValueError("the memory image is not of constant addresses")
+        address, position = _signed(data, position + 1)
+        if data[position] != _END:
+            raise ValueError("the memory image is not of constant addresses")
+        size, position = _unsigned(data, position + 1)
+        yield address & 0xFFFFFFFF, position, size
+        position += size
+
+
+def _unsigned(data: bytearray, position: int) -> tuple[int, int]:
+    """A LEB128 number and what follows it."""
+    result = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return result, position
+
+
+def _signed(data: bytearray, position: int) -> tuple[int, int]:
+    start = position
+    result, position = _unsigned(data, position)
+    bits = 7 * (position - start)
+    return result - (1 << bits) if result >> (bits - 1) else result, position
