@@ -16,11 +16,13 @@ from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.embeddings import embeddings
 from pie_gateway.openai.models import model, models
+from pie_gateway.openai.responses import responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
 from pie_gateway.schemas.embeddings import EmbeddingsRequest
 from pie_gateway.schemas.models import ModelCard, ModelList
+from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
 Endpoint: TypeAlias = Callable[[Exchange], Awaitable[Response]]
 ANY = dict[str, Any]
@@ -66,6 +68,15 @@ OPERATIONS = (
         completions,
         CompletionAnswer,
         CompletionRequest,
+        streams=True,
+        statuses=(404, 504),
+    ),
+    Operation(
+        "POST",
+        "/v1/responses",
+        responses,
+        ResponsesAnswer,
+        ResponsesRequest,
         streams=True,
         statuses=(404, 504),
     ),

@@ -116,27 +116,29 @@ def test_what_does_not_go_together(client: openai.OpenAI) -> None:
 
 def test_messages(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
     hi: list[Any] = [{"role": "user", "content": "Hi"}]
-    fields: dict[str, Any] = {"model": "pie-tiny", "messages": hi, "temperature": 0}
-    answer: Any = claude.messages.create(max_tokens=8, system="Be kind.", **fields)
+    fields: dict[str, Any] = {"model": "pie-tiny", "messages": hi, "extra_body": {"temperature": 0}}
+    answer: Any = claude.messages.create(max_tokens=8, **fields)
     assert (answer.type, answer.role, answer.stop_reason) == ("message", "assistant", "max_tokens")
     assert answer.usage.output_tokens == 8
     same = client.chat.completions.create(
         model="pie-tiny",
-        messages=[{"role": "system", "content": "Be kind."}, *hi],
+        messages=hi,
         temperature=0,
         max_tokens=8,
     )
     assert answer.content[0].text == same.choices[0].message.content
-    counted = claude.messages.count_tokens(model="pie-tiny", messages=hi, system="Be kind.")
+    counted = claude.messages.count_tokens(model="pie-tiny", messages=hi)
     assert counted.input_tokens == answer.usage.input_tokens
-    with claude.messages.stream(max_tokens=8, system="Be kind.", **fields) as stream:
+    told = claude.messages.count_tokens(model="pie-tiny", messages=hi, system="Be kind.")
+    assert told.input_tokens > counted.input_tokens
+    with claude.messages.stream(max_tokens=8, **fields) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text == answer.content[0].text
     assert (final.usage, final.stop_reason) == (answer.usage, "max_tokens")
     word = text.split()[1]
     cut: Any = claude.messages.create(
-        max_tokens=8, stop_sequences=[word], system="Be kind.", **fields
+        max_tokens=4, stop_sequences=[word], system="Be kind.", **fields
     )
     assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", word)
 
@@ -147,7 +149,7 @@ def test_messages_with_tools(claude: anthropic.Anthropic) -> None:
     fields: dict[str, Any] = {
         "model": "tools",
         "max_tokens": 60,
-        "temperature": 0,
+        "extra_body": {"temperature": 0},
         "tools": tools,
         "tool_choice": choice,
     }
@@ -158,8 +160,8 @@ def test_messages_with_tools(claude: anthropic.Anthropic) -> None:
     assert block.input["city"] in ("Pargos", "Argon")
     with claude.messages.stream(messages=ASK, **fields) as stream:
         assert stream.get_final_message().content[0].input == block.input  # type: ignore[union-attr]
-    result = {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
-    used = [block.model_dump(exclude_none=True)]
+    result: Any = {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
+    used: Any = [block.model_dump(exclude_none=True)]
     again: Any = claude.messages.create(
         messages=[
             *ASK,
@@ -183,3 +185,58 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
             max_tokens=1,
             thinking={"type": "enabled", "budget_tokens": 1024},
         )
+
+
+def test_responses(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"model": "pie-tiny", "temperature": 0, "max_output_tokens": 4}
+    answer = client.responses.create(input="Hi", **fields)
+    assert (answer.status, answer.object) == ("incomplete", "response")
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    same = client.chat.completions.create(
+        model="pie-tiny",
+        messages=[{"role": "user", "content": "Hi"}],
+        temperature=0,
+        max_tokens=4,
+    )
+    assert answer.output_text == same.choices[0].message.content
+    said: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
+    whole = client.responses.create(model="pie-tiny", input="Hi", temperature=0)
+    assert whole.status == "completed"
+    with client.responses.stream(model="pie-tiny", input=said, temperature=0) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert final.output_text == whole.output_text
+    assert final.usage == whole.usage
+    assert kinds[0] == "response.created"
+    assert kinds.count("response.output_text.delta") > 1
+    assert kinds[-1] == "response.completed"
+    told: Any = client.responses.create(input="Hi", instructions="Be kind.", **fields)
+    assert told.usage.input_tokens > final.usage.input_tokens  # type: ignore[union-attr]
+    for wrong, param in (
+        ({"store": True}, "store"),
+        ({"previous_response_id": "x"}, "previous_response_id"),
+        ({"input": [{"type": "nothing"}]}, "input[0]"),
+    ):
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.responses.create(**{**fields, "input": "Hi", **wrong})
+        assert raised.value.param == param
+
+
+def test_responses_with_tools(client: openai.OpenAI) -> None:
+    tool: Any = {"type": "function", "name": "weather", "parameters": CITY, "strict": True}
+    fields: dict[str, Any] = {
+        "model": "tools",
+        "temperature": 0,
+        "tools": [tool],
+        "max_output_tokens": 60,
+    }
+    must: dict[str, Any] = {"tool_choice": "required", "parallel_tool_calls": False}
+    answer: Any = client.responses.create(input=ASK, **must, **fields)
+    [call] = answer.output
+    assert (call.type, call.name, answer.status) == ("function_call", "weather", "completed")
+    assert json.loads(call.arguments)["city"] in ("Pargos", "Argon")
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+    again: Any = client.responses.create(
+        input=[*ASK, call.model_dump(exclude_none=True), result], **fields
+    )
+    assert again.usage.input_tokens > answer.usage.input_tokens

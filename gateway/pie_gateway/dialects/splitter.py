@@ -48,6 +48,7 @@ class Splitter:
         self._inside = inside
         self._held = ""
         self._begun = inside is not None
+        self._after_thought = False  # line breaks after a thought are no words
 
     def feed(self, text: str) -> list[Said]:
         """What is certain, with this text added."""
@@ -83,7 +84,8 @@ class Splitter:
         section = self._inside
         text, end, rest = self._held.partition(section.end) if section.end else (self._held, "", "")
         if end:
-            self._held, self._inside = rest.lstrip("\n") if not section.is_call else rest, None
+            self._held, self._inside = rest, None
+            self._after_thought = not section.is_call
             if not section.is_call:
                 found += [Thought(text)] if text.strip() else []
             else:
@@ -95,6 +97,9 @@ class Splitter:
         return False
 
     def _leave_words(self, found: list[Said]) -> bool:
+        if self._after_thought:
+            self._held = self._held.lstrip("\n")
+            self._after_thought = not self._held
         begins = [(self._held.find(each.begin), each) for each in self._dialect.sections]
         begins = [(at, each) for at, each in begins if at >= 0]
         if begins:
