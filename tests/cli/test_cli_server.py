@@ -15,7 +15,10 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
+from click.testing import CliRunner
 from support.servers import Server
+
+from pie_py.cli import main
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -63,6 +66,12 @@ def cli(
     )
 
 
+def ask(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    """As `cli`, in this process: for commands that only ask a server."""
+    done = CliRunner().invoke(main, [str(arg) for arg in args])
+    return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
+
+
 def talker(server: Server) -> Path:
     return Path(server.endpoint.removeprefix("ipc://")).parent / "talker.py"
 
@@ -76,33 +85,33 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
         "one\n--two\n3\n--endpoint\nthe result\n",
         "",
     )
-    failed = cli("run", talker(server), *here, "fail")
+    failed = ask("run", talker(server), *here, "fail")
     assert failed.returncode == 1
     assert failed.stdout == ""
     assert "it was asked to fail" in failed.stderr
-    wrong = cli("run", talker(server), *here, "wrong")
+    wrong = ask("run", talker(server), *here, "wrong")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("usage: talker")
 
-    digest = cli("upload", talker(server), "--name", "chat", *here).stdout.strip()
+    digest = ask("upload", talker(server), "--name", "chat", *here).stdout.strip()
     assert len(digest) == 64
-    programs = json.loads(cli("programs", "--json", *here).stdout)
+    programs = json.loads(ask("programs", "--json", *here).stdout)
     assert {p["name"] for p in programs} == {"talker", "chat"}
-    launched = cli("launch", digest[:10], *here, "hello")
+    launched = ask("launch", digest[:10], *here, "hello")
     assert launched.stdout == "hello\nthe result\n"
 
-    instance = cli("launch", "chat", "--detach", *here, "forever").stdout.strip()
-    (shown,) = json.loads(cli("ps", "--json", *here).stdout)
+    instance = ask("launch", "chat", "--detach", *here, "forever").stdout.strip()
+    (shown,) = json.loads(ask("ps", "--json", *here).stdout)
     assert (shown["id"], shown["state"], shown["user"]) == (instance, "running", "local")
-    assert instance in cli("ps", *here).stdout
-    assert "still here" in cli("logs", instance, *here).stdout
-    killed = cli("kill", instance, *here)
+    assert instance in ask("ps", *here).stdout
+    assert "still here" in ask("logs", instance, *here).stdout
+    killed = ask("kill", instance, *here)
     assert killed.stderr == f"{instance} is killed\n"
-    attached = cli("attach", instance, *here)
+    attached = ask("attach", instance, *here)
     assert (attached.returncode, attached.stdout) == (1, "forever\n")
     assert "killed: by local" in attached.stderr
-    assert cli("ps", *here).stdout.count("\n") == 1
-    assert "pie-tiny" in cli("models", *here).stdout
+    assert ask("ps", *here).stdout.count("\n") == 1
+    assert "pie-tiny" in ask("models", *here).stdout
 
 
 @pytest.mark.slow
@@ -112,20 +121,20 @@ def test_what_a_program_prints_is_seen(server: Server, tmp_path: Path) -> None:
         "async def forgotten(): pass\n"
         "async def main():\n    print('a line')\n    forgotten()\n    return 'done'\n"
     )
-    seen = cli("run", "--endpoint", server.endpoint, program)
+    seen = ask("run", "--endpoint", server.endpoint, program)
     assert seen.stdout == "done\n"
     assert seen.stderr.startswith("a line\n")
     assert "coroutine 'forgotten' was never awaited" in seen.stderr
-    assert cli("run", "--endpoint", server.endpoint, "--no-log", program).stderr == ""
+    assert ask("run", "--endpoint", server.endpoint, "--no-log", program).stderr == ""
 
 
 def test_the_traits_of_a_model(server: Server) -> None:
     here = ("--endpoint", server.endpoint)
-    traits = cli("models", "--traits", *here).stdout.split("\n")
+    traits = ask("models", "--traits", *here).stdout.split("\n")
     assert {"runtime", "session", "messaging", "allocate", "forward", "sample"} <= set(traits)
     assert "input-image" not in traits
-    assert cli("models", "pie-tiny", "--traits", *here).stdout.split("\n") == traits
-    wrong = cli("models", "gpt-9", *here)
+    assert ask("models", "pie-tiny", "--traits", *here).stdout.split("\n") == traits
+    wrong = ask("models", "gpt-9", *here)
     assert wrong.returncode == 2
     assert "gpt-9" in wrong.stderr
     assert "pie-tiny" in wrong.stderr
@@ -205,7 +214,7 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
         assert process.returncode == 0
         with pytest.raises(httpx2.ConnectError):
             httpx2.get(f"{url}/ready")
-        gone = cli("ps", "--endpoint", endpoint)
+        gone = ask("ps", "--endpoint", endpoint)
         assert gone.returncode == 1
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", PIE_PY_DATA_FOLDER=str(tmp_path))
     assert refused.returncode == 1

@@ -13,7 +13,7 @@ from benchmarks.interception.load import KINDS, requests
 
 
 def test_simulated(tmp_path: Path) -> None:
-    arguments = ["--sim-seconds", "12", "--sim-rates", "1,4", "--plot", str(tmp_path)]
+    arguments = ["--sim-seconds", "6", "--sim-rates", "1,4", "--plot", str(tmp_path)]
     (report,) = bench("intercept", "--part", "simulated", *arguments)["reports"]
     rows = table(report)
     systems = ["vllm", "discard", "preserve", "swap", "min-waste"]

@@ -20,7 +20,8 @@ from support.puppets import Puppet, PuppetProgram, call
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import allocate
+from pie_control.api import allocate, sample
+from pie_control.api import run as calls
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, State
@@ -118,6 +119,42 @@ class Text:
     def spans(self) -> list[int]:
         return [number for page in self.pages for number in (page, 1)]
 
+    def run(self, count: int) -> PuppetProgram:
+        """Lets the server go on for so many tokens, and then runs the last of them."""
+        guest = self.guest
+        instance, queue, most = guest.instance, guest.queue, count
+        sampler = guest.sampler('{"seed": 5}')
+        start = len(self.slots)
+        filled = -(-start // PAGE)
+        run = calls.start_run(
+            instance,
+            queue,
+            sampler,
+            self.embed[0],
+            start,
+            self.embed[0] + 3,
+            self.spans()[: 2 * filled],
+            self.spans()[2 * (start // PAGE) :],
+            self.adapter,
+            most,
+            [],
+        )
+        tokens: list[int] = []
+        while len(tokens) < count:
+            found = yield from call(calls.next_tokens, instance, queue, run, 1 + count % 3)
+            tokens += map(int, found)
+        taken = calls.end_run(instance, queue, run, count)
+        for first, number in zip(taken[::2], taken[1::2], strict=True):
+            self.pages += range(first, first + number)
+        sample.destroy_sampler(instance, queue, sampler)
+        adapter = {"x": 0, "y": 1}.get(self.adapter, -1)
+        for token in tokens[:-1]:
+            value = (embedded(token), len(self.slots))
+            hidden = run_forward([value], self.slots, [], adapter)
+            self.slots.append(Slot(hidden[0], len(self.slots)))
+        yield from self.grow(tokens[-1:])
+        return ""
+
     def grow(self, tokens: list[int]) -> PuppetProgram:
         guest, first = self.guest, len(self.slots)
         need = -(-(first + len(tokens)) // PAGE) - len(self.pages)
@@ -161,6 +198,8 @@ def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], 
         for what, count in steps:
             if what == "grow":
                 yield from text.grow(list(range(count, count + 1 + count % 4)))
+            elif what == "run":
+                yield from text.run(1 + 2 * count)
             elif what == "pause":
                 yield from pause(guest)
             elif what == "mask" and text.slots:
@@ -184,14 +223,18 @@ def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], 
 
 
 def length(steps: list[tuple[str, int]]) -> int:
-    return sum(1 + count % 4 for what, count in steps if what == "grow")
+    sizes = {"grow": lambda count: 1 + count % 4, "run": lambda count: 1 + 2 * count}
+    return sum(sizes[what](count) for what, count in steps if what in sizes)
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["grow"] * 6 + ["pause"] * 3 + ["mask", "swap"]), st.integers(0, 11)),
+    st.tuples(
+        st.sampled_from(["grow"] * 5 + ["run"] * 2 + ["pause"] * 3 + ["mask", "swap"]),
+        st.integers(0, 11),
+    ),
     min_size=1,
     max_size=14,
-)
+).map(lambda steps: [("grow", 0), *steps])
 
 
 @settings(max_examples=50, deadline=None)

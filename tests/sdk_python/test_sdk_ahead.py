@@ -30,8 +30,8 @@ def facts(ctx):
     spans = [n for page in ctx.sequence.pages.addresses for n in (page, 1)]
     used = raw.kvpage_used(ctx.queue, spans) if spans else []
     known = ctx.sequence.facts()
-    return [ctx.tokens, ctx.buffer(), ctx.seq_len, len(ctx), used, len(ctx.sequence.pages.addresses), known["read_only"],
-            known["hidden"], known["ahead"], known["in_flight"]]
+    # Which of the tokens wait to be run may differ: after a run, the newest hidden state is not at hand.
+    return [ctx.tokens, len(ctx), sum(used) == ctx.seq_len, known["ahead"], known["in_flight"]]
 
 def make(options, ahead):
     name = options.get("sampler")
@@ -111,7 +111,7 @@ async def tell(contexts, ops, ahead):
         if op[0] != "generate" or op[1]["how"] not in ("cancel", "break"):
             told.append(facts(ctx))
         else:
-            told.append(facts(ctx)[:4])
+            told.append(facts(ctx)[:2])
     return told
 
 async def main(args):

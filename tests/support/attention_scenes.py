@@ -98,7 +98,7 @@ class Twins:
 def mixed_batches(twins: Twins) -> None:
     rng = np.random.default_rng(0)
     pairs = [twins.sequence(100) for _ in range(4)]
-    for turn in range(14):
+    for turn in range(10):
         chosen = [i for i in range(4) if turn > 5 or rng.random() < 0.7] or [0]
         steps: list[tuple[Pair, list[int], dict[str, Any]]] = []
         for i in chosen:
@@ -151,10 +151,10 @@ def every_size(twins: Twins) -> None:
     pairs = [twins.sequence(60) for _ in range(8)]
     twins.forward(*((p, tokens_of(3 + i, seed=i), {}) for i, p in enumerate(pairs)))
     rng = np.random.default_rng(0)
-    for turn in range(20):
+    for turn in range(12):
         chosen = rng.permutation(8)[: int(rng.integers(1, 9))]
         twins.forward(*((pairs[i], tokens_of(1, seed=turn * 8 + i), {}) for i in chosen))
-    assert twins.replayed == 20
+    assert twins.replayed == 12
 
 
 def no_graph(twins: Twins) -> None:

@@ -47,14 +47,6 @@ async def count(instance: Instance) -> str:
     return "counted"
 
 
-async def slow_count(instance: Instance) -> str:
-    """As count, a few milliseconds apart."""
-    for i in range(int(instance.args[0])):
-        await say(instance, str(i))
-        await trio.sleep(0.002)
-    return "counted"
-
-
 async def echo(instance: Instance) -> str:
     """Sends every text back until `stop`."""
     while (text := await instance.texts.next()) != "stop":
@@ -92,7 +84,6 @@ async def fail(instance: Instance) -> str:
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "count": count,
-    "slow_count": slow_count,
     "echo": echo,
     "echo_bytes": echo_bytes,
     "sleep": sleep,

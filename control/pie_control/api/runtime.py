@@ -211,6 +211,7 @@ def version(instance: Instance) -> str:
 def destroy_queue(instance: Instance, queue: int) -> None:
     """Destroys a queue; what is in it still takes effect."""
     target = queue_of(instance, queue)
+    target.close()
     target.model.forget_queue()
     del instance.queues[queue]
 

@@ -11,6 +11,7 @@ from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import implement
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.queues import queue_of
+from pie_control.api.run import end_run, next_tokens, run_progress, start_run, take_tokens
 from pie_control.api.sampler_parameters import parse_parameters
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
@@ -219,6 +220,11 @@ FUNCTIONS = implement(
     next_token,
     embed_sampled,
     step,
-    suspends=(next_token,),
+    start_run,
+    run_progress,
+    take_tokens,
+    next_tokens,
+    end_run,
+    suspends=(next_token, next_tokens),
     arrays=("mask",),
 )

@@ -298,6 +298,26 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
             U32,
             fallible=True,
         ),
+        "start-run": Signature(
+            {
+                "queue": U32,
+                "sampler": U32,
+                "embed": U32,
+                "position": U32,
+                "own_embed": U32,
+                "input_pages": U32_LIST,
+                "output_pages": U32_LIST,
+                "adapter": STRING,
+                "most": U32,
+                "stops": U32_LIST,
+            },
+            U32,
+            fallible=True,
+        ),
+        "run-progress": Signature({"queue": U32, "run": U32, "count": U32}, U32, fallible=True),
+        "take-tokens": Signature({"queue": U32, "run": U32}, U32_LIST, fallible=True),
+        "next-tokens": Signature({"queue": U32, "run": U32, "count": U32}, U32_LIST, fallible=True),
+        "end-run": Signature({"queue": U32, "run": U32, "count": U32}, U32_LIST, fallible=True),
     },
     "grammar": {
         "compile-grammar": Signature(

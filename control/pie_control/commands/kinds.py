@@ -31,3 +31,5 @@ KINDS: tuple[type[Command], ...] = (
     SwapOutCommand,
     SwapInCommand,
 )
+# `RunCommand` is none of them: what a run does are batches of these kinds.
+BY_WIRE_KIND = {kind.kind: kind for kind in KINDS}

@@ -35,13 +35,14 @@ class SentBatch(Protocol):
 class Account:
     """The queues of one owner that hold commands, and what waits until those are sent."""
 
-    __slots__ = ("active", "barrier", "owner", "provenance", "queues", "releases")
+    __slots__ = ("active", "barrier", "owner", "parked", "provenance", "queues", "releases")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.active: dict[CommandQueue, None] = {}
         # Records every command, from the owner's first request for shared prefixes on.
         self.provenance: Provenance | None = None
+        self.parked = False  # the server may move its pages: its runs have no steps
         self.releases: deque[tuple[int, Callable[[], None]]] = deque()
         self.queues = 0  # opened so far
         self.barrier = 0  # what commands up to this number touch was not recorded

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from pie_control.commands.command import Command, Numbers, Touched, int32
 from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError, Code
-from pie_control.instances.futures import Future
 from pie_control.resources.samplers import Sampler
 from pie_py.wire.plan import BatchResult, EmbedSampled, Sample, Uint32
 
 if TYPE_CHECKING:
     from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance
+
+
+class Taker(Protocol):
+    """Takes what a sampler has chosen: a future, or a run."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has an answer."""
+
+    def resolve(self, value: Any) -> None:
+        """A token, its log-probability, the most likely tokens and theirs."""
+
+    def fail(self, error: ApiError) -> None:
+        """There is none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +48,7 @@ class SampleCommand(Command):
     sampler: Sampler
     step: int
     mask: TokenMask | None
-    future: Future
+    future: Taker
     on_token: Callable[[int | None], None] | None = None  # told the token, or None if there is none
 
     def read(self) -> Touched:

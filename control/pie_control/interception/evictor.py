@@ -78,16 +78,23 @@ class Evictor:
 
     # Asked by the API and the executor
 
-    def call(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
-        """Carries out a call that takes pages, or suspends the instance until it can be.
+    def call(
+        self,
+        instance: Instance,
+        count: int,
+        take: Callable[[], Any],
+        answer: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Carries out a call that takes pages, or has the instance wait until it can be.
 
         Args:
             instance: that calls.
             count: pages that the call takes, checked against the instance's limits.
             take: the call. If pages are short all the same, it ends younger instances or fails.
+            answer: gets what `take` returns, or its error, if that is later; by default the guest.
 
         Returns:
-            What `take` returned, or `SUSPENDED`: the guest is answered later.
+            What `take` returned, or `SUSPENDED`: the answer comes later.
         """
         # Pages that are free belong to the oldest that waits: to take them here would starve it.
         if not self._residencies.older_waits(instance) and (
@@ -97,6 +104,7 @@ class Evictor:
         self._counts["page_waits"] += 1
         record = self._record(instance)
         record.count, record.take = count, take
+        record.answer = answer or partial(self._turns.answer, instance)
         self._happen(record, Event.ASK)
         return SUSPENDED
 
@@ -168,7 +176,7 @@ class Evictor:
         if not self._restore(record):
             return False
         if record.take is not None:
-            self._turns.answer(instance, _outcome(record.take))
+            record.answer(_outcome(record.take))
         self._let_run(record, Event.SERVE)
         return True
 
@@ -190,7 +198,7 @@ class Evictor:
         instance = record.instance
         text = f"{record.need} pages did not become free within {self._config.wait_seconds:g} s"
         if record.take is not None and not record.absence.pages:
-            self._turns.answer(instance, ApiError("out-of-resources", text))
+            record.answer(ApiError("out-of-resources", text))
             self._let_run(record, Event.SERVE)
         else:
             self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
@@ -236,11 +244,14 @@ class Evictor:
         """Evicts up to `most` pages of an instance, and returns how many."""
         record = self._record(instance)
         first = not record.absence.pages
+        self._model.scheduler.park(instance)
         moved = record.absence.extend(partial(self._send, instance), most)
         if moved:
             self._counts["evictions"] += first
             self._counts["pages_evicted"] += moved
             self._happen(record, Event.EVICT)
+        elif record.state is State.RESIDENT:
+            self._model.scheduler.resume(instance)
         return moved
 
     def _relieve(self) -> None:
@@ -266,6 +277,10 @@ class Evictor:
         """Moves an instance to its next state; from where it begins to wait, its time counts."""
         before = record.state
         self._residencies.happen(record, event)
+        if record.state is State.RESIDENT:
+            self._model.scheduler.resume(record.instance)
+        else:
+            self._model.scheduler.park(record.instance)
         if record.state is State.WAITING and before is not State.WAITING:
             record.until = self._clock() + self._config.wait_seconds
 

@@ -6,7 +6,7 @@ One `Residency` per instance and model. An instance without a record is `RESIDEN
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ class Residency:
         woken: its turn has come and was refused, so it must be given one.
         count: pages that its call needs, in addition to those of `absence`.
         take: the call that waits for pages; None if it only waits for its own.
+        answer: gets what the call returns.
         until: when it stops waiting, in seconds of the evictor's clock.
     """
 
@@ -84,6 +85,7 @@ class Residency:
     woken: bool = False
     count: int = 0
     take: Callable[[], Any] | None = None
+    answer: Callable[[Any], None] = field(default=lambda value: None)
     until: float = 0.0
 
     @property

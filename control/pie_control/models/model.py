@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pie_control.commands.queue import CommandQueue
+from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
+from pie_control.instances.handles import Handles
 from pie_control.interception.advice import Adviser
 from pie_control.interception.budget import Budget
 from pie_control.interception.costs import Costs
@@ -39,10 +41,31 @@ class OpenQueue:
     model: ModelService
     space: Space
     scheduler: Scheduler
+    runs: Handles[RunCommand] = field(default_factory=Handles)
 
     def defer(self, release: Callable[[], None]) -> None:
         """Calls back once every command that the instance has queued so far has been sent."""
         self.scheduler.defer(self.queue.account, release)
+
+    def end_run(self, run: RunCommand, count: int) -> list[int]:
+        """Ends a run, of which the first `count` tokens stand.
+
+        Returns:
+            Spans of the pages that it has taken and that hold tokens.
+        """
+        self.scheduler.end_run(run)
+        run.sampler.steps = run.step + count
+        kept = max(0, count - 1)
+        provenance = self.queue.account.provenance
+        if provenance is not None:
+            run.tell(provenance, kept)
+        return run.pages.end(kept, self.defer)
+
+    def close(self) -> None:
+        """Ends its runs, whose handles end with it."""
+        for run in self.runs.values():
+            self.end_run(run, 0)
+        self.runs.clear()
 
 
 class ModelService:
@@ -136,15 +159,24 @@ class ModelService:
         """Instances that have commands queued or at the worker."""
         return sum(bool(instance.queued_commands) for instance in self.spaces)
 
-    def take_pages(self, instance: Instance, count: int, take: Callable[[], Any]) -> Any:
+    def take_pages(
+        self,
+        instance: Instance,
+        count: int,
+        take: Callable[[], Any],
+        answer: Callable[[Any], None] | None = None,
+    ) -> Any:
         """Carries out a call that takes pages, now or, with `SUSPENDED`, when there are enough.
 
         Args:
             instance: that calls.
             count: pages that the call takes, checked against the instance's limits.
             take: the call. It may end younger instances (`end_younger`) if pages are short.
+            answer: gets what `take` returns, or its error, if that is later; by default the guest.
         """
-        return take() if self.evictor is None else self.evictor.call(instance, count, take)
+        if self.evictor is None:
+            return take()
+        return self.evictor.call(instance, count, take, answer)
 
     def end_younger(self, instance: Instance, count: int) -> bool:
         """Ends younger instances that hold pages, the youngest first, until `count` are free.

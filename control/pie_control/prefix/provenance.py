@@ -350,7 +350,7 @@ class Provenance:
             or queue.failures != embedded.failures
         ):
             return None
-        record = self._before(forward, embedded.start)
+        record = self._before(forward.pages, forward.page_used, forward.adapter, embedded.start)
         if record is None or not self._fits(record, forward):
             return None
         if record.origins.setdefault(queue, queue.failures) != queue.failures:
@@ -391,16 +391,54 @@ class Provenance:
         if other.origins.setdefault(queue, queue.failures) == queue.failures:
             self._of[target] = other
 
-    def _before(self, forward: Extension, start: int) -> Record | None:
+    def before_run(
+        self, queue: Writer, pages: Int32, page_used: Int32, start: int, adapter: int
+    ) -> Record | None:
+        """A record of its own for a run, which begins with what its pages hold, `start` tokens.
+
+        Nothing else writes to the pages that a run fills. The others may change before its end, so
+        it has a copy of the record: the stamps in it tell.
+        """
+        record = self._before(pages, page_used, adapter, start)
+        if record is None or queue.failure is not None or not record.is_sound():
+            return None
+        own = record.branch(start, self._size)
+        if own.origins.setdefault(queue, queue.failures) != queue.failures:
+            return None
+        return own
+
+    def ran(self, record: Record, pages: list[int], tokens: array[int]) -> None:
+        """A run that has ended has appended tokens to its record.
+
+        Args:
+            record: from `before_run`.
+            pages: of all its text, in order, and possibly more.
+            tokens: that stay.
+        """
+        size = self._size
+        if (
+            not record.is_sound()
+            or (self._pool.stamps[record.pages] != np.array(record.stamps, np.int64)).any()
+        ):
+            return
+        first = record.length // size  # page that changes
+        record.tokens.extend(tokens)
+        record.length += len(tokens)
+        count = -(-record.length // size)
+        record.add_pages(pages[len(record.pages) : count], self._pool)
+        record.done = record.length  # the tokens have come, so all before them has run
+        self._of.update(dict.fromkeys(record.pages[first:], record))
+
+    def _before(self, pages: Int32, page_used: Int32, adapter: int, start: int) -> Record | None:
         """The record of just what a forward attends to, `start` tokens, or None."""
-        pages, size = forward.pages, self._size
+        size = self._size
         count = len(pages)
         if count == 0:
-            return Record(forward.adapter) if start == 0 else None
+            return Record(adapter) if start == 0 else None
         record = self._of.get(pages.item(count - 1))
-        if record is None or record.adapter != forward.adapter:
+        if record is None or record.adapter != adapter:
             return None
-        if start != (count - 1) * size + forward.page_used.item(count - 1):
+        if start != (count - 1) * size + page_used.item(count - 1):
             return None
         raw = pages.tobytes()
         if record.raw != raw:  # another text that begins with the same full pages

@@ -127,6 +127,14 @@ class Addresses:
         entries: Int32 = self._table[addresses - self._base]
         return entries
 
+    def look_up(self, addresses: NDArray[np.int64]) -> Int32:
+        """Entries `[n]` of addresses; negative ones too for those that have ended meanwhile."""
+        at = addresses - self._base
+        known = (at >= 0) & (at < self._length)
+        entries: Int32 = np.full(len(at), _FREED, np.int32)
+        entries[known] = self._table[at[known]]
+        return entries
+
     def set_entries(self, addresses: NDArray[np.int64], entries: Int32) -> None:
         """Sets what is behind distinct valid addresses."""
         at = addresses - self._base

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pie_control.commands.command import Command, Mark
 from pie_control.commands.kinds import KINDS
 from pie_control.commands.queue import Account, CommandQueue, Owner
+from pie_control.commands.run import RunCommand
 from pie_control.commands.scrub import Scrub
 from pie_control.scheduler.call_order import CallOrder
 
@@ -16,7 +17,9 @@ class Backlog:
 
     def __init__(self, order: CallOrder, scrub: Scrub) -> None:
         """Takes what orders commands across queues, and what notes dropped ones."""
-        self.heads: dict[type[Command], dict[CommandQueue, None]] = {kind: {} for kind in KINDS}
+        kinds: tuple[type[Command], ...] = (*KINDS, RunCommand)
+        self.heads: dict[type[Command], dict[CommandQueue, None]] = {kind: {} for kind in kinds}
+        self._over: list[RunCommand] = []  # runs that are over, and may still be in their queues
         self.accounts: dict[Owner, Account] = {}
         self._order = order
         self._scrub = scrub
@@ -86,7 +89,7 @@ class Backlog:
         queue.owner.queued_commands -= 1
         marks = command.marks or []
         if before is None:
-            del self.heads[type(command)][queue]
+            self.heads[type(command)].pop(queue, None)
             for mark in marks:
                 _leave(queue, mark)
             self.advance(queue)
@@ -98,7 +101,7 @@ class Backlog:
         """Drops the queued dependants of a failed command, up to the next `Sync`."""
         if not queue.pending:
             return
-        del self.heads[type(queue.pending[0])][queue]
+        self.heads[type(queue.pending[0])].pop(queue, None)  # a run that is under way is not there
         while queue.pending and queue.failure is not None:
             command = queue.pending.popleft()
             queue.owner.queued_commands -= 1
@@ -113,12 +116,31 @@ class Backlog:
         command.scrub(self._scrub)
         command.fail_as_dependant()
 
+    def run_is_over(self, run: RunCommand) -> None:
+        """A run is over: it leaves its queue with the next `retire`."""
+        self._over.append(run)
+
+    def retire(self) -> None:
+        """Takes runs that are over out of their queues, where they are first."""
+        over, self._over = self._over, []
+        for run in over:
+            queue = run.queue
+            if not queue.pending or queue.pending[0] is not run:
+                continue
+            self.heads[RunCommand].pop(queue, None)
+            queue.pending.popleft()
+            queue.owner.queued_commands -= 1
+            for mark in run.marks or ():
+                mark.passed()
+            self.advance(queue)
+            self.release(queue.account)
+
     def drain(self, queue: CommandQueue) -> list[Command]:
         """Empties a queue, and returns what was in it."""
         commands = list(queue.pending)
         queue.pending.clear()
         queue.owner.queued_commands -= len(commands)
-        del self.heads[type(commands[0])][queue]
+        self.heads[type(commands[0])].pop(queue, None)
         del queue.account.active[queue]
         return commands
 

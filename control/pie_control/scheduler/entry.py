@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pie_control.commands.command import Command, Mark
-from pie_py.wire.plan import Batch
+from pie_control.scheduler.joining import joined
+from pie_control.scheduler.runs import Steps
+from pie_py.wire.plan import Batch, BatchResult, EmbedSampled, Forward, Sample
 
 
 class Entry:
     """One batch of a plan, from the forming of the plan to its results."""
 
-    __slots__ = ("_ready", "commands", "done", "failed", "marks")
+    __slots__ = ("_part", "_ready", "commands", "done", "failed", "marks", "steps")
 
     def __init__(
         self,
@@ -19,18 +21,36 @@ class Entry:
         ready: Batch | None = None,
         failed: Callable[[str], None] | None = None,
     ) -> None:
-        """Takes commands of one kind; or none, with a batch and a callback for its failure."""
+        """Takes commands of one kind; or none, with a batch and a callback for its failure; or
+        none, for steps that are added.
+        """
         self.commands = commands
         self.marks: list[Mark] = []  # that stand in queues right behind the commands
         self.failed = failed
         self.done = False
         self._ready = ready
+        self.steps: Steps | None = None  # of runs, behind the commands
+        self._part: EmbedSampled | Forward | Sample | None = None
+
+    def add(self, steps: Steps, part: EmbedSampled | Forward | Sample) -> None:
+        """Adds what steps of runs have of this kind of batch."""
+        self.steps = steps
+        self._part = part
 
     def join(self) -> Batch:
         """The batch for the worker."""
         if self._ready is not None:
             return self._ready
-        return self.commands[0].join(self.commands)
+        if self._part is None:
+            return self.commands[0].join(self.commands)
+        if not self.commands:
+            return self._part
+        return joined(self.commands[0].join(self.commands), self._part)
+
+    def answered(self, answer: BatchResult) -> None:
+        """Gives the steps their results."""
+        if self.steps is not None and self._part is not None:
+            self.steps.answered(self._part.kind, answer, len(self.commands))
 
     def finish(self) -> None:
         """Tells the marks, and forgets what the entry held: its queues keep it for longer."""
@@ -38,4 +58,4 @@ class Entry:
         for mark in self.marks:
             mark.passed()
         self.commands, self.marks = (), []
-        self._ready = None
+        self._ready = self._part = self.steps = None

@@ -35,10 +35,10 @@ class Figures:
         self._idle_ns = 0  # how long the worker waited for these
         self._longest_idle_ns = 0
 
-    def batch_sent(self, kind: str, commands: int, rows: int) -> None:
-        """Counts a batch of a plan."""
+    def batch_sent(self, kind: str, commands: int, rows: int, *, new: bool = True) -> None:
+        """Counts a batch of a plan, or what one has in addition to what was counted."""
         self._commands[kind] += commands
-        self._batches[kind] += 1
+        self._batches[kind] += new
         self._rows += rows
 
     def plan_sent(self, ahead: bool) -> None:

@@ -15,11 +15,15 @@ from pie_control.commands.command import BatchLimits, Command
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.kinds import KINDS
 from pie_control.commands.queue import CommandQueue
+from pie_control.commands.run import RunCommand
+from pie_control.commands.sample import SampleCommand
 from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
-from pie_control.scheduler.prompt_parts import share
+from pie_control.scheduler.prompt_parts import room_for_runs, share
+from pie_control.scheduler.runs import Runs, Steps
+from pie_py.wire.plan import EmbedSampled, Forward, Sample
 
 # A plan holds at most this many light batches before and after its forward batch, so that its
 # length stays that of one step whatever a single queue asks for.
@@ -31,12 +35,19 @@ class PlanForming:
     """Takes commands out of the backlog, batch by batch."""
 
     def __init__(
-        self, backlog: Backlog, limits: BatchLimits, page_size: int, figures: Figures
+        self,
+        backlog: Backlog,
+        runs: Runs,
+        limits: BatchLimits,
+        page_size: int,
+        figures: Figures,
     ) -> None:
         self._backlog = backlog
+        self._runs = runs
         self._limits = limits
         self._page_size = page_size
         self._figures = figures
+        self._passed_over = False  # the newest plan had no room for runs
         # Queues with commands in the newest plan; a plan without any leaves them as they were.
         self.riders: dict[CommandQueue, None] = {}
 
@@ -44,14 +55,69 @@ class PlanForming:
         """The batches of a plan; none if nothing can be sent."""
         before, self.riders = self.riders, {}
         entries: list[Entry] = []
+        self._enter_runs()
         self._add_light(entries)
         heads = self._backlog.heads[ForwardCommand]
-        if heads and (forwards := cast(list[ForwardCommand], gather(heads, self._limits))):
-            self._send(share(forwards, self._limits, self._page_size), entries)
+        forwards = cast(list[ForwardCommand], gather(heads, self._limits))
+        room = room_for_runs(forwards, self._limits)
+        if self._passed_over and room < 1:  # a forward that fills a batch; now it is the runs' turn
+            forwards, room = [], room_for_runs([], self._limits)
+        self._passed_over = room < 1 and self._runs.waits
+        steps = self._runs.step(room)
+        limits = self._limits
+        if steps is not None:
+            limits = limits.without(len(steps.runs))
+            self._add_steps(steps, steps.embed, entries)
+        if forwards:
+            self._send(share(forwards, limits, self._page_size), entries)
+        if steps is not None:
+            self._add_steps(steps, steps.forward, entries, bool(forwards))
+            self._add_samples(steps, entries)
+        if forwards or steps is not None:
             self._add_light(entries)
         if not entries:
             self.riders = before
         return entries
+
+    def _enter_runs(self) -> None:
+        """Takes in the runs that are the first in their queues now."""
+        heads = self._backlog.heads[RunCommand]
+        for queue in list(heads):
+            run = cast(RunCommand, queue.pending[0])
+            if run.over:
+                self._backlog.run_is_over(run)
+            elif not run.is_held_back():
+                del heads[queue]
+                self._runs.enter(run)
+        self._backlog.retire()
+
+    def _add_steps(
+        self,
+        steps: Steps,
+        part: EmbedSampled | Forward | Sample,
+        entries: list[Entry],
+        to_last: bool = False,
+    ) -> None:
+        """Adds a part of steps to the last batch, which is of its kind, or as a batch of its
+        own.
+        """
+        if not to_last:
+            entries.append(Entry([]))
+        entries[-1].add(steps, part)
+        count = len(steps.runs)
+        self._figures.batch_sent(part.kind, count, count, new=not to_last)
+
+    def _add_samples(self, steps: Steps, entries: list[Entry]) -> None:
+        """Adds the choices of runs, and those of commands that can be made with them.
+
+        Both in one batch: each batch of choices reads the whole vocabulary's weights.
+        """
+        limits = self._limits.without(len(steps.runs))
+        heads = self._backlog.heads[SampleCommand]
+        commands = gather(heads, limits) if limits.commands > 0 else []
+        if commands:
+            self._send(cut(commands, limits), entries)
+        self._add_steps(steps, steps.sample, entries, bool(commands))
 
     def _add_light(self, entries: list[Entry]) -> None:
         """Adds light batches until no queue has a light command first."""

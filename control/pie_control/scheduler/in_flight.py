@@ -75,10 +75,12 @@ class InFlight:
                 told.append(partial(entry.failed, answer.error))
             if entry.commands:
                 self._hand_out(entry.commands, answer, failed)
+            entry.answered(answer)
             entry.finish()
         for queue in failed:
             if queue.drops:
                 self._backlog.flush(queue)
+        self._backlog.retire()
         self._told = None
         for tell in told:
             tell()
@@ -129,5 +131,8 @@ class InFlight:
                 if not command.is_part:
                     command.queue.owner.queued_commands -= 1
                 command.fail(error)
+            if entry.steps is not None:
+                for run in entry.steps.runs:
+                    run.end(error)
             entry.finish()
         self.plans.clear()

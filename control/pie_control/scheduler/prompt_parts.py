@@ -40,17 +40,29 @@ def share(
     Returns:
         Commands, and parts of commands that stay in their queues.
     """
-    if limits.prompt_tokens is None or len(forwards) == 1:
+    if limits.prompt_tokens is None or (len(forwards) == 1 and not limits.steps):
         return cut(forwards, limits)
     short = step_tokens(limits.prompt_tokens)
     steps = [len(command.inputs) for command in forwards if len(command.inputs) <= short]
-    if len(steps) in (0, len(forwards)):
+    if len(steps) == len(forwards) or not (steps or limits.steps):
         return cut(forwards, limits)
     by_age(forwards)
     if _must_be_whole(forwards[0], short):
         return cut(forwards, limits)
     least = max(1, limits.prompt_tokens // LEAST)
-    return _fill(forwards, limits, short, max(limits.prompt_tokens - sum(steps), least), page_size)
+    budget = max(limits.prompt_tokens - limits.steps - sum(steps), least)
+    return _fill(forwards, limits, short, budget, page_size)
+
+
+def room_for_runs(forwards: list[ForwardCommand], limits: BatchLimits) -> int:
+    """How many steps of runs a batch takes, so that the forward that waits longest goes along."""
+    if not forwards:
+        return min(limits.tokens, limits.commands)
+    oldest = min(forwards, key=lambda command: (command.queue.rank[0], command.number))
+    need = len(oldest.inputs)
+    if limits.prompt_tokens is not None and oldest.divisible:
+        need = min(need, step_tokens(limits.prompt_tokens))
+    return min(limits.tokens - need, limits.commands - 1)
 
 
 def _must_be_whole(command: ForwardCommand, short: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pie_control.commands.command import BatchLimits, Command
 from pie_control.commands.queue import Account, CommandQueue, Owner, Sync
+from pie_control.commands.run import RunCommand
 from pie_control.commands.scrub import Scrub
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
@@ -20,6 +21,7 @@ from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.forming import PlanForming
 from pie_control.scheduler.in_flight import InFlight
 from pie_control.scheduler.prompt_parts import step_tokens
+from pie_control.scheduler.runs import Runs
 from pie_py.wire.plan import Batch, ModelDescription, Plan, PlanResult
 
 
@@ -45,7 +47,10 @@ class Scheduler:
         self._backlog = Backlog(order, self._scrub)
         self._figures = Figures()
         limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands, prompt_tokens)
-        self._forming = PlanForming(self._backlog, limits, model.page_size, self._figures)
+        self._runs = Runs(model.page_size, self._backlog.run_is_over)
+        self._forming = PlanForming(
+            self._backlog, self._runs, limits, model.page_size, self._figures
+        )
         self._in_flight = InFlight(self._backlog, self._figures)
         self._first: list[Entry] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
@@ -66,6 +71,30 @@ class Scheduler:
             mark = command.trace(provenance)
             if mark is not None:
                 self._backlog.place(queue, mark)
+
+    def start(self, queue: CommandQueue, first: Command, run: RunCommand) -> None:
+        """Appends a run to its queue, behind the choice of its first token."""
+        run.queue = queue
+        run.on_change = self._runs.changed
+        self.enqueue(queue, first)
+        self.enqueue(queue, run)
+
+    def end_run(self, run: RunCommand) -> None:
+        """Ends a run if it is not over, and takes it out of its queue."""
+        run.end(None)
+        self._backlog.retire()
+
+    def park(self, owner: Owner) -> None:
+        """The pages of an owner may be moved from now on: its runs wait."""
+        account = self._backlog.accounts.get(owner)
+        if account is not None:
+            self._runs.park(account)
+
+    def resume(self, owner: Owner) -> None:
+        """The pages of an owner are where its commands may use them: its runs go on."""
+        account = self._backlog.accounts.get(owner)
+        if account is not None:
+            self._runs.resume(account)
 
     def synchronize(self, queue: CommandQueue, future: Future) -> None:
         """Makes the future ready once all commands of the queue so far have taken effect."""
@@ -97,7 +126,7 @@ class Scheduler:
     def all_sent(self, owner: Owner) -> bool:
         """Whether no command of an owner is queued here that is yet to be sent."""
         account = self._backlog.accounts.get(owner)
-        return account is None or not account.active
+        return account is None or all(_is_parked(queue) for queue in account.active)
 
     def _reject(self, command: Command) -> None:
         """Fails a command that is not even queued."""
@@ -127,7 +156,7 @@ class Scheduler:
         """
         if not self._in_flight.plans:  # the worker is busy with another model
             return True
-        comes_along = False
+        comes_along = self._runs.waits
         for queue in self._forming.riders:
             if _has_forward(queue):
                 comes_along = True
@@ -145,7 +174,9 @@ class Scheduler:
         entries = self._take_first() + entries
         plan = Plan(next(self._plan_numbers), self._model, [entry.join() for entry in entries])
         self._figures.plan_sent(ahead=bool(self._in_flight.plans))
-        follows = not self._forming.riders.keys().isdisjoint(before)
+        follows = not self._forming.riders.keys().isdisjoint(before) or any(
+            entry.steps is not None for entry in entries
+        )
         self._in_flight.add(plan.id, entries, follows)
         return plan
 
@@ -198,6 +229,8 @@ class Scheduler:
             return
         for queue in list(account.active):
             for command in self._backlog.drain(queue):
+                if isinstance(command, RunCommand):
+                    self._runs.drop(command)
                 for mark in command.marks or ():
                     mark.dropped()
         self._backlog.release(account)
@@ -210,6 +243,12 @@ class Scheduler:
             "queued": sum(len(queue.pending) for a in accounts for queue in a.active),
             "plans_in_flight": len(self._in_flight.plans),
         }
+
+
+def _is_parked(queue: CommandQueue) -> bool:
+    """Whether nothing of a queue is sent before its pages are back, if they are moved."""
+    first = queue.pending[0]
+    return isinstance(first, RunCommand) and first.parked
 
 
 def _has_forward(queue: CommandQueue) -> bool:

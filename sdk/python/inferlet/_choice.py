@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
-from inferlet import _bindings, raw
-from inferlet._ahead import SCARCE, LookAhead
-from inferlet._loop import done, is_alone, ready
+from inferlet import raw
+from inferlet._loop import ready
+from inferlet._run import SCARCE, Run
 from inferlet._sequence import Sequence
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -46,12 +46,16 @@ class Chooser(Protocol):
     def is_complete(self) -> bool:
         """Whether the text may end here: always without a grammar."""
 
-    async def next_token(self, *, ahead: bool) -> int | None:
+    async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token, None at the end of the grammar.
 
         Args:
-            ahead: whether the server may be given the step after this one, too.
+            most: tokens that the server may go on to by itself.
+            stops: tokens that end the generation.
         """
+
+    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
+        """All tokens at once, if the server goes on by itself; else the next one, or none."""
 
     async def choose(self) -> Choice:
         """As `next_token`, with what is known about the token."""
@@ -67,7 +71,7 @@ class Chooser(Protocol):
         """Takes note of tokens that the program has chosen itself, after `check`."""
 
     def end(self) -> None:
-        """Undoes what was queued ahead: the generation has ended."""
+        """The generation has ended: what the server goes on with is undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +141,14 @@ class OwnChoice:
         """True: there is no grammar."""
         return True
 
-    async def next_token(self, *, ahead: bool) -> int:
-        """The next token. Nothing is queued ahead: the server does not know the choice."""
+    async def next_token(self, most: int, stops: frozenset[int]) -> int:
+        """The next token. The server does not go on by itself: it does not know the choice."""
         seen = await self._sequence.next_distribution(self._size)
         return self._sampler.choose(seen.tokens, seen.probabilities, self._random)
+
+    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
+        """The next token."""
+        return [await self.next_token(most, stops)]
 
     async def choose(self) -> Choice:
         """The next token, and the distribution that it was chosen from."""
@@ -154,20 +162,20 @@ class OwnChoice:
         """Does nothing: a choice depends on the distribution alone."""
 
     def end(self) -> None:
-        """Does nothing: nothing is queued ahead."""
+        """Does nothing: the server does not go on by itself."""
 
 
 class DeviceChoice:
     """The server's choice, within a grammar if there is one."""
 
     __slots__ = (
-        "_ahead",
         "_counts",
         "_forced",
         "_given",
         "_handle",
         "_lost",
         "_matcher",
+        "_run",
         "_sampler",
         "_sequence",
         "_waiting",
@@ -193,7 +201,7 @@ class DeviceChoice:
         self._forced = forced
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
-        self._ahead = LookAhead(sequence)
+        self._run = Run(sequence)
         self._given = len(sequence.known_tokens()) if self._counts else 0  # before the first choice
         self._handle = sequence.open_sampler(sampler.to_json())
         self._feed_all()
@@ -203,33 +211,31 @@ class DeviceChoice:
         """Whether the text may end here: always without a grammar, never after a cancelled step."""
         return self._matcher is None or (not self._lost and self._matcher.is_accepting)
 
-    async def next_token(self, *, ahead: bool) -> int | None:
+    async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token; None at the end of the grammar.
 
         Raises:
             RuntimeError: a step within a grammar was cancelled before.
         """
-        if self._matcher is not None:  # the server needs the token's mask first: nothing runs ahead
+        if not (self._run.goes_on() or await self._start(most, stops)):
             return (await self.choose()).token
-        future = self._ahead.confirm()
-        if future is None:
-            future = await self._queue_choice()
-        if ahead:
-            self._ahead.queue(self._handle)
-        try:
-            # Once a token: a task switch costs more than the rest of this, and `raw` checks what is
-            # known to be right here.
-            if not is_alone():
-                await ready(future)
-            try:
-                token: int = _bindings.sample.next_token(future)
-            except _bindings.Err as error:
-                raise PieError(error.value) from None
-        except BaseException as error:
-            await self._give_up(error)
-            raise
-        self._ahead.arrived(token)
-        return token
+        token = await self._run.next()
+        return await self.next_token(most, stops) if token is None else token
+
+    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
+        """All tokens up to the generation's end, or the next one. Raises as `next_token`."""
+        runs = self._run.goes_on() or await self._start(most, stops)
+        if runs and (tokens := await self._run.rest()):
+            return tokens
+        token = await self.next_token(most, stops)
+        return [] if token is None else [token]
+
+    async def _start(self, most: int, stops: frozenset[int]) -> bool:
+        """Starts a run after all that is pending; whether there is one now."""
+        if self._matcher is not None or most < 2:  # each token's mask depends on the one before
+            return False
+        await self._prepare()
+        return self._run.start(self._handle, most, stops)
 
     async def choose(self) -> Choice:
         """The next token, and what the server tells about it. Raises as `next_token`."""
@@ -240,27 +246,29 @@ class DeviceChoice:
                 return Choice(self._waiting.popleft(), Distribution([], []))
             if matcher.is_finished:
                 return Choice(None, Distribution([], []))
-        future = self._ahead.confirm()
-        if future is None:
-            future = await self._queue_choice()
+        future = await self._queue_choice()
         try:
             await ready(future)
             token, logprob, top, logprobs = raw.take_sample(future)
         except BaseException as error:
             if not isinstance(error, PieError):  # the server may choose, and advance the matcher
                 self._lost = matcher is not None
-            await self._give_up(error)
             raise
-        self._ahead.arrived(token)
+        self._sequence.completed()
         return Choice(token, Distribution(top, [math.exp(one) for one in logprobs]), logprob)
+
+    async def _prepare(self) -> int:
+        """The embed after which the next token is chosen, after all that is pending."""
+        self._run.retract()
+        if self._run.undone:
+            self._run.undone = False
+            if self._counts:
+                self._renew()
+        return await self._sequence.output_embed()
 
     async def _queue_choice(self) -> int:
         """The future of the next token, after all that is pending has been queued."""
-        if self._ahead.undone:
-            self._ahead.undone = False
-            if self._counts:
-                self._renew()
-        embed = await self._sequence.output_embed()
+        embed = await self._prepare()
         if self._matcher is None:
             return raw.sample(self._sequence.queue, embed, self._handle)
         return raw.sample_constrained(
@@ -268,7 +276,7 @@ class DeviceChoice:
         )
 
     def _renew(self) -> None:
-        """Replaces the sampler, which has counted the choice of a step that was undone."""
+        """Replaces the sampler, which has counted choices that were undone."""
         seed = self._sampler.seed
         if seed is not None:  # not the same draws again
             self._sampler = self._sampler.seeded((seed + 1) % 2**64)
@@ -276,20 +284,9 @@ class DeviceChoice:
         self._handle = self._sequence.open_sampler(self._sampler.to_json())
         self._feed_all()
 
-    async def _give_up(self, error: BaseException) -> None:
-        """Undoes the step ahead of a choice that has failed or was cancelled."""
-        if not self._ahead.is_queued:
-            return
-        self._ahead.retract()
-        if isinstance(error, PieError) and error.code != "failed-dependency":
-            # The step had no token to embed, so the queue has failed. The program did not ask for
-            # the step: take the error here.
-            with suppress(PieError):
-                await done(raw.synchronize(self._sequence.queue))
-
     def end(self) -> None:
-        """Undoes the step ahead, if there is one: the context does not go on with its token."""
-        self._ahead.retract()
+        """Ends the run, if there is one."""
+        self._run.retract()
 
     # Grammars
 
@@ -346,7 +343,7 @@ class DeviceChoice:
 
     def close(self) -> None:
         """Gives the sampler and the matcher back. A second call does nothing."""
-        self._ahead.retract()
+        self._run.retract()
         self._sequence.close_sampler(self._handle)
         if self._matcher is not None:
             self._matcher.close()

@@ -19,10 +19,10 @@ UNKNOWN = -1  # a token whose keys and values are in the pages, but whose number
 
 
 class Tentative(Protocol):
-    """A step at the server that the sequence may still turn out not to take."""
+    """What the server does for a sequence that may turn out not to take it: a run."""
 
     def retract(self) -> None:
-        """Undoes the step."""
+        """Undoes what the sequence does not show."""
 
 
 class Sequence:
@@ -37,16 +37,15 @@ class Sequence:
             are queued have run.
         pending: tokens that follow these and are not queued yet.
         embed: span of the embed for the newest token's hidden state; empty before the first run.
-        spare: span of a second embed: steps ahead alternate between it and `embed`; empty before
-            the first.
+        spare: span of a second embed, for runs; empty before the first.
         has_hidden: whether `embed` holds the hidden state after the last of `tokens`.
         in_flight: whether commands are queued whose end has not been seen.
-        unseen: whether a step that was undone may still run, and write.
+        unseen: whether a step of a run that has ended may still run, and write.
         offered: how many of the first pages the prefix cache has been offered.
         prefix_cache: whether what is computed here is plain text, for other inferlets to find.
         shift: how far the next token's position lies behind its place among `tokens`.
         hidden: places of the tokens that no other token attends to any more.
-        tentative: a step ahead of all this, which is undone before anything else is queued.
+        tentative: a run that goes on beyond all this; it is ended before anything else is queued.
         generation: number of the generation that began last.
         choosing: whether that generation waits for a token.
     """
@@ -111,6 +110,7 @@ class Sequence:
             ValueError: there is nothing to continue from, or the context is released.
             PieError: `out-of-resources` and others of the server.
         """
+        self.retract()
         if not self.pending and not self.has_hidden:
             self.rerun_last(len(self.tokens))
         if len(self.pending) == 1:
@@ -227,12 +227,12 @@ class Sequence:
         self.tokens += tokens
         self.has_hidden = output
 
-    def step_taken(self, token: int) -> None:
-        """Makes a step ahead part of the sequence: its token, with the hidden state in `spare`."""
-        self.tokens.append(token)
-        self.pending = []
-        self.embed, self.spare = self.spare, self.embed
-        self.has_hidden = True
+    def ran(self, count: int) -> None:
+        """A run has run the first pending tokens: they are in the pages."""
+        if count:
+            self.tokens += self.pending[:count]
+            del self.pending[:count]
+            self.has_hidden = False
 
     # What has taken effect
 
@@ -242,7 +242,7 @@ class Sequence:
         self.pages.completed()
 
     def settle(self) -> None:
-        """Undoes a step ahead, and waits until all commands so far have taken effect.
+        """Ends a run, and waits until all commands so far have taken effect.
 
         All tasks of the inferlet wait. There is something to wait for only after an operation that
         was cancelled halfway, or that still runs.
@@ -256,7 +256,7 @@ class Sequence:
             self.unseen = False
 
     def retract(self) -> None:
-        """Undoes the step ahead, if there is one."""
+        """Ends the run, if there is one: what the sequence does not show is undone."""
         if self.tentative is not None:
             self.tentative.retract()
 

@@ -57,6 +57,11 @@ class TextDecoder:
         self._given = text[: len(text) - broken]
         return new[: len(new) - broken]
 
+    def feed_all(self, tokens: Sequence[int]) -> str:
+        """The text of all tokens that there will be."""
+        self._tokens += tokens
+        return self._new(self._decode(self._tokens))
+
     @property
     def waiting(self) -> bool:
         """Whether the newest token's text is not all given out."""

@@ -28,13 +28,12 @@ class Generator:
 
     The way in which the first token is read decides how all are chosen. Read by steps, a plain
     `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server
-    chooses, and is given each step before the token of the step before has arrived (`run_ahead`).
+    chooses, and goes on by itself while the program reads (`run_ahead`).
 
     A context has one generation at a time. If another one begins, this one can't go on.
     """
 
     __slots__ = (
-        "_ahead_until",
         "_begin",
         "_chooser",
         "_choosing",
@@ -68,7 +67,7 @@ class Generator:
             choosing: how tokens are chosen.
             max_tokens: the most to generate; up to the model's longest context if None.
             stop: as of `stop`; the model's stop tokens if None.
-            run_ahead: whether the server may be given a step before its token is known.
+            run_ahead: whether the server may go on by itself, token after token.
 
         Raises:
             ValueError: `max_tokens` is negative.
@@ -78,7 +77,6 @@ class Generator:
         self._choosing = choosing
         self._chooser: Chooser | None = None  # made for the first token
         self._run_ahead = run_ahead
-        self._ahead_until = -1  # tokens so far with which the step after the next is still wanted
         self._max_tokens: int | None = None
         if max_tokens is not None:
             self.max_tokens(max_tokens)
@@ -142,28 +140,39 @@ class Generator:
 
     async def collect_tokens(self) -> list[int]:
         """All tokens."""
-        tokens = []
-        while (step := await self._advance()) is not None:
-            tokens.append(step[0])
+        tokens: list[int] = []
+        while part := await self._advance_far():
+            tokens += part
         return tokens
 
     async def collect_text(self) -> str:
         """All text."""
+        if self._stop_strings is None and not self._number:
+            self._start()
+            # The text is not read before its end: decode it once.
+            decoder = self._make_decoder()
+            return decoder.feed_all(await self.collect_tokens())
         return "".join([text async for text in self.stream_text()])
 
     async def stream_tokens(self) -> AsyncIterator[int]:
         """Tokens as they come."""
-        while (step := await self._advance()) is not None:
-            yield step[0]
+        try:
+            while (step := await self._advance()) is not None:
+                yield step[0]
+        finally:
+            self._pause()
 
     async def stream_text(self) -> AsyncIterator[str]:
         """Text as it comes, in pieces of whole characters."""
         self._start()
         if self._decoder is None and not self._done:  # tokens may have been read before
             self._decoder = self._make_decoder()
-        while (step := await self._advance()) is not None:
-            if step[1]:
-                yield step[1]
+        try:
+            while (step := await self._advance()) is not None:
+                if step[1]:
+                    yield step[1]
+        finally:
+            self._pause()
         if rest := self._rest():
             yield rest
 
@@ -248,8 +257,6 @@ class Generator:
         most = room if self._max_tokens is None else min(room, self._max_tokens)
         self._max_tokens = most
         self._done = most == 0
-        if self._run_ahead:
-            self._ahead_until = most - 2
         sequence.expect(most)
         if self._stop_strings is not None:
             self._decoder = self._make_decoder()
@@ -286,13 +293,44 @@ class Generator:
         sequence.choosing = True  # keeps other generations of the context out
         try:
             chooser = self._chooser or await self._decide(by_steps=False)
-            token = await chooser.next_token(ahead=self._count <= self._ahead_until)
+            token = await chooser.next_token(self._most(), self._stop_tokens)
         finally:
             sequence.choosing = False
         text = self._take(token)
         if self._done:
             chooser.end()
         return None if token is None or text is None else (token, text)
+
+    async def _advance_far(self) -> list[int]:
+        """As many of the next tokens as come at once; none at the end."""
+        self._start()
+        if self._decoder is not None or self._done:
+            step = await self._advance()
+            return [] if step is None else [step[0]]
+        self._check_turn()
+        sequence = self._sequence
+        sequence.choosing = True  # keeps other generations of the context out
+        try:
+            chooser = self._chooser or await self._decide(by_steps=False)
+            tokens = await chooser.next_tokens(self._most(), self._stop_tokens)
+        finally:
+            sequence.choosing = False
+        # All but the last are in the context already, and are no stop tokens.
+        self._count += len(tokens[:-1])
+        if self._take(tokens[-1] if tokens else None) is None:
+            tokens = tokens[:-1]
+        if self._done:
+            chooser.end()
+        return tokens
+
+    def _most(self) -> int:
+        """Tokens that the server may go on to by itself."""
+        return (self._max_tokens or 0) - self._count if self._run_ahead else 1
+
+    def _pause(self) -> None:
+        """The program reads no further for now: the server need not go on."""
+        if self._chooser is not None and self._number == self._sequence.generation:
+            self._chooser.end()
 
     async def _execute(self) -> Output:
         """One step, with all that is known of its token."""

@@ -96,9 +96,9 @@ _HOST: StandIns = [
     (prefix_cache, "insert_prefix", _giving(0)),
     (sample, "create_sampler", _giving(1)),
     (sample, "destroy_sampler", _giving(None)),
-    (sample, "sample", _giving(1)),
-    (sample, "step", _giving(1)),
-    (sample, "next_token", _giving(1)),
+    (sample, "start_run", _giving(1)),
+    (sample, "next_tokens", _giving([1])),
+    (sample, "end_run", _giving([])),
 ]
 
 

@@ -71,6 +71,7 @@ __all__ = [
     "embed_img",
     "embed_sampled",
     "embed_txt",
+    "end_run",
     "export_kvpage",
     "feed_sampler",
     "forward",
@@ -104,6 +105,7 @@ __all__ = [
     "monotonic_now",
     "next_message",
     "next_token",
+    "next_tokens",
     "note_wait",
     "now",
     "num_embs_needed",
@@ -119,6 +121,7 @@ __all__ = [
     "release_grammar",
     "response_url",
     "rollback",
+    "run_progress",
     "sample",
     "sample_constrained",
     "sample_masked",
@@ -127,6 +130,7 @@ __all__ = [
     "set_queue_priority",
     "sleep",
     "special_tokens",
+    "start_run",
     "step",
     "store_commit",
     "store_delete",
@@ -147,6 +151,7 @@ __all__ = [
     "take_sample",
     "take_text",
     "take_texts",
+    "take_tokens",
     "tokenize",
     "truncate_kvpage",
     "unsubscribe",
@@ -1526,6 +1531,100 @@ def step(
             as_u32(output_page),
             as_text(adapter),
         )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def start_run(
+    queue: int,
+    sampler: int,
+    embed: int,
+    position: int,
+    own_embed: int,
+    input_pages: Iterable[int],
+    output_pages: Iterable[int],
+    adapter: str,
+    most: int,
+    stops: Iterable[int],
+) -> int:
+    """Starts a *run*, which chooses up to `most` tokens in one call, and returns its handle. The
+    first token is `sample` of `embed`. Each token is followed by the next as by `step`: it goes
+    through the model at the next position, from `position` on, over the input pages and all
+    that the run has written; keys and values fill the output pages and then pages that the run
+    takes itself. Its hidden states go into `own_embed`; `embed` keeps what it holds. The run is
+    over with the first of the `stops`, with its last token, or with an error.
+
+    Commands behind it in its queue wait until it is over. Until `end_run` the output pages are
+    `immutable` and show the fill counts that they have now. Of the output pages only the first
+    that is not full may hold something, and then it has to be among the input pages.
+    Errors: as of `step`; `invalid-argument` (no token wanted, or more than the model's context
+    holds).
+    """
+    try:
+        answer: int = _sample.start_run(
+            as_u32(queue),
+            as_u32(sampler),
+            as_u32(embed),
+            as_u32(position),
+            as_u32(own_embed),
+            as_u32s(input_pages),
+            as_u32s(output_pages),
+            as_text(adapter),
+            as_u32(most),
+            as_u32s(stops),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def run_progress(queue: int, run: int, count: int) -> int:
+    """A future that is ready when `count` tokens of a run are there that were not taken, or the
+    run is over. The run goes on by itself to a few tokens more than were asked for.
+    Errors: `invalid-handle`, `invalid-argument` (no token), `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.run_progress(as_u32(queue), as_u32(run), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_tokens(queue: int, run: int) -> list[int]:
+    """Takes the tokens of a run that are there and were not taken; none if the run is over. The
+    token that has ended the run is the last one.
+    Errors: `invalid-handle`; or the error that has ended the run, once all tokens before it are
+    taken.
+    """
+    try:
+        answer: list[int] = _sample.take_tokens(as_u32(queue), as_u32(run))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def next_tokens(queue: int, run: int, count: int) -> list[int]:
+    """Waits until `count` tokens of a run can be taken or it is over, and takes all that are
+    there, in one call.
+    Errors: as of `run_progress` and `take_tokens`.
+    """
+    try:
+        answer: list[int] = _sample.next_tokens(as_u32(queue), as_u32(run), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def end_run(queue: int, run: int, count: int) -> list[int]:
+    """Ends a run, over or not. Its first `count` tokens stand, and all that comes after them is
+    undone: the pages hold these tokens but the last, and the sampler goes on as if it had
+    chosen no more. Returns, as spans, the pages that the run has taken and that hold tokens;
+    the others are given back.
+    Errors: `invalid-handle`, `invalid-argument` (more tokens than there are).
+    """
+    try:
+        answer: list[int] = _sample.end_run(as_u32(queue), as_u32(run), as_u32(count))
     except Err as error:
         raise PieError(error.value) from None
     return answer

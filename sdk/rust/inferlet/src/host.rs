@@ -1619,6 +1619,32 @@ pub mod sample {
                 adapter_length: usize,
                 area: *mut usize,
             );
+            #[link_name = "start-run"]
+            pub fn start_run(
+                queue: u32,
+                sampler: u32,
+                embed: u32,
+                position: u32,
+                own_embed: u32,
+                input_pages: *const u32,
+                input_pages_length: usize,
+                output_pages: *const u32,
+                output_pages_length: usize,
+                adapter: *const u8,
+                adapter_length: usize,
+                most: u32,
+                stops: *const u32,
+                stops_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "run-progress"]
+            pub fn run_progress(queue: u32, run: u32, count: u32, area: *mut usize);
+            #[link_name = "take-tokens"]
+            pub fn take_tokens(queue: u32, run: u32, area: *mut usize);
+            #[link_name = "next-tokens"]
+            pub fn next_tokens(queue: u32, run: u32, count: u32, area: *mut usize);
+            #[link_name = "end-run"]
+            pub fn end_run(queue: u32, run: u32, count: u32, area: *mut usize);
         }
     }
 
@@ -1731,6 +1757,82 @@ pub mod sample {
                 area,
             )
         })
+    }
+
+    /// Starts a *run*, which chooses up to `most` tokens in one call, and returns its handle. The
+    /// first token is `sample` of `embed`. Each token is followed by the next as by `step`: it goes
+    /// through the model at the next position, from `position` on, over the input pages and all
+    /// that the run has written; keys and values fill the output pages and then pages that the run
+    /// takes itself. Its hidden states go into `own_embed`; `embed` keeps what it holds. The run is
+    /// over with the first of the `stops`, with its last token, or with an error.
+    ///
+    /// Commands behind it in its queue wait until it is over. Until `end_run` the output pages are
+    /// `immutable` and show the fill counts that they have now. Of the output pages only the first
+    /// that is not full may hold something, and then it has to be among the input pages.
+    /// Errors: as of `step`; `invalid-argument` (no token wanted, or more than the model's context
+    /// holds).
+    pub fn start_run(
+        queue: u32,
+        sampler: u32,
+        embed: u32,
+        position: u32,
+        own_embed: u32,
+        input_pages: &[u32],
+        output_pages: &[u32],
+        adapter: &str,
+        most: u32,
+        stops: &[u32],
+    ) -> Result<u32> {
+        call(|area| unsafe {
+            imports::start_run(
+                queue,
+                sampler,
+                embed,
+                position,
+                own_embed,
+                input_pages.as_ptr(),
+                input_pages.len(),
+                output_pages.as_ptr(),
+                output_pages.len(),
+                adapter.as_ptr(),
+                adapter.len(),
+                most,
+                stops.as_ptr(),
+                stops.len(),
+                area,
+            )
+        })
+    }
+
+    /// A future that is ready when `count` tokens of a run are there that were not taken, or the
+    /// run is over. The run goes on by itself to a few tokens more than were asked for.
+    /// Errors: `invalid-handle`, `invalid-argument` (no token), `limit-exceeded`.
+    pub fn run_progress(queue: u32, run: u32, count: u32) -> Result<u32> {
+        call(|area| unsafe { imports::run_progress(queue, run, count, area) })
+    }
+
+    /// Takes the tokens of a run that are there and were not taken; none if the run is over. The
+    /// token that has ended the run is the last one.
+    /// Errors: `invalid-handle`; or the error that has ended the run, once all tokens before it are
+    /// taken.
+    pub fn take_tokens(queue: u32, run: u32) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::take_tokens(queue, run, area) })
+    }
+
+    /// Waits until `count` tokens of a run can be taken or it is over, and takes all that are
+    /// there, in one call.
+    /// Errors: as of `run_progress` and `take_tokens`.
+    pub fn next_tokens(queue: u32, run: u32, count: u32) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::next_tokens(queue, run, count, area) })
+    }
+
+    /// Ends a run, over or not. Its first `count` tokens stand, and all that comes after them is
+    /// undone: the pages hold these tokens but the last, and the sampler goes on as if it had
+    /// chosen no more. Returns, as spans, the pages that the run has taken and that hold tokens;
+    /// the others are given back.
+    /// Errors: `invalid-handle`, `invalid-argument` (more tokens than there are).
+    pub fn end_run(queue: u32, run: u32, count: u32) -> Result<Vec<u32>> {
+        call(|area| unsafe { imports::end_run(queue, run, count, area) })
     }
 }
 

@@ -1,0 +1,147 @@
+"""Trait `sample`: runs, which choose token after token in one call."""
+
+from __future__ import annotations
+
+from array import array
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pie_control.api.adapter import find_adapter
+from pie_control.api.queues import queue_of
+from pie_control.commands.forward import NO_ADAPTER
+from pie_control.commands.run import FirstToken, RunCommand
+from pie_control.commands.sample import SampleCommand
+from pie_control.errors import ApiError
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
+from pie_control.resources.run_pages import Ask, RunPages
+from pie_control.wasm import SUSPENDED
+
+
+def start_run(
+    instance: Instance,
+    queue: int,
+    sampler: int,
+    embed: int,
+    position: int,
+    own_embed: int,
+    input_pages: list[int],
+    output_pages: list[int],
+    adapter: str,
+    most: int,
+    stops: list[int],
+) -> int:
+    """Queues a run and returns its handle."""
+    target = queue_of(instance, queue, "sample")
+    space = target.space
+    found = space.samplers.find(sampler)
+    source, own = space.embeds.find_one(embed), space.embeds.find_one(own_embed)
+    if not space.embed_pool.written.item(source):
+        raise ApiError(
+            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
+        )
+    if source == own:
+        raise ApiError("invalid-argument", "a run needs an embed of its own, besides `embed`")
+    _check_length(target, position, most)
+    through = find_adapter(target, adapter) if adapter else None
+    reclaim = partial(target.model.end_younger, instance)
+    pages = RunPages(space, input_pages, output_pages, _asking(instance, target), reclaim)
+    target.queue.check_room(2)
+    if len(target.runs) >= instance.limits.samplers:
+        raise ApiError("limit-exceeded", f"{len(target.runs)} runs of the queue; end some first")
+    slot = NO_ADAPTER
+    if through is not None:
+        slot = through.slot
+        through.users.add(instance)
+    run = RunCommand(found, own, position, pages, most, frozenset(stops), slot)
+    first = SampleCommand(source, found, found.steps, None, FirstToken(run))
+    pages.begin()
+    target.scheduler.start(target.queue, first, run)
+    found.steps += 1
+    return target.runs.add(run)
+
+
+def _check_length(target: OpenQueue, position: int, most: int) -> None:
+    longest = target.model.description.max_position
+    if most < 1 or position + most - 1 > longest:
+        raise ApiError(
+            "invalid-argument",
+            f"{most} tokens from position {position} on: at least one, and the model's context has"
+            f" {longest} positions",
+        )
+
+
+def _asking(instance: Instance, target: OpenQueue) -> Ask:
+    """Takes a page for a run as a call of the guest would."""
+    model = target.model
+
+    def ask(take: Any, answer: Any) -> int | None:
+        target.space.check_new_pages(1)
+        page = model.take_pages(instance, 1, take, answer)
+        return None if page is SUSPENDED else page
+
+    return ask
+
+
+def _run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunCommand]:
+    target = queue_of(instance, queue, "sample")
+    try:
+        return target, target.runs[run]
+    except KeyError:
+        raise ApiError(
+            "invalid-handle", f"{run} is no run of this queue (ended already?)"
+        ) from None
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise ApiError("invalid-argument", "0 tokens asked for; ask for at least one")
+
+
+def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
+    """Opens a future that is ready when tokens can be taken."""
+    _, found = _run_of(instance, queue, run)
+    _check_count(count)
+    future = instance.futures.create(FutureKind.DONE)
+    found.notify(count, future)
+    return future.handle
+
+
+def take_tokens(instance: Instance, queue: int, run: int) -> Any:
+    """Tokens that are there."""
+    return _numbers(_run_of(instance, queue, run)[1].take())
+
+
+def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
+    """Suspends the guest until tokens can be taken, and takes them."""
+    _, found = _run_of(instance, queue, run)
+    _check_count(count)
+    if found.ask(count):
+        return _numbers(found.take())
+    future = instance.futures.create(FutureKind.DONE)
+    found.notify(count, future)
+
+    def answer(instance: Instance, future: int) -> Any:
+        instance.futures.take(future, FutureKind.DONE)
+        return _numbers(found.take())
+
+    instance.turn.wait_for([future.handle], answer)
+    return SUSPENDED
+
+
+def _numbers(tokens: array[int]) -> Any:
+    return np.array(tokens, np.int32).view(np.uint32)
+
+
+def end_run(instance: Instance, queue: int, run: int, count: int) -> list[int]:
+    """Ends a run, of which the first tokens stand; spans of the pages that it has taken."""
+    target, found = _run_of(instance, queue, run)
+    if count > len(found.tokens):
+        raise ApiError(
+            "invalid-argument", f"{count} tokens to keep of a run that has {len(found.tokens)}"
+        )
+    del target.runs[run]
+    return target.end_run(found, count)

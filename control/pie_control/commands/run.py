@@ -1,0 +1,245 @@
+"""A run: the steps of one sequence, from token to token, until something ends it.
+
+To its queue it is one command, which stays first until it is over. Its first token is a
+`SampleCommand` of its own, before it in the queue; from then on it is a row of the scheduler's
+`Runs`, which has the steps of all runs carried out together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from pie_control.commands.command import Command, Touched
+from pie_control.errors import ApiError
+from pie_control.instances.futures import Future
+from pie_control.resources.run_pages import RunPages
+from pie_control.resources.samplers import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pie_control.commands.scrub import Scrub
+    from pie_control.prefix.provenance import Provenance, Record
+
+# How far a run gets ahead of what its program has asked for. A program that reads token by token
+# never waits for that; one that has stopped reading without ending the run costs no more.
+LEAD = 32
+NEVER = 1 << 62
+
+
+class RunCommand(Command):
+    """One run. `Runs` moves it on; the API reads its tokens and ends it."""
+
+    __slots__ = (
+        "adapter",
+        "embed",
+        "error",
+        "limit",
+        "most",
+        "on_change",
+        "over",
+        "pages",
+        "parked",
+        "position",
+        "row",
+        "sampler",
+        "stalled",
+        "step",
+        "stops",
+        "taken",
+        "tokens",
+        "trail",
+        "waiting",
+        "wanted",
+    )
+    kind: ClassVar[str] = "run"
+    is_light: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        embed: int,
+        position: int,
+        pages: RunPages,
+        most: int,
+        stops: frozenset[int],
+        adapter: int,
+    ) -> None:
+        """Not queued yet.
+
+        Args:
+            sampler: chooses.
+            embed: that the steps use.
+            position: of the first token.
+            pages: where keys and values go.
+            most: tokens.
+            stops: tokens that end it.
+            adapter: slot.
+        """
+        super().__init__()
+        self.sampler = sampler
+        self.embed = embed
+        self.position = position
+        self.pages = pages
+        self.most = most
+        self.stops = stops
+        self.adapter = adapter
+        self.step = sampler.steps  # of the first token
+        self.tokens = array("i")  # that have come
+        self.taken = 0  # of these, by the program
+        self.limit = min(most, LEAD)  # tokens that may come for now
+        self.over = False
+        self.error: ApiError | None = None  # why it is over
+        self.row: int | None = None  # in the scheduler's table, while it has steps to do
+        self.parked = False  # its pages may move: no steps until they are back
+        # It waits for its program to ask for more tokens. An instance with nothing else queued may
+        # be paused, so its queue does not count it meanwhile.
+        self.stalled = False
+        self.wanted = NEVER  # tokens that the first of `waiting` waits for
+        self.waiting: list[tuple[int, Future]] = []
+        self.trail: Record | None = None  # of the text in its pages, as it began
+        # Told when it is over or may go further. Set by the scheduler.
+        self.on_change: Callable[[RunCommand], None] = lambda run: None
+
+    # Tokens
+
+    def arrived(self, token: int) -> None:
+        """Takes the next token."""
+        tokens = self.tokens
+        tokens.append(token)
+        count = len(tokens)
+        if token in self.stops or count == self.most:
+            self.end(None)
+        elif count >= self.wanted:
+            self._wake()
+        if count == self.limit and not self.over:
+            self._stall(True)
+
+    def end(self, error: ApiError | None) -> None:
+        """It is over: after its last token, or for an error."""
+        if self.over:
+            return
+        self._stall(False)
+        self.over = True
+        self.error = error
+        self.on_change(self)
+        self._wake()
+
+    def take(self) -> array[int]:
+        """Tokens that have come and were not taken.
+
+        Raises:
+            ApiError: what has ended it, if there are none.
+        """
+        tokens = self.tokens[self.taken :]
+        if not tokens and self.error is not None:
+            raise self.error
+        self.taken += len(tokens)
+        return tokens
+
+    def ask(self, count: int) -> bool:
+        """Lets it go on until so many tokens can be taken; tells whether they can."""
+        wanted = self.taken + count
+        limit = min(self.most, wanted + LEAD)
+        if limit > self.limit and not self.over:
+            self.limit = limit
+            self._stall(False)
+            self.on_change(self)
+        return self.over or len(self.tokens) >= wanted
+
+    def notify(self, count: int, future: Future) -> None:
+        """Makes a future ready when so many tokens can be taken, or it is over."""
+        if self.ask(count):
+            future.resolve()
+            return
+        self.waiting.append((self.taken + count, future))
+        self.wanted = min(self.wanted, self.taken + count)
+
+    def _stall(self, stalled: bool) -> None:
+        if stalled is not self.stalled:
+            self.stalled = stalled
+            self.queue.owner.queued_commands -= 1 if stalled else -1
+
+    def _wake(self) -> None:
+        count = NEVER if self.over else len(self.tokens)
+        left = []
+        for wanted, future in self.waiting:
+            if wanted <= count:
+                future.resolve()
+            elif not future.ready:  # or it was cancelled
+                left.append((wanted, future))
+        self.waiting = left
+        self.wanted = min((wanted for wanted, _ in left), default=NEVER)
+
+    def page_came(self, error: ApiError | None) -> None:
+        """A page that it had to wait for is there; or it cannot be had."""
+        if error is not None:
+            self.end(error)
+
+    # As a command of its queue
+
+    def read(self) -> Touched:
+        """Pages, which are all that it sees."""
+        return self.pages.pages.tolist(), []
+
+    def written(self) -> Touched:
+        """Pages that it fills, its embed and its sampler."""
+        return self.pages.written.tolist(), [self.embed, self.sampler.name]
+
+    @classmethod
+    def join(cls, commands: Sequence[Any]) -> NoReturn:
+        """Its steps are batches of other kinds."""
+        raise NotImplementedError("steps of runs are joined by `Runs`")
+
+    def trace(self, provenance: Provenance) -> None:
+        """What its pages hold is told at its end, when its tokens are known."""
+        provenance.made(self.sampler.slot)
+        provenance.embeds_changed()
+        pages = self.pages
+        if not pages.masked:
+            filled = pages.used > 0
+            self.trail = provenance.before_run(
+                self.queue, pages.pages[filled], pages.used[filled], self.position, self.adapter
+            )
+
+    def tell(self, provenance: Provenance, tokens: int) -> None:
+        """Tells what its pages hold, as so many of its tokens stay in them."""
+        if self.trail is not None and self.pages.untouched:
+            provenance.ran(self.trail, self.pages.pages.tolist(), self.tokens[:tokens])
+
+    def fail(self, error: ApiError) -> None:
+        """Ends it. What comes after it in its queue does not fail with it."""
+        self.end(error)
+
+    def fail_as_dependant(self) -> None:
+        """Ends it."""
+        if not self.over:
+            self.end(self.queue.dependency_error())
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing: its slots count as filled only once they are."""
+
+
+class FirstToken:
+    """Takes a run's first token, as a future does."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: RunCommand) -> None:
+        self._run = run
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is not wanted any more: the run is over."""
+        return self._run.over
+
+    def resolve(self, value: tuple[int, Any, Any, Any]) -> None:
+        """The token, with its log-probability and others that were likely."""
+        if not self._run.over:
+            self._run.arrived(value[0])
+
+    def fail(self, error: ApiError) -> None:
+        """There is none."""
+        self._run.end(error)

@@ -1,0 +1,200 @@
+"""Where the keys and values of a run go: its guest's output pages, then pages that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.errors import ApiError
+from pie_control.resources.space import Space
+from pie_py.wire.plan import Int32
+
+# Carries out a call that takes one page, and returns what it returns; or returns None and hands the
+# page, or an error, to the second function later.
+Ask: TypeAlias = Callable[[Callable[[], int], Callable[[int | ApiError], None]], int | None]
+Defer: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class RunPages:
+    """The pages of one run, by address: their physical pages change if the server evicts them.
+
+    The pages that the run fills are immutable meanwhile: nothing else can change what it writes,
+    so that what it has written is known when it ends.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        inputs: list[int],
+        outputs: list[int],
+        ask: Ask,
+        reclaim: Callable[[int], bool],
+    ) -> None:
+        """Checks the pages and changes nothing.
+
+        Args:
+            space: of the instance.
+            inputs: spans of the pages that the first step sees.
+            outputs: spans of the pages that are filled first.
+            ask: takes one more page.
+            reclaim: as of `Space.allocate_pages`.
+
+        Raises:
+            ApiError: `invalid-handle`, `swapped-out`, `invalid-argument`, `immutable`.
+        """
+        pool = space.page_pool
+        seen = space.pages.find(inputs, pool.size)
+        filled = space.pages.find(outputs, pool.size)
+        is_open = pool.used[filled] < pool.page_size
+        filled, addresses = filled[is_open], _addresses(outputs)[is_open]
+        _check_outputs(space, seen, filled)
+        kept = (pool.used[seen] > 0) & ~np.isin(seen, filled)
+        self.pages: Int32 = np.concatenate([seen[kept], filled])
+        self.used: Int32 = pool.used[self.pages]  # filled slots of each
+        self.first = int(np.count_nonzero(kept))  # of the pages that are filled
+        self._addresses = np.concatenate([_addresses(inputs)[kept], addresses])
+        self._start_used = self.used[self.first :]
+        self._stamps = pool.stamps[self.pages]
+        self._given = len(self.pages)  # pages that the run has not taken itself
+        self._space = space
+        self._ask = ask
+        self._reclaim = reclaim
+        self._moved = False
+
+    @property
+    def masked(self) -> bool:
+        """Whether a slot of the pages is masked."""
+        pool = self._space.page_pool
+        return pool.masked > 0 and bool(pool.masks[self.pages].any())
+
+    @property
+    def written(self) -> Int32:
+        """The pages that are filled."""
+        return self.pages[self.first :]
+
+    def begin(self) -> None:
+        """The run is queued: nothing else may write to its pages from now on."""
+        self._space.page_pool.immutable[self.written] = True
+
+    def take(self, answered: Callable[[ApiError | None], None]) -> bool:
+        """Takes one more page.
+
+        Args:
+            answered: told later if it cannot be had at once: None once it is there, or an error.
+
+        Returns:
+            Whether it is there.
+
+        Raises:
+            ApiError: `limit-exceeded`, `out-of-resources`.
+        """
+
+        def later(answer: int | ApiError) -> None:
+            answered(answer if isinstance(answer, ApiError) else None)
+
+        return self._ask(self._allocate, later) is not None
+
+    def _allocate(self) -> int:
+        space = self._space
+        address = space.allocate_pages(1, self._reclaim)
+        page = space.pages.find_one(address)
+        self._addresses = np.append(self._addresses, np.int64(address))
+        self._start_used = np.append(self._start_used, np.int32(0))
+        self.pages = np.append(self.pages, np.int32(page))
+        pool = space.page_pool
+        pool.immutable[page] = True
+        self._stamps = np.append(self._stamps, pool.stamps[page])
+        return page
+
+    def show(self, used: Int32) -> None:
+        """Tells the pool how far the pages `[p]` are filled, so that it can move them."""
+        self._space.page_pool.used[self.written] = used[self.first :]
+
+    def find_again(self) -> None:
+        """Finds the pages where they are, after the server has moved them.
+
+        Raises:
+            ApiError: `invalid-handle` if the guest has given one up.
+        """
+        entries = self._space.pages.look_up(self._addresses)
+        if (entries < 0).any():
+            raise ApiError("invalid-handle", "a page of the run was freed or moved meanwhile")
+        if not np.array_equal(entries, self.pages):
+            self._moved = True
+            self.pages = entries
+            self._space.page_pool.immutable[self.written] = True
+
+    @property
+    def untouched(self) -> bool:
+        """Whether they are where they were at the start, and nothing but the run has changed
+        them.
+        """
+        stamps = self._space.page_pool.stamps[self.pages]
+        return not self._moved and bool((stamps == self._stamps).all())
+
+    def end(self, tokens: int, defer: Defer) -> list[int]:
+        """Ends the run: so many tokens of it stay in the pages, and the rest is empty again.
+
+        Args:
+            tokens: that stay.
+            defer: calls back once all commands so far have been sent.
+
+        Returns:
+            Spans of the pages that the run has taken and that hold tokens.
+        """
+        space, pool = self._space, self._space.page_pool
+        room = pool.page_size - self._start_used
+        before = np.cumsum(room) - room
+        used = self._start_used + np.clip(tokens - before, 0, room).astype(np.int32)
+        addresses = self._addresses[self.first :]
+        entries = space.pages.look_up(addresses)
+        there = entries >= 0  # a guest may have given up pages of its own
+        pool.used[entries[there]] = used[there]
+        pool.immutable[entries[there]] = False
+        mine = np.arange(self.first, len(self._addresses)) >= self._given
+        spare = _spans(addresses[mine & (used == 0) & there])
+        if spare:
+            space.free_pages(spare, defer)
+        return _spans(addresses[mine & (used > 0)])
+
+
+def _check_outputs(space: Space, seen: Int32, filled: Int32) -> None:
+    pool = space.page_pool
+    if len(np.unique(filled)) < len(filled):
+        raise ApiError(
+            "invalid-argument", "a page that is written to is in the list more than once"
+        )
+    if pool.immutable[filled].any():
+        raise ApiError(
+            "immutable", "an exported page cannot change; copy it to a page of your own first"
+        )
+    if pool.used[filled[1:]].any() or (
+        len(filled) and pool.used[filled[0]] and not np.isin(filled[0], seen)
+    ):
+        raise ApiError(
+            "invalid-argument",
+            "only the first of a run's output pages that is not full may hold something, and it"
+            " has to be an input page as well",
+        )
+
+
+def _addresses(spans: list[int]) -> NDArray[np.int64]:
+    parts = [
+        np.arange(first, first + count, dtype=np.int64)
+        for first, count in zip(spans[::2], spans[1::2], strict=True)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _spans(addresses: NDArray[np.int64]) -> list[int]:
+    """Ascending addresses as spans, neighbours joined."""
+    spans: list[int] = []
+    for address in addresses.tolist():
+        if spans and spans[-2] + spans[-1] == address:
+            spans[-1] += 1
+        else:
+            spans += [address, 1]
+    return spans

@@ -1,0 +1,156 @@
+"""A run of the server as a generation uses it: many tokens for one call.
+
+The server goes on by itself, token after token, up to a few more than were asked for. The sequence
+shows the tokens that the program has been given, as it would without a run. Then the program either
+goes on with those, or does something else: then the run is ended, and what came after the tokens
+given is undone (`retract`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+
+from inferlet import _bindings, raw
+from inferlet._loop import is_alone, ready
+from inferlet._pages import addresses, spans
+from inferlet._sequence import Sequence
+from inferlet.errors import PieError
+
+# No room. A program that goes step by step would not have asked for it, so it is no error.
+SCARCE = ("out-of-resources", "limit-exceeded")
+
+
+class Run:
+    """At most one run of a sequence at a time.
+
+    Attributes:
+        undone: whether choices were undone since it was last set to False.
+    """
+
+    __slots__ = ("_came", "_given", "_handle", "_last", "_most", "_sequence", "undone")
+
+    def __init__(self, sequence: Sequence) -> None:
+        """None yet."""
+        self.undone = False
+        self._sequence = sequence
+        self._handle: int | None = None
+        self._most = 0
+        self._came: deque[int] = deque()  # tokens that the program has not been given
+        self._given = 0  # tokens that it has
+        self._last = 0  # of these
+
+    def goes_on(self) -> bool:
+        """Whether the next token is the run's; it is undone if other tokens are pending."""
+        if self._handle is None:
+            return False
+        if self._given and self._sequence.pending != [self._last]:
+            self.retract()
+            return False
+        return True
+
+    def start(self, sampler: int, most: int, stops: frozenset[int]) -> bool:
+        """Starts a run after the hidden state in the sequence's embed; nothing is pending.
+
+        Returns:
+            Whether there was room for it.
+
+        Raises:
+            PieError: of the server, if it is no lack of room.
+        """
+        sequence = self._sequence
+        pages, start = sequence.pages, len(sequence.tokens)
+        first = start // pages.size
+        if first < pages.read_only:
+            return False  # it has to be copied first
+        try:
+            if not sequence.spare:
+                sequence.spare = [raw.alloc_emb(sequence.queue, 1), 1]
+            self._handle = raw.start_run(
+                sequence.queue,
+                sampler,
+                sequence.embed[0],
+                start + sequence.shift,
+                sequence.spare[0],
+                pages.inputs(-(-start // pages.size)),
+                spans(pages.addresses[first:]),
+                sequence.adapter or "",
+                most,
+                list(stops),
+            )
+        except PieError as error:
+            if error.code in SCARCE:
+                return False
+            raise
+        self._most, self._given = most, 0
+        sequence.tentative = self
+        sequence.in_flight = True
+        return True
+
+    async def next(self) -> int | None:
+        """The next token; None if the run was undone meanwhile.
+
+        Raises:
+            PieError: what has ended the run. It is undone then but for the tokens given.
+        """
+        if not self._came and not await self._wait(1):
+            return None
+        token = self._came.popleft()
+        if self._given:
+            self._sequence.ran(1)
+        self._given += 1
+        self._last = token
+        return token
+
+    async def rest(self) -> list[int]:
+        """All tokens up to the run's end; none if it was undone meanwhile. Raises as `next`."""
+        if not await self._wait(max(1, self._most - self._given - len(self._came))):
+            return []
+        tokens = list(self._came)
+        self._came.clear()
+        sequence = self._sequence
+        if self._given:
+            sequence.ran(1)
+        sequence.pending[:0] = tokens[:-1]
+        sequence.ran(len(tokens) - 1)
+        self._given += len(tokens)
+        self._last = tokens[-1]
+        return tokens
+
+    async def _wait(self, count: int) -> bool:
+        """Takes tokens, at least so many or all that come; False if the run was undone."""
+        queue, handle = self._sequence.queue, self._handle
+        assert handle is not None
+        try:
+            if is_alone():
+                try:
+                    tokens = _bindings.sample.next_tokens(queue, handle, count)
+                except _bindings.Err as error:
+                    raise PieError(error.value) from None
+            else:
+                progress = raw.run_progress(queue, handle, count)
+                await ready(progress)
+                raw.take(progress)
+                if self._handle != handle:
+                    return False
+                tokens = raw.take_tokens(queue, handle)
+        except PieError:
+            self.retract()
+            raise
+        self._came.extend(tokens)
+        self._sequence.pages.completed()
+        return True
+
+    def retract(self) -> None:
+        """Ends the run, if there is one: what came after the tokens given is undone."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        sequence = self._sequence
+        sequence.tentative = None
+        sequence.in_flight = not self._given  # with a token, all before it has taken effect
+        sequence.unseen = True
+        self.undone = self._given < self._most
+        self._came.clear()
+        with suppress(PieError):  # gone with a lost worker
+            sequence.pages.addresses += addresses(raw.end_run(sequence.queue, handle, self._given))

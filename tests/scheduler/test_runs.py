@@ -1,0 +1,421 @@
+"""Runs: the same tokens, pages and samplers as step by step, whatever happens beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from support.rig import runtime
+from support.scheduler_fixtures import Guest, Server, refused, u32
+
+from pie_control.api import allocate, prefix
+from pie_control.api import run as calls
+from pie_control.commands.run import LEAD
+from pie_control.wasm import SUSPENDED
+from pie_py.wire.plan import Forward
+
+SAMPLERS = (
+    '{"temperature": 0, "seed": 0}',
+    '{"seed": 1}',
+    '{"seed": 2, "top_k": 3}',
+    '{"seed": 3, "presence_penalty": 0.5}',
+    '{"seed": 4, "logit_bias": {"7": null}}',
+)
+
+
+class Runner(Guest):
+    """A guest with a text in its pages, which it continues by runs or by steps."""
+
+    def __init__(self, server: Server, text: int = 3, beside: Guest | None = None) -> None:
+        super().__init__(server, None if beside is None else beside.instance)
+        self.size = server.facts.page_size
+        self.held: list[int] = []  # spans
+        self.length = 0
+        self.last, self.own = self.embeds(1)[0], self.embeds(1)[0]
+        if text:
+            self.append(list(range(text)))
+
+    @property
+    def inputs(self) -> list[int]:
+        """Spans of the pages that hold something."""
+        return spans(addresses(self.held)[: -(-self.length // self.size)])
+
+    @property
+    def outputs(self) -> list[int]:
+        """Spans of the pages that are not full."""
+        return spans(addresses(self.held)[self.length // self.size :])
+
+    def append(self, tokens: list[int]) -> None:
+        """Runs tokens; `last` then has the hidden state after them."""
+        need = -(-(self.length + len(tokens)) // self.size) - len(addresses(self.held))
+        if need > 0:
+            self.held += self.pages(need)
+        embeds = self.embeds(len(tokens))
+        self.embed(tokens, self.length, embeds)
+        self.forward(self.inputs, embeds, self.outputs, [self.last, 1])
+        allocate.dealloc_emb(self.instance, self.queue, embeds)
+        self.length += len(tokens)
+
+    def start(self, sampler: int, most: int, stops: tuple[int, ...] = (), adapter: str = "") -> int:
+        pages = self.inputs, self.outputs
+        return calls.start_run(
+            self.instance,
+            self.queue,
+            sampler,
+            self.last,
+            self.length,
+            self.own,
+            *pages,
+            adapter,
+            most,
+            list(stops),
+        )
+
+    def tokens(self, run: int) -> list[int]:
+        return list(map(int, calls.take_tokens(self.instance, self.queue, run)))
+
+    def end(self, run: int, count: int) -> None:
+        """Ends a run; the pages then hold its first tokens but the last."""
+        self.held += calls.end_run(self.instance, self.queue, run, count)
+        self.length += max(0, count - 1)
+
+    def steps(self, sampler: int, count: int) -> list[int]:
+        """As many tokens as a run gives, one command at a time."""
+        out: list[int] = []
+        while len(out) < count:
+            if out:
+                self.append(out[-1:])
+            future = self.sample(self.last, sampler)
+            self.server.drain()
+            out.append(self.take_sample(future))
+        return out
+
+
+def addresses(pages: list[int]) -> list[int]:
+    pairs = zip(pages[::2], pages[1::2], strict=True)
+    return [address for first, count in pairs for address in range(first, first + count)]
+
+
+def spans(pages: list[int]) -> list[int]:
+    return [number for address in pages for number in (address, 1)]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a guest does: a run, given up or not, and another one after it."""
+
+    text: int
+    sampler: str
+    most: int
+    stop: int | None  # index of the token that is a stop token
+    give_up: int | None  # ended once it has so many tokens
+    again: int  # tokens of the second run
+
+    def expected(self) -> tuple[list[int], list[int]]:
+        """The tokens of both runs, step by step."""
+        server = Server(one_by_one=True, kv_pages=200)
+        guest = Runner(server, self.text)
+        sampler = guest.sampler(self.sampler)
+        first = guest.steps(sampler, self.most)
+        if self.stop is not None and self.stop < self.most:
+            stands = first[: first.index(first[self.stop]) + 1]
+        else:
+            stands = first
+        if self.give_up is not None:
+            stands = stands[: self.give_up]
+        other = Runner(server, self.text)
+        sampler = other.sampler(self.sampler)
+        assert other.steps(sampler, len(stands)) == stands
+        other.append(stands[-1:])
+        return stands, other.steps(sampler, self.again)
+
+
+JOBS = st.builds(
+    Job,
+    st.integers(1, 20),
+    st.sampled_from(SAMPLERS),
+    st.integers(1, 20),
+    st.none() | st.integers(0, 12),
+    st.none() | st.integers(1, 9),
+    st.integers(1, 5),
+).map(
+    # What a run has chosen in vain counts for penalties.
+    lambda job: (
+        Job(job.text, job.sampler, job.most, None, None, job.again)
+        if "penalty" in job.sampler
+        else job
+    )
+)
+
+
+class Playing:
+    """A guest on its way through its job."""
+
+    def __init__(self, server: Server, job: Job) -> None:
+        self.job = job
+        self.stands, self.then = job.expected()
+        self.guest = Runner(server, job.text)
+        self.sampler = self.guest.sampler(job.sampler)
+        stops = () if job.stop is None or job.stop >= job.most else (self.all_tokens()[job.stop],)
+        self.run = self.guest.start(self.sampler, job.most, stops)
+        self.got: list[int] = []
+        self.second = False
+        self.done = False
+
+    def all_tokens(self) -> list[int]:
+        server = Server(one_by_one=True, kv_pages=200)
+        guest = Runner(server, self.job.text)
+        return guest.steps(guest.sampler(self.job.sampler), self.job.most)
+
+    def look(self) -> None:
+        """Takes what is there, and goes on if that is enough."""
+        if self.done:
+            return
+        guest = self.guest
+        self.got += guest.tokens(self.run)
+        if not self.second:
+            assert self.got[: len(self.stands)] == self.stands[: len(self.got)]
+            if len(self.got) < len(self.stands):
+                return
+            guest.end(self.run, len(self.stands))
+            guest.append(self.stands[-1:])
+            self.run, self.second, self.got = guest.start(self.sampler, self.job.again), True, []
+        elif len(self.got) == self.job.again:
+            assert self.got == self.then
+            guest.end(self.run, self.job.again)
+            used = guest.used(guest.inputs)
+            assert sum(used) == guest.length
+            self.done = True
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    jobs=st.lists(JOBS, min_size=1, max_size=5),
+    moves=st.lists(st.integers(0, 2), max_size=80),
+    tokens=st.sampled_from([24, 24, 1000]),
+    commands=st.sampled_from([2, 50, 50]),
+    prompt=st.sampled_from([None, 2, 5]),
+)
+def test_runs_are_as_step_by_step(
+    jobs: list[Job], moves: list[int], tokens: int, commands: int, prompt: int | None
+) -> None:
+    server = Server(
+        kv_pages=200,
+        embeds=200,
+        max_batch_tokens=tokens,
+        max_batch_commands=commands,
+        prompt_tokens=prompt,
+    )
+    playing = [Playing(server, job) for job in jobs]
+    for move in moves:
+        if move and len(server.results) < 2:
+            server.send()
+        elif server.results:
+            server.deliver()
+        if move != 1:
+            for one in playing:
+                one.look()
+    while not all(one.done for one in playing):
+        server.step()
+        for one in playing:
+            one.look()
+    server.drain()
+    for one in playing:
+        assert one.guest.instance.queued_commands == 0
+        server.end(one.guest.instance)
+    assert server.service.pages.free == 200
+    assert not server.service.pages.immutable.any()
+
+
+def test_runs_and_steps_share_their_batches() -> None:
+    """What steps, what runs, and a prompt: one forward and one choice a plan."""
+    server = Server(kv_pages=200, max_batch_commands=50, max_batch_tokens=1000)
+    runners = [Runner(server) for _ in range(3)]
+    alone = Runner(server)
+    server.drain()
+    for guest in runners:
+        guest.start(guest.sampler('{"seed": 1}'), 9)
+    server.step()
+    server.worker.sizes.clear()
+    future = alone.sample(alone.last, alone.sampler('{"seed": 5}'))
+    server.step()
+    assert alone.ready(future)
+    sizes = [(kind, commands) for kind, commands, _ in server.worker.sizes]
+    assert sizes[-3:] == [("embed_sampled", 3), ("forward", 3), ("sample", 4)] or sizes[-2:] == [
+        ("forward", 3),
+        ("sample", 3),
+    ]
+    alone.append([alone.take_sample(future)])
+    server.worker.sizes.clear()
+    server.step()
+    assert ("forward", 4) in [(kind, commands) for kind, commands, _ in server.worker.sizes]
+
+
+def test_the_worker_never_waits_for_a_run() -> None:
+    """Two plans are at the worker until the run's end."""
+    server = Server()
+    guest = Runner(server)
+    run = guest.start(guest.sampler("{}"), 20)
+    server.send()
+    while server.scheduler.may_follow():
+        assert server.send()
+        assert len(server.results) == 2
+        server.deliver()
+    server.drain()
+    assert len(guest.tokens(run)) == 20
+    assert server.scheduler.stats()["plans_ahead"] >= 18
+
+
+def test_a_run_waits_for_who_reads_it() -> None:
+    server = Server(kv_pages=200)
+    guest = Runner(server)
+    run = guest.start(guest.sampler("{}"), 200)
+    server.drain()
+    assert guest.instance.queued_commands == 0  # it may be paused
+    assert len(guest.tokens(run)) == LEAD
+    future = calls.run_progress(guest.instance, guest.queue, run, 40)
+    assert not guest.ready(future)
+    server.drain()
+    assert guest.ready(future)
+    assert len(guest.tokens(run)) == 40 + LEAD
+    assert calls.next_tokens(guest.instance, guest.queue, run, 300) is SUSPENDED
+    server.drain()
+    assert len(guest.tokens(run)) == 200 - 40 - 2 * LEAD
+
+
+def test_commands_behind_a_run_wait_for_it() -> None:
+    server = Server()
+    guest = Runner(server)
+    run = guest.start(guest.sampler("{}"), 9)
+    mark = guest.sync()
+    for _ in range(4):
+        server.step()
+        assert not guest.ready(mark)
+    server.drain()
+    assert guest.ready(mark)
+    guest.end(run, 4)
+    with refused("invalid-handle"):
+        guest.tokens(run)
+
+
+def test_what_a_run_writes_is_nobody_elses() -> None:
+    server = Server()
+    guest = Runner(server, 9)
+    run = guest.start(guest.sampler("{}"), 30)
+    server.step()
+    for _ in range(8):
+        server.step()
+    own = addresses(guest.held)[-1]
+    with refused("immutable"):
+        guest.truncate([own, 1], 0)
+    with refused("immutable"):
+        guest.forward([], [guest.last, 1], [own + 1, 1])  # a page that the run has taken
+    with refused("busy"):
+        allocate.export_kvpage(guest.instance, guest.queue, [own, 1], "x", False)
+    guest.end(run, 3)
+    guest.truncate([own, 1], 0)
+
+
+@pytest.mark.parametrize("kind", ["forward", "sample"])
+def test_a_step_that_fails_ends_its_run_alone(kind: str) -> None:
+    server = Server(kv_pages=200, max_batch_commands=50)
+    guests = [Runner(server) for _ in range(2)]
+    runs = [guest.start(guest.sampler('{"seed": 3}'), 9) for guest in guests]
+    for _ in range(3):
+        server.step()
+    server.send()
+    plan = server.results[-1]
+    at = {"forward": 1, "sample": 2}[kind]
+    plan.results[at].refused = {0: "test"}
+    server.deliver()
+    server.drain()
+    assert len(guests[1].tokens(runs[1])) == 9
+    assert len(guests[0].tokens(runs[0])) >= 3
+    with refused("out-of-resources" if kind == "forward" else "invalid-argument"):
+        guests[0].tokens(runs[0])
+    guests[0].end(runs[0], 2)
+    mark = guests[0].sync()
+    assert guests[0].ready(mark)
+    runtime.take(guests[0].instance, mark)
+
+
+def test_a_queue_that_fails_ends_its_run() -> None:
+    server = Server()
+    guest = Runner(server)
+    run = guest.start(guest.sampler("{}"), 9)
+    server.send()
+    forward = next(i for i, b in enumerate(server.results[0].results) if b.samples is None and i)
+    server.results[0].results[forward].error = "test"
+    server.deliver()
+    server.drain()
+    with refused("failed-dependency"):
+        guest.tokens(run)
+    assert guest.instance.queued_commands == 0
+
+
+def test_wrong_calls() -> None:
+    server = Server()
+    guest = Runner(server)
+    sampler = guest.sampler("{}")
+    server.drain()
+    with refused("invalid-argument"):
+        guest.start(sampler, 0)
+    with refused("invalid-argument"):
+        guest.start(sampler, 5000)
+    with refused("invalid-handle"):
+        guest.start(sampler + 1, 3)
+    guest.own, own = guest.last, guest.own
+    with refused("invalid-argument"):
+        guest.start(sampler, 3)
+    guest.own = own
+    run = guest.start(sampler, 3)
+    with refused("immutable"):
+        guest.start(sampler, 3)
+    server.drain()
+    with refused("invalid-argument"):
+        guest.end(run, 4)
+    with refused("invalid-argument"):
+        calls.run_progress(guest.instance, guest.queue, run, 0)
+    runtime.destroy_queue(guest.instance, guest.queue)
+    assert not server.service.pages.immutable.any()
+
+
+def test_what_a_run_wrote_can_be_shared() -> None:
+    """The prefix cache believes the server's own record of a run."""
+    server = Server(kv_pages=200)
+    writer = Runner(server, 0)
+    # From the first question on, what is written is recorded.
+    prefix.match_prefix(writer.instance, writer.queue, "", u32(1))
+    writer.append([50, 51, 52])
+    run = writer.start(writer.sampler('{"seed": 9}'), 30)
+    server.drain()
+    tokens = writer.tokens(run)
+    writer.end(run, 20)
+    assert prefix.insert_prefix(writer.instance, writer.queue, writer.inputs) == 2
+    reader = Runner(server)
+    text = [50, 51, 52, *tokens]
+    found, _ = prefix.match_prefix(reader.instance, reader.queue, "", u32(*text))
+    assert len(addresses(found)) == 2
+
+
+def test_forks_run_in_the_same_plans() -> None:
+    """Runs of one instance that share a prefix: as many plans as one of them takes."""
+    server = Server(kv_pages=200, max_batch_commands=50, max_batch_tokens=100, samplers=8)
+    first = Runner(server, 8)
+    server.drain()
+    forks = []
+    for _ in range(4):
+        fork = Runner(server, 0, beside=first)
+        fork.held, fork.length = list(first.held), 8
+        fork.append([5])
+        forks.append(fork)
+    before = server.scheduler.plans_sent
+    runs = [fork.start(fork.sampler(SAMPLERS[1]), 12) for fork in forks]
+    server.drain()
+    assert server.scheduler.plans_sent - before <= 13
+    tokens = [fork.tokens(run) for fork, run in zip(forks, runs, strict=True)]
+    assert all(found == tokens[0] for found in tokens)
+    forwards = [rows for kind, rows, _ in server.worker.sizes if kind == Forward.kind]
+    assert forwards.count(4) >= 11
