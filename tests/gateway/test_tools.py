@@ -137,7 +137,7 @@ def test_messages(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
     assert text == answer.content[0].text
     assert (final.usage, final.stop_reason) == (answer.usage, "max_tokens")
     word = text.split()[1]
-    cut: Any = claude.messages.create(max_tokens=4, stop_sequences=[word], **fields)
+    cut: Any = claude.messages.create(max_tokens=8, stop_sequences=[word], **fields)
     assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", word)
 
 
