@@ -21,7 +21,7 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
-from support.grammar_strategies import BOMBS, regexes, schemas
+from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
 from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
@@ -112,6 +112,15 @@ class Walk:
         return np.flatnonzero(bits).tolist()
 
 
+def _check_mask(matcher: Matcher, allowed: set[int], generator: random.Random) -> None:
+    """What the mask shows can be consumed. What it hides cannot, unless it begins a forced text."""
+    for token in generator.sample(sorted(allowed), min(8, len(allowed))):
+        assert matcher.count_allowed([token]) == 1
+    if not matcher.forced():
+        for token in generator.sample(range(codec().id_limit), 8):
+            assert matcher.count_allowed([token]) == (token in allowed)
+
+
 async def random_text(grammar: Grammar, seed: int, *, forced: bool, back: bool) -> str:
     """A text by random tokens within the grammar, as a model with no idea would write it."""
     walk, generator = Walk(grammar), random.Random(seed)
@@ -125,6 +134,7 @@ async def random_text(grammar: Grammar, seed: int, *, forced: bool, back: bool) 
             continue
         allowed = await walk.allowed()
         assert allowed
+        _check_mask(matcher, set(allowed), generator)
         assert bool(set(allowed) & set(STOPS)) == matcher.accepting
         if matcher.finished:
             assert set(allowed) == set(STOPS)
@@ -192,6 +202,63 @@ def test_a_context_free_grammar(forced: bool) -> None:
         for seed in range(20):
             text = await random_text(grammar, seed, forced=forced, back=False)
             assert isinstance(eval(text), int)
+
+    run(test)
+
+
+# Grammars, and what they take and refuse.
+TAKEN: list[tuple[str, Any, str, str]] = [
+    ("json-schema", True, '3 {"a":[1,{}]} null', ""),
+    ("json-schema", {"properties": {"a": {"type": "integer"}}}, '{"a":1} {"a":\t1}', '{"a":"1"}'),
+    ("json-schema", {"x-guidance": {"any_whitespace": False}, "type": "array"}, "[]", "[1,2]"),
+    (
+        "json-schema",
+        {"properties": {"a": True, "b": True}, "x-guidance": {"strict": True}},
+        '{} {"a":1,"b":2}',
+        '{"b":1,"a":2} {"c":1}',
+    ),
+    (
+        "json-schema",
+        {"properties": {"a": True, "b": True}, "x-guidance": {"any_key_order": True}},
+        '{"b":1,"a":2} {"a":1,"b":2,"c":3} {"b":1} {}',
+        "[",
+    ),
+    ("json-schema", {"format": "date"}, '"2020-02-29" "2000-02-29"', '"2021-02-29" "1900-02-29"'),
+    ("ebnf", 'root ::= ("a" | x)+\nx ::= [0-9]{2} "-"', "a12-a 34-", "1-a b"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "right", "wrong"), TAKEN, ids=str)
+def test_what_a_grammar_takes(kind: str, text: Any, right: str, wrong: str) -> None:
+    async def test() -> None:
+        grammar = await compiled(kind, text if isinstance(text, str) else json.dumps(text))
+        for one in right.split(" ") + wrong.split(" "):
+            matcher, tokens = Walk(grammar).matcher, codec().encode(one)
+            fits = bool(tokens) and matcher.count_allowed(tokens) == len(tokens)
+            if fits:
+                matcher.advance(tokens)
+            assert (fits and matcher.accepting) == (one in right.split(" ")), one
+
+    run(test)
+
+
+@given(schema=conditions, values=st.lists(documents, min_size=1, max_size=8))
+@walks
+def test_a_rewritten_schema_takes_nothing_more(schema: Any, values: list[Any]) -> None:
+    """`not`, `if`, `oneOf`, names and dependencies are held to, or refused by name."""
+
+    async def test() -> None:
+        try:
+            grammar = await compiled("json-schema", json.dumps(schema))
+        except ApiError:
+            return
+        for value in values:
+            tokens = codec().encode(json.dumps(value))
+            matcher = Walk(grammar).matcher
+            if matcher.count_allowed(tokens) == len(tokens):
+                matcher.advance(tokens)
+                if matcher.accepting:
+                    jsonschema.validate(value, schema)
 
     run(test)
 
@@ -420,6 +487,22 @@ WRONG: list[tuple[str, str, str]] = [
     ("lark", "start: unknown_rule", "unknown"),
     ("lark", "begin: /a/", "start"),
     ("lark", 'start: "a', ""),
+    ("ebnf", "", ""),
+    ("ebnf", "root ::= nothing", "nothing"),
+    ("ebnf", 'root ::= "a', ""),
+    ("ebnf", "root ::= " + "(" * 30_000 + '"a"' + ")" * 30_000, "nested"),
+    ("json-schema", '{"x-guidance": {"strict": 1}}', "strict is 1"),
+    ("json-schema", '{"uniqueItems": true}', "uniqueItems"),
+    ("json-schema", '{"contains": {"type": "null"}}', "contains"),
+    ("json-schema", '{"not": {"multipleOf": 3}}', "not"),
+    ("json-schema", '{"if": {"pattern": "a"}, "then": false}', "if"),
+    (
+        "json-schema",
+        json.dumps(
+            {"x-guidance": {"any_key_order": True}, "properties": dict.fromkeys("abcdef", True)}
+        ),
+        "any order",
+    ),
     ("json-schema", "[" * 50_000, ""),
     ("lark", "start: " + "(" * 30_000 + '"a"' + ")" * 30_000, "nested"),
 ]
@@ -438,7 +521,7 @@ def test_a_wrong_grammar_is_an_error_that_says_why(kind: str, text: str, word: s
 
 def test_what_is_refused_at_once() -> None:
     with pytest.raises(ApiError, match=r"^invalid-argument: no kind .*json-schema, regex, lark"):
-        service.check("ebnf", "")
+        service.check("yacc", "")
     with pytest.raises(ApiError, match=r"^limit-exceeded: .*characters"):
         service.check("regex", "a" * (1 << 20))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.families import FAMILIES, WINDOW, make_family
+from support.families import FAMILIES, VARIANTS, WINDOW, make_family
 from support.model_rig import (
     Rig,
     Step,
@@ -37,7 +37,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_every_architecture_is_among_the_families() -> None:
     text = [name for name in ARCHITECTURES if name.endswith("ForCausalLM")]
     names = {name.removesuffix("ForCausalLM").lower() for name in text}
-    assert names == {name.replace("-moe", "moe").partition("-")[0] for name in FAMILIES}
+    assert names == {name.replace("-moe", "moe").partition("-")[0] for name in FAMILIES | VARIANTS}
 
 
 @pytest.mark.parametrize("page_size", [8, 32])
@@ -52,6 +52,33 @@ def test_a_prompt_in_chunks_then_decoding(folder: Path, page_size: int) -> None:
         assert_close(found, wanted[done : done + chunk])
         done += chunk
     assert done == len(tokens)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants(name: str, tmp_path: Path) -> None:
+    """Prompts in chunks, sequences together, greedy text; tied or not, two shapes each."""
+    shapes: tuple[dict[str, Any], ...]
+    shapes = ({"hidden_size": 64}, {"num_key_value_heads": 1, "hidden_size": 128})
+    for i, shape in enumerate(shapes):
+        if name in ("llama-long", "phi3-long") and i:
+            shape = {"num_attention_heads": 8, **shape}  # its factors are for heads of 16
+        folder = make_family(tmp_path / str(i), name, tie_word_embeddings=bool(i), **shape)
+        rig = Rig(folder, page_size=8)
+        texts = [tokens_of(40, seed=i), tokens_of(25, seed=9)]
+        wanted = [expected_logits(folder, text) for text in texts]
+        sequences = [rig.sequence(len(text) + 8) for text in texts]
+        for start, end in ((0, 11), (11, 24), (24, 25)):
+            steps = [
+                Step(sequence, text[start:end], outputs=end - start)
+                for sequence, text in zip(sequences, texts, strict=True)
+            ]
+            for found, logits in zip(rig.forward(*steps), wanted, strict=True):
+                assert_close(found, logits[start:end])
+        greedy = [int(wanted[1][-1].argmax())]
+        while len(greedy) < 8:
+            (logits,) = rig.forward(Step(sequences[1], greedy[-1:]))
+            greedy.append(int(logits[-1].argmax()))
+        assert greedy == _generate(folder, texts[1], 8)
 
 
 def test_many_sequences_in_one_batch(folder: Path) -> None:
@@ -87,11 +114,23 @@ def test_greedy_text(folder: Path) -> None:
     assert texts == wanted
 
 
-def test_dynamic_rope_beyond_the_trained_length(tmp_path: Path) -> None:
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "original_max_position_embeddings": 48,
+    "short_factor": [1.0, 1.1, 1.3, 1.6, 1.7, 1.8, 1.9, 2.0],
+    "long_factor": [1.0, 1.5, 3.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+}
+
+
+@pytest.mark.parametrize(("length", "parameters"), [(48, DYNAMIC), (96, LONG)])
+def test_a_rope_that_changes_beyond_the_trained_length(
+    tmp_path: Path, length: int, parameters: dict[str, Any]
+) -> None:
     """Each token is turned as transformers turns it when it decodes token by token."""
-    parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
     folder = make_family(
-        tmp_path / "model", "llama", max_position_embeddings=48, rope_parameters=parameters
+        tmp_path / "model", "llama", max_position_embeddings=length, rope_parameters=parameters
     )
     rig = Rig(folder, page_size=8)
     assert rig.model.description.max_position == 96

@@ -203,16 +203,17 @@ def test_penalties_and_biases_as_the_formulas_say(
     for step in range(4):
         found, _ = draw(rig, [step, step + 1], [0, 1], steps=[step, step])
         for slot in (0, 1):
+            biased = logits_of(rig, step + slot).copy()
+            for token, value in bias.items():
+                biased[token] += value
             wanted = penalised(
-                logits_of(rig, step + slot),
+                biased,
                 given_tokens,
                 seen[slot],
                 repetition,
                 presence,
                 frequency,
             )
-            for token, value in bias.items():
-                wanted[token] += value
             token = int(found.tokens[slot])
             assert wanted[token] >= wanted.max() - 1e-3
             seen[slot].append(token)

@@ -10,13 +10,21 @@ from typing import Any
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
+    GemmaConfig,
+    Glm4Config,
+    GlmConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
+    Olmo2Config,
+    Phi3Config,
     PreTrainedConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
+    SmolLM3Config,
 )
 
 from support.checkpoints import make_checkpoint, small_tokenizer
@@ -29,6 +37,15 @@ YARN = {
     "original_max_position_embeddings": 64,
 }
 LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0}
+
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.6],
+    "long_factor": [1.0, 1.5, 3.0, 9.0],
+    "original_max_position_embeddings": 256,
+    "partial_rotary_factor": 0.5,
+}
 
 FAMILIES: dict[str, Callable[..., PreTrainedConfig]] = {
     "llama": functools.partial(LlamaConfig, head_dim=16),
@@ -83,6 +100,46 @@ FAMILIES: dict[str, Callable[..., PreTrainedConfig]] = {
     ),
 }
 
+# Variants of what those above have: one test holds each to transformers.
+VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
+    "llama-long": functools.partial(
+        LlamaConfig,
+        hidden_act="relu",
+        head_dim=8,
+        rope_parameters={**LONG, "partial_rotary_factor": 1.0, "factor": 3.0},
+    ),
+    "phi3": functools.partial(Phi3Config, sliding_window=WINDOW),
+    "phi3-long": functools.partial(
+        Phi3Config, rope_parameters=LONG, original_max_position_embeddings=256
+    ),
+    "smollm3": functools.partial(SmolLM3Config, num_hidden_layers=4, no_rope_layer_interval=2),
+    "smollm3-window": functools.partial(
+        SmolLM3Config, no_rope_layers=[1, 0], use_sliding_window=True, sliding_window=WINDOW
+    ),
+    "olmo2": Olmo2Config,
+    "granite": functools.partial(
+        GraniteConfig,
+        embedding_multiplier=3.0,
+        attention_multiplier=0.2,
+        residual_multiplier=0.4,
+        logits_scaling=2.0,
+    ),
+    "glm": functools.partial(GlmConfig, head_dim=16, attention_bias=True),
+    "glm4": functools.partial(Glm4Config, head_dim=32),
+    "gemma": functools.partial(GemmaConfig, head_dim=32),
+    "qwen2-moe": functools.partial(
+        Qwen2MoeConfig,
+        num_hidden_layers=3,
+        num_experts=6,
+        num_experts_per_tok=3,
+        moe_intermediate_size=48,
+        shared_expert_intermediate_size=40,
+        mlp_only_layers=[1],
+        use_sliding_window=True,
+        sliding_window=WINDOW,
+    ),
+}
+
 
 def make_family(
     folder: Path, name: str, *, dtype: str = "float32", seed: int = 1, shards: int = 1, **more: Any
@@ -91,7 +148,7 @@ def make_family(
 
     Args:
         folder: where; made if it does not exist. One that holds a checkpoint is left as it is.
-        name: in `FAMILIES`.
+        name: in `FAMILIES` or `VARIANTS`.
         dtype: of the tensors.
         seed: of the weights. With some a router is nearly undecided, and rounding decides.
         shards: about how many safetensors files.
@@ -111,7 +168,7 @@ def make_family(
         "pad_token_id": None,
         "initializer_range": 0.2,  # larger than usual: greedy texts vary, logits lie apart
     }
-    partial = FAMILIES[name]
+    partial = (FAMILIES | VARIANTS)[name]
     told = partial.keywords if isinstance(partial, functools.partial) else {}
     config = partial(**{**sizes, **told, **more})
     return make_checkpoint(folder, config, dtype=dtype, seed=seed, shards=shards)

@@ -66,6 +66,50 @@ schemas = st.recursive(
     max_leaves=5,
 )
 
+_simple = st.sampled_from(
+    [
+        *(True, False, {}),
+        *({"type": name} for name in ("null", "string", "array", "object")),
+        *({"const": value} for value in (None, True, 1, "a", "b")),
+        {"enum": [1, "a", None]},
+        {"type": ["number", "string"]},
+        *({"minimum": 1}, {"exclusiveMaximum": 2}, {"minLength": 2}, {"maxItems": 1}),
+        *({"required": ["a"]}, {"properties": {"a": {"const": 1}}}, {"minProperties": 2}),
+        {"properties": {"a": False}},
+        {"properties": {"a": True}, "unevaluatedProperties": False},
+    ]
+)
+_names = st.sampled_from(
+    [{"pattern": "^a"}, {"maxLength": 1}, {"enum": ["a", "bb"]}, {"const": "a"}, True, False]
+)
+
+
+def _conditions(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, min_size=1, max_size=3)
+    keywords = {
+        "not": inner,
+        "if": inner,
+        "then": inner,
+        "else": inner,
+        "oneOf": several,
+        "allOf": several,
+        "anyOf": several,
+        "propertyNames": _names,
+        "dependentRequired": st.just({"a": ["b"], "bb": ["a"]}),
+        "dependentSchemas": inner.map(lambda schema: {"a": schema}),
+        "properties": inner.map(lambda schema: {"a": schema}),
+    }
+    return st.fixed_dictionaries({}, optional=keywords).filter(lambda schema: len(schema) < 4)
+
+
+conditions = _conditions(st.recursive(_simple, _conditions, max_leaves=4))
+_values = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "a", "b", "ab"])
+documents = (
+    _values
+    | st.lists(_values, max_size=2)
+    | st.dictionaries(st.sampled_from(["a", "b", "bb"]), _values, max_size=3)
+)
+
 # No \d and \w: Python and Rust do not mean the same characters by them.
 _atoms = st.sampled_from(
     ["a", "the", "é", "[0-9]", "[a-f]", "[^a-z]", r"\.", "(?:ab|ba)", "[A-Z_é]", "[0-9A-F]", " "]

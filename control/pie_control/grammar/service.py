@@ -12,6 +12,7 @@ import trio
 from llguidance import LLMatcher, LLParserLimits
 
 from pie_control.errors import ApiError
+from pie_control.grammar.kinds import ebnf_grammar, schema_grammar
 from pie_control.grammar.matcher import Matcher, first_lines
 from pie_control.grammar.turns import Owner
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
@@ -23,10 +24,6 @@ log = structlog.get_logger("pie.grammar")
 
 _UNLIMITED = trio.CapacityLimiter(math.inf)  # the caller holds a place in a limiter already
 
-# As Python's json writes it: the text that models have seen most of, with much of it forced. A
-# schema's own `x-guidance` says otherwise.
-_JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-
 # A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could
 # hold it up for a tenth of a second at each one, with these for a few milliseconds. Rows of JSON
 # schemas have some dozens of items, those of an object with 200 optional members 800.
@@ -35,18 +32,11 @@ _LIMITS = LLParserLimits(
 )
 
 
-def _json_schema(text: str) -> str:
-    try:
-        grammar: str = LLMatcher.grammar_from_json_schema(text, defaults=_JSON_STYLE)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ApiError("invalid-argument", f"the JSON schema: {error}") from None
-    return grammar
-
-
 KINDS: dict[str, Callable[[str], str]] = {
-    "json-schema": _json_schema,
+    "json-schema": schema_grammar,
     "regex": LLMatcher.grammar_from_regex,
     "lark": LLMatcher.grammar_from_lark,
+    "ebnf": ebnf_grammar,
 }
 
 

@@ -146,3 +146,27 @@ def _adapters_of(
     if adapters is None or not adapters.reach(*expert.layers):
         return None
     return adapters.select(rows)
+
+
+class WithShared(FeedForward):
+    """A mixture, and a block that every token goes through, with a weight of its own."""
+
+    def __init__(self, mixture: Experts, shared: GatedMlp, gate: Linear) -> None:
+        """Takes the parts; `gate` gives the number whose sigmoid weighs the shared block."""
+        self._mixture = mixture
+        self._shared = shared
+        self._gate = gate
+
+    def use(self, kernels: Kernels) -> None:
+        """See `FeedForward.use`."""
+        self._mixture.use(kernels)
+        self._shared.use(kernels)
+
+    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
+        """`y` `[t, hidden]`."""
+        if not x.shape[0]:
+            return x
+        weight = self._gate(x)
+        if adapters is not None:
+            adapters.add_(weight, x, self._gate)
+        return self._mixture(x, adapters) + weight.sigmoid() * self._shared(x, adapters)

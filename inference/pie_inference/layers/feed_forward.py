@@ -13,10 +13,12 @@ from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu"]
 ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu": F.gelu,
+    "relu": F.relu,
 }
 
 

@@ -13,11 +13,17 @@ class Rope:
     """Rotates queries and keys by their positions.
 
     Dimension `i` of the first half and `i` of the second half of a head form a plane, which turns
-    by the position's angle `i`.
+    by the position's angle `i`. Interleaved, a plane is a dimension and the next. Where there are
+    fewer angles than planes, only a head's first dimensions turn.
     """
 
     def __init__(
-        self, angles: torch.Tensor, amplitude: float, dtype: torch.dtype, device: torch.device
+        self,
+        angles: torch.Tensor,
+        amplitude: float,
+        dtype: torch.dtype,
+        device: torch.device,
+        interleaved: bool = False,
     ) -> None:
         """Tabulates cosines and sines.
 
@@ -26,14 +32,18 @@ class Rope:
             amplitude: what a rotated vector's length is multiplied by; 1 but for YaRN.
             dtype: of the heads.
             device: of the heads.
+            interleaved: which dimensions form a plane.
         """
         cos, sin = angles.cos() * amplitude, angles.sin() * amplitude
         # x * cos + swap_halves(x) * sin, the sign of the swapped halves kept in the table.
-        table = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], dim=1)
+        halves = [torch.stack([cos, cos]), torch.stack([-sin, sin])]  # [2, positions, planes]
+        order = (1, 2, 0) if interleaved else (1, 0, 2)
+        table = torch.stack([half.permute(order).flatten(1) for half in halves], dim=1)
         self._table = table.unsqueeze(2).to(
             device=device, dtype=dtype
         )  # [positions, 2, 1, head_dim]
         self._half = angles.shape[1]
+        self._interleaved = interleaved
         self._device = device
         self._kernel = Kernels().rotate
 
@@ -60,10 +70,15 @@ class Rope:
         return cos, sin
 
     def rotate_(self, heads: torch.Tensor, *angles: torch.Tensor) -> None:
-        """Rotates heads `[t, heads, head_dim]` in place."""
+        """Rotates heads `[t, heads, head_dim]` in place, of each the dimensions that turn."""
         if self._kernel is not None:
             self._kernel(heads, angles[0], self._table)
             return
         cos, sin = angles
-        swapped = heads.roll(self._half, -1)
+        heads = heads[..., : 2 * self._half]
+        if self._interleaved:
+            pairs = heads.reshape(*heads.shape[:-1], self._half, 2)
+            swapped = pairs.flip(-1).flatten(-2)
+        else:
+            swapped = heads.roll(self._half, -1)
         heads.mul_(cos).addcmul_(swapped, sin)

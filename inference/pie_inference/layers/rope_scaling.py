@@ -18,7 +18,7 @@ MAX_POSITIONS = 1 << 24  # more is a mistake, and would fill the memory with ang
 class RopeSpec:
     """Rotary embedding of some layers, as config.json describes it."""
 
-    head_dim: int
+    head_dim: int  # the dimensions that turn: all of a head, or the first of them
     base: float  # `rope_theta`
     kind: str  # "default", or the scaling
     parameters: Mapping[str, Any]  # of the scaling
@@ -64,6 +64,20 @@ class RopeSpec:
             )
         return float(value)
 
+    def factors(self, name: str) -> torch.Tensor:
+        """What each frequency is divided by, `[head_dim / 2]`, near (`short`) or far (`long`).
+
+        Raises:
+            LoadError: if they lack, or are not as many numbers.
+        """
+        values = self.parameters.get(f"{name}_factor")
+        if not isinstance(values, list) or len(values) != self.head_dim // 2:
+            raise LoadError(
+                f"config.json: rope scaling {self.kind!r}: '{name}_factor' is no list of"
+                f" {self.head_dim // 2} numbers"
+            )
+        return torch.tensor(values, dtype=torch.float32)
+
     def plain(self) -> torch.Tensor:
         """Frequencies `[head_dim / 2]` without scaling."""
         return 1.0 / (self.base**self._exponents)
@@ -102,12 +116,16 @@ def rope_spec(
             f" {', '.join(SCALINGS)})"
         )
     spec = RopeSpec(head_dim, base, kind, parameters, trained)
-    spec = RopeSpec(head_dim, spec.number("rope_theta", base), kind, parameters, trained)
-    if spec.number("partial_rotary_factor", 1.0) != 1.0:
-        raise LoadError("config.json: partial_rotary_factor other than 1 is not supported")
+    turning = int(head_dim * spec.number("partial_rotary_factor", 1.0))
+    if not 0 < turning <= head_dim or turning % 2:
+        raise LoadError(
+            f"config.json: partial_rotary_factor turns {turning} of a head's {head_dim} dimensions,"
+            " not an even part of them"
+        )
+    spec = RopeSpec(turning, spec.number("rope_theta", base), kind, parameters, trained)
     try:  # before the weights are read
         sound = 0 < spec.positions <= MAX_POSITIONS and bool(spec.angles()[0].isfinite().all())
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, TypeError):
         sound = False
     if not sound:
         raise LoadError(
@@ -181,6 +199,19 @@ def _llama3(spec: RopeSpec) -> tuple[torch.Tensor, float]:
     return (1 - blend) * frequencies / factor + blend * frequencies, 1.0
 
 
+def _longrope(spec: RopeSpec) -> tuple[torch.Tensor, float]:
+    """LongRoPE (Ding et al. 2024): factors of each frequency, others beyond the trained length.
+
+    As in `_dynamic`, a token's own position decides which.
+    """
+    original = spec._original
+    factor = spec.number("factor", spec.trained / original)
+    amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    both = torch.stack([spec.plain() / spec.factors(name) for name in ("short", "long")])
+    far = torch.arange(spec.positions) >= original
+    return both[far.long()], spec.number("attention_factor", amplitude)
+
+
 # Frequencies `[head_dim / 2]` of all positions, or `[positions, head_dim / 2]`, and the amplitude.
 SCALINGS: dict[str, Callable[[RopeSpec], tuple[torch.Tensor, float]]] = {
     "default": _default,
@@ -188,4 +219,5 @@ SCALINGS: dict[str, Callable[[RopeSpec], tuple[torch.Tensor, float]]] = {
     "dynamic": _dynamic,
     "yarn": _yarn,
     "llama3": _llama3,
+    "longrope": _longrope,
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pie_inference.attention.base import PreparedAttention
-from pie_inference.layers.experts import Experts, Stacked, groups
+from pie_inference.layers.experts import Experts, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear, linear
@@ -24,14 +24,14 @@ from pie_inference.parallel.ranks import ALONE, Ranks
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    attention_norm: RmsNorm
+    attention_norm: RmsNorm | None
     query_key_value: Linear  # hidden -> (heads + 2 * kv_heads) * head_dim
     query_norm: RmsNorm | None
     key_norm: RmsNorm | None
-    rope: int
+    rope: int | None
     attention_output: Linear  # heads * head_dim -> hidden
     attention_outer_norm: RmsNorm | None
-    mlp_norm: RmsNorm
+    mlp_norm: RmsNorm | None
     mlp: FeedForward
     mlp_outer_norm: RmsNorm | None
 
@@ -58,7 +58,7 @@ class Decoder(Model):
         self._weights = weights
         self._dtype, self._device = dtype, device
         self._sites: dict[str, LinearSite] = {}
-        self._ropes = [Rope(*rope.angles(), dtype, device) for rope in spec.ropes]
+        self._ropes = [Rope(*rope.angles(), dtype, device, spec.interleaved) for rope in spec.ropes]
         self._layers = [self._take_layer(i) for i in range(spec.shape.layers)]
         self._norm = self._take_norm(f"{spec.prefix}norm")
         self._embedding = weights.pop(f"{spec.prefix}embed_tokens.weight")
@@ -77,24 +77,19 @@ class Decoder(Model):
         spec = self._spec
         prefix = f"{spec.prefix}layers.{number}."
         attention = f"{prefix}self_attn."
-        # The norm before the feed-forward is called after what it follows, unless that has its own.
-        before, after = "post_attention_layernorm", None
-        if spec.outer_norms:
-            before, after = "pre_feedforward_layernorm", f"{prefix}post_attention_layernorm"
+        norms = [self._take_norm(prefix + name) if name else None for name in spec.norms]
         normed = spec.query_key_norm
         return _Layer(
-            attention_norm=self._take_norm(f"{prefix}input_layernorm"),
-            query_key_value=self._take_linear(*(f"{attention}{n}_proj" for n in "qkv")),
+            attention_norm=norms[0],
+            query_key_value=self._take_linear(*(attention + n for n in spec.attention_names)),
             query_norm=self._take_norm(f"{attention}q_norm") if normed else None,
             key_norm=self._take_norm(f"{attention}k_norm") if normed else None,
             rope=spec.layer_rope[number],
             attention_output=self._summed(self._take_linear(f"{attention}o_proj")),
-            attention_outer_norm=self._take_norm(after) if after else None,
-            mlp_norm=self._take_norm(f"{prefix}{before}"),
+            attention_outer_norm=norms[1],
+            mlp_norm=norms[2],
             mlp=self._summed_block(self._take_feed_forward(prefix, spec.feed_forward[number])),
-            mlp_outer_norm=(
-                self._take_norm(f"{prefix}post_feedforward_layernorm") if spec.outer_norms else None
-            ),
+            mlp_outer_norm=norms[3],
         )
 
     def _summed(self, part: Linear) -> Linear:
@@ -108,7 +103,7 @@ class Decoder(Model):
             return self._take_experts(prefix, block)
         return self._take_mlp(prefix, block)
 
-    def _take_experts(self, prefix: str, block: ExpertsSpec) -> Experts:
+    def _take_experts(self, prefix: str, block: ExpertsSpec) -> FeedForward:
         stacked = None
         if self._groups(block):
             kind = (self._dtype, self._device)
@@ -117,7 +112,7 @@ class Decoder(Model):
         for i in range(block.experts):
             into = () if stacked is None else (stacked.gate_up[i], stacked.down[i])
             experts.append(self._take_mlp(prefix, block.expert(i), *into))
-        return Experts(
+        mixture = Experts(
             self._take_linear(f"{prefix}{block.router}"),
             experts,
             block.chosen,
@@ -125,6 +120,10 @@ class Decoder(Model):
             self._spec.activation,
             stacked,
         )
+        if block.shared is None:
+            return mixture
+        shared = self._take_mlp(prefix, block.shared)
+        return WithShared(mixture, shared, self._take_linear(f"{prefix}{block.shared_gate}"))
 
     def _groups(self, block: ExpertsSpec) -> bool:
         return groups(self._dtype, self._device, self.shape.hidden, block.inner)
@@ -138,7 +137,9 @@ class Decoder(Model):
     ) -> GatedMlp:
         """A block, whose weights are brought to where there is room for them, if there is."""
         return GatedMlp(
-            self._take_linear(f"{prefix}{block.gate}", f"{prefix}{block.up}", into=gate_up),
+            self._take_linear(
+                *(prefix + name for name in (block.gate, block.up) if name), into=gate_up
+            ),
             self._take_linear(f"{prefix}{block.down}", into=down),
             self._spec.activation,
         )
@@ -170,7 +171,9 @@ class Decoder(Model):
     def use(self, kernels: Kernels) -> None:
         """See `Model.use`."""
         for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
-            rope.use(kernels, *spec.angles())
+            # The kernel turns whole heads, by halves.
+            if spec.head_dim == self.shape.head_dim and not self._spec.interleaved:
+                rope.use(kernels, *spec.angles())
         self._norm.use(kernels)
         for layer in self._layers:
             layer.mlp.use(kernels)
@@ -200,10 +203,11 @@ class Decoder(Model):
     ) -> torch.Tensor:
         """See `Model.forward`."""
         angles = [rope.angles(positions) for rope in self._ropes]
+        scale = self._spec.residual_scale
         last = self.shape.layers - 1
         x = hidden
         for i, layer in enumerate(self._layers):
-            queries = self._project(i, layer, x, angles[layer.rope], attention, adapters)
+            queries = self._project(i, layer, x, angles, attention, adapters)
             if i == last and outputs is not None:
                 if outputs.shape[0] == 0:
                     return x[:0]
@@ -212,12 +216,13 @@ class Decoder(Model):
                 adapters = None if adapters is None else adapters.of_outputs()
             else:
                 attended = attention.attend(i, queries)
-            x = _add_attended(layer, x, attended, adapters)
-            normed = layer.mlp_norm(x)
-            if layer.mlp_outer_norm is None:
+            x = _add_attended(layer, x, attended, adapters, scale)
+            normed = x if layer.mlp_norm is None else layer.mlp_norm(x)
+            if layer.mlp_outer_norm is None and scale == 1.0:
                 x = layer.mlp.add_to(x, normed, adapters)
             else:
-                x = x + layer.mlp_outer_norm(layer.mlp(normed, adapters))
+                y = layer.mlp(normed, adapters)
+                x = x + (y * scale if layer.mlp_outer_norm is None else layer.mlp_outer_norm(y))
         return self._norm(x)
 
     def _project(
@@ -225,23 +230,25 @@ class Decoder(Model):
         number: int,
         layer: _Layer,
         x: torch.Tensor,
-        angles: Angles,
+        angles: list[Angles],
         attention: PreparedAttention,
         adapters: AdapterRows | None,
     ) -> torch.Tensor:
         """Stores keys and values of a layer; returns its queries `[t, heads, head_dim]`."""
         shape = self.shape
         rotated = shape.heads + shape.kv_heads
-        normed = layer.attention_norm(x)
+        normed = x if layer.attention_norm is None else layer.attention_norm(x)
         qkv = layer.query_key_value(normed)
         if adapters is not None:
             adapters.add_(qkv, normed, layer.query_key_value)
         heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
         queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
         if layer.query_norm is not None and layer.key_norm is not None:
-            layer.query_norm.apply_(queries)
-            layer.key_norm.apply_(keys)
-        self._ropes[layer.rope].rotate_(heads[:, :rotated], *angles)
+            whole = self._spec.whole_norm
+            layer.query_norm.apply_(queries.flatten(1).unsqueeze(1) if whole else queries)
+            layer.key_norm.apply_(keys.flatten(1).unsqueeze(1) if whole else keys)
+        if layer.rope is not None:
+            self._ropes[layer.rope].rotate_(heads[:, :rotated], *angles[layer.rope])
         attention.store(number, qkv[:, shape.heads * shape.head_dim :])
         return queries
 
@@ -250,20 +257,29 @@ class Decoder(Model):
         cap, found = self._spec.logit_softcap, self._head(hidden)
         if self._divided:
             found = self._ranks.joined(found)
+        if self._spec.logit_scale != 1.0:
+            found = found * self._spec.logit_scale
         if cap is None:
             return found
         return found.float().div_(cap).tanh_().mul_(cap)
 
 
 def _add_attended(
-    layer: _Layer, x: torch.Tensor, attended: torch.Tensor, adapters: AdapterRows | None
+    layer: _Layer,
+    x: torch.Tensor,
+    attended: torch.Tensor,
+    adapters: AdapterRows | None,
+    scale: float,
 ) -> torch.Tensor:
     """`x` and what the attention's output projection makes of what was attended to, `[t,
     hidden]`.
     """
     output = layer.attention_output
     norm = layer.attention_outer_norm
-    y = output.add_to(x, attended) if norm is None else output(attended)
+    added = norm is None and scale == 1.0
+    y = output.add_to(x, attended) if added else output(attended)
     if adapters is not None:
         adapters.add_(y, attended, output)
-    return y if norm is None else x + norm(y)
+    if added:
+        return y
+    return x + (y * scale if norm is None else norm(y))

@@ -8,7 +8,13 @@ from dataclasses import replace
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.models.spec import Config, DecoderSpec, decoder_spec, layer_windows
+from pie_inference.models.spec import (
+    BOTH_SIDES,
+    Config,
+    DecoderSpec,
+    decoder_spec,
+    layer_windows,
+)
 
 
 def gemma2(config: Config) -> DecoderSpec:
@@ -51,7 +57,7 @@ def as_gemma(config: Config, spec: DecoderSpec) -> DecoderSpec:
     return replace(
         spec,
         norm_offset=1.0,
-        outer_norms=True,
+        norms=BOTH_SIDES,
         embedding_scale=spec.shape.hidden**0.5,
         qkv_bias=biased,
         output_bias=biased,

@@ -27,9 +27,6 @@ def qwen3_moe(config: Config) -> DecoderSpec:
 
 
 def _blocks(fields: Fields, layers: int) -> list[MlpSpec | ExpertsSpec]:
-    """Dense blocks in `mlp_only_layers`, experts in every `decoder_sparse_step`-th other layer."""
-    step = fields.count("decoder_sparse_step", 1)
-    dense_layers = fields.items("mlp_only_layers") or []
     dense = MlpSpec(fields.count("intermediate_size", 6144))
     sparse = ExpertsSpec(
         # Transformers 5 writes the second name.
@@ -38,4 +35,13 @@ def _blocks(fields: Fields, layers: int) -> list[MlpSpec | ExpertsSpec]:
         inner=fields.count("moe_intermediate_size", 768),
         normalized=fields.flag("norm_topk_prob", False),
     )
+    return expert_layers(fields, layers, dense, sparse)
+
+
+def expert_layers(
+    fields: Fields, layers: int, dense: MlpSpec, sparse: ExpertsSpec
+) -> list[MlpSpec | ExpertsSpec]:
+    """Dense blocks in `mlp_only_layers`, experts in every `decoder_sparse_step`-th other layer."""
+    step = fields.count("decoder_sparse_step", 1)
+    dense_layers = fields.items("mlp_only_layers") or []
     return [dense if i in dense_layers or (i + 1) % step else sparse for i in range(layers)]

@@ -12,8 +12,11 @@ import torch
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
 from pie_inference.models.decoder import Decoder
+from pie_inference.models.gemma import gemma
 from pie_inference.models.gemma2 import gemma2
 from pie_inference.models.gemma3 import gemma3, gemma3_rename, gemma3_text, gemma3_within
+from pie_inference.models.glm4 import glm, glm4
+from pie_inference.models.granite import granite
 from pie_inference.models.idefics3 import (
     Idefics3,
     idefics3,
@@ -24,9 +27,13 @@ from pie_inference.models.llama import llama
 from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
 from pie_inference.models.mistral import mistral
 from pie_inference.models.mixtral import mixtral
+from pie_inference.models.olmo2 import olmo2
+from pie_inference.models.phi3 import phi3
 from pie_inference.models.qwen2 import qwen2
+from pie_inference.models.qwen2_moe import qwen2_moe
 from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_moe import qwen3_moe
+from pie_inference.models.smollm3 import smollm3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.text_part import text_config
 
@@ -71,6 +78,14 @@ ARCHITECTURES = {
     "MistralForCausalLM": _decoder(mistral),
     "Qwen2ForCausalLM": _decoder(qwen2),
     "Qwen3ForCausalLM": _decoder(qwen3),
+    "Qwen2MoeForCausalLM": _decoder(qwen2_moe),
+    "Phi3ForCausalLM": _decoder(phi3),
+    "SmolLM3ForCausalLM": _decoder(smollm3),
+    "Olmo2ForCausalLM": _decoder(olmo2),
+    "GraniteForCausalLM": _decoder(granite),
+    "GlmForCausalLM": _decoder(glm),
+    "Glm4ForCausalLM": _decoder(glm4),
+    "GemmaForCausalLM": _decoder(gemma),
     "Gemma2ForCausalLM": _decoder(gemma2),
     "Gemma3ForCausalLM": _decoder(gemma3),
     "Gemma3ForConditionalGeneration": Architecture(

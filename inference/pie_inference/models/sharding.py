@@ -21,6 +21,14 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
         LoadError: if heads or inner sizes do not divide among them.
     """
     shape = spec.shape
+    whole = [spec.whole_norm, len(spec.attention_names) == 1]
+    for block in spec.feed_forward:
+        whole.append(block.up is None or getattr(block, "shared", None) is not None)
+    if any(whole):
+        raise LoadError(
+            f"tensor_parallel_size: {shape.architecture} cannot be divided among ranks; run it on"
+            " one device"
+        )
     for count, what in (
         (shape.heads, "attention heads"),
         (shape.kv_heads, "kv heads"),

@@ -21,6 +21,8 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "swish": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
 }
 
 
@@ -31,7 +33,7 @@ class MlpSpec:
     inner: int
     bias: bool = False
     gate: str = "mlp.gate_proj"
-    up: str = "mlp.up_proj"
+    up: str | None = "mlp.up_proj"  # None: stored with the gate's, behind it
     down: str = "mlp.down_proj"
 
 
@@ -47,6 +49,8 @@ class ExpertsSpec:
     gate: str = "mlp.experts.{}.gate_proj"
     up: str = "mlp.experts.{}.up_proj"
     down: str = "mlp.experts.{}.down_proj"
+    shared: MlpSpec | None = None  # every token goes through it, too
+    shared_gate: str = "mlp.shared_expert_gate"  # weighs that
 
     def __post_init__(self) -> None:
         """Raises `LoadError` if a token cannot go through so many experts."""
@@ -61,6 +65,23 @@ class ExpertsSpec:
         return MlpSpec(self.inner, False, *names)
 
 
+class NormNames(NamedTuple):
+    """What the norms of a layer are called; None where there is none."""
+
+    before_attention: str | None = "input_layernorm"
+    after_attention: str | None = None
+    before_mlp: str | None = "post_attention_layernorm"
+    after_mlp: str | None = None
+
+
+BOTH_SIDES = NormNames(
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """A decoder: RMSNorm, rotary grouped-query attention and gated feed-forward, and its
@@ -71,15 +92,20 @@ class DecoderSpec:
     epsilon: float  # of the norms
     feed_forward: tuple[MlpSpec | ExpertsSpec, ...]  # a layer each
     ropes: tuple[RopeSpec, ...]
-    layer_rope: tuple[int, ...]  # which of the ropes, a layer each
+    layer_rope: tuple[int | None, ...]  # which of the ropes, a layer each; None: positions unseen
     activation: Activation
     tied: bool  # the embedding is the head, too
     qkv_bias: bool = False
     output_bias: bool = False  # of the attention
     query_key_norm: bool = False  # RMSNorm of every head's query and key
+    whole_norm: bool = False  # of all heads' queries together instead, and of all keys
+    interleaved: bool = False  # the planes that turn are neighbouring dimensions
+    attention_names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")  # one: stored as one
     norm_offset: float = 0.0  # is added to the weights of norms
-    outer_norms: bool = False  # norms after attention and feed-forward, too, before the sums
+    norms: NormNames = NormNames()  # noqa: RUF009 - a tuple, which nothing changes
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # of what attention and feed-forward add
+    logit_scale: float = 1.0
     logit_softcap: float | None = None  # logits `z` become `softcap * tanh(z / softcap)`
     prefix: str = "model."  # of all tensors but the head's
     head: str = "lm_head"
@@ -97,6 +123,7 @@ def decoder_spec(
     scale: float | None = None,
     softcap: float | None = None,
     feed_forward: Sequence[MlpSpec | ExpertsSpec] | None = None,
+    partial: float | None = None,
 ) -> DecoderSpec:
     """Reads what all families have.
 
@@ -111,6 +138,7 @@ def decoder_spec(
         scale: of attention scores.
         softcap: of attention scores.
         feed_forward: one for each layer; by default dense ones of `intermediate_size`.
+        partial: default of `partial_rotary_factor`; None for a family that turns whole heads.
 
     Raises:
         LoadError: if a value lacks, is of the wrong kind, or does not fit the others.
@@ -122,9 +150,18 @@ def decoder_spec(
             f" (supported: {', '.join(ACTIVATION_NAMES)})"
         )
     layers, sizes = fields.count("num_hidden_layers"), _head_sizes(fields, head_dim)
+    # Transformers 5 writes `rope_parameters`; earlier ones `rope_theta` and `rope_scaling`.
+    turning = fields.table("rope_parameters") or fields.table("rope_scaling")
+    named = {"partial_rotary_factor": partial, "original_max_position_embeddings": None}
+    for name, default in named.items():  # some write them next to the table
+        if (value := config.get(name, default)) is not None:
+            turning = {name: value, **turning}
+    if partial is None and turning.get("partial_rotary_factor", 1.0) != 1.0:
+        raise LoadError(
+            f"config.json: partial_rotary_factor other than 1 is not supported for {architecture}"
+        )
     rope = rope_spec(
-        # Transformers 5 writes `rope_parameters`; earlier ones `rope_theta` and `rope_scaling`.
-        fields.table("rope_parameters") or fields.table("rope_scaling"),
+        turning,
         head_dim=sizes.head_dim,
         base=fields.number("rope_theta", rope_base),
         trained=fields.count("max_position_embeddings", 2048),
@@ -220,35 +257,37 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
 def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
     s = spec.shape
     query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    tensors: Shapes = {
-        "self_attn.q_proj.weight": (query, s.hidden),
-        "self_attn.k_proj.weight": (key, s.hidden),
-        "self_attn.v_proj.weight": (key, s.hidden),
-        "self_attn.o_proj.weight": (s.hidden, query),
-        "input_layernorm.weight": (s.hidden,),
-        "post_attention_layernorm.weight": (s.hidden,),
-    }
-    if spec.qkv_bias:
-        tensors["self_attn.q_proj.bias"] = (query,)
-        tensors["self_attn.k_proj.bias"] = tensors["self_attn.v_proj.bias"] = (key,)
+    rows = (query, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
+    tensors: Shapes = {"self_attn.o_proj.weight": (s.hidden, query)}
+    for name, size in zip(spec.attention_names, rows, strict=True):
+        tensors[f"self_attn.{name}.weight"] = (size, s.hidden)
+        if spec.qkv_bias:
+            tensors[f"self_attn.{name}.bias"] = (size,)
+    for norm in filter(None, spec.norms):
+        tensors[f"{norm}.weight"] = (s.hidden,)
     if spec.output_bias:
         tensors["self_attn.o_proj.bias"] = (s.hidden,)
     if spec.query_key_norm:
-        tensors["self_attn.q_norm.weight"] = tensors["self_attn.k_norm.weight"] = (s.head_dim,)
-    if spec.outer_norms:
-        tensors["pre_feedforward_layernorm.weight"] = (s.hidden,)
-        tensors["post_feedforward_layernorm.weight"] = (s.hidden,)
+        sizes = (query, key) if spec.whole_norm else (s.head_dim, s.head_dim)
+        tensors["self_attn.q_norm.weight"], tensors["self_attn.k_norm.weight"] = (
+            (size,) for size in sizes
+        )
     block = spec.feed_forward[layer]
     if isinstance(block, MlpSpec):
         return tensors | _mlp_tensors(block, s.hidden)
     tensors[f"{block.router}.weight"] = (block.experts, s.hidden)
     for number in range(block.experts):
         tensors |= _mlp_tensors(block.expert(number), s.hidden)
+    if block.shared is not None:
+        tensors |= _mlp_tensors(block.shared, s.hidden)
+        tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
     return tensors
 
 
 def _mlp_tensors(mlp: MlpSpec, hidden: int) -> Shapes:
-    sizes = {mlp.gate: (mlp.inner, hidden), mlp.up: (mlp.inner, hidden)}
+    sizes = {mlp.gate: (mlp.inner if mlp.up else 2 * mlp.inner, hidden)}
+    if mlp.up:
+        sizes[mlp.up] = (mlp.inner, hidden)
     sizes[mlp.down] = (hidden, mlp.inner)
     tensors: Shapes = {f"{name}.weight": size for name, size in sizes.items()}
     if mlp.bias:

@@ -99,13 +99,23 @@ class SamplerPool:
         return bool(self._drawing[samplers].any())
 
     def adjust(self, logits: torch.Tensor, samplers: Int32) -> None:
-        """Applies penalties, then biases, to logits `[n, vocabulary]` in place.
+        """Applies biases, then penalties, to logits `[n, vocabulary]` in place.
 
         Repetition: of a token that occurs, a logit above 0 is divided by it and one below
             multiplied
         (Keskar et al., CTRL, 2019). Presence and frequency: taken off once, and for each time, that
         the token was generated.
         """
+        biased = [i for i, sampler in enumerate(samplers.tolist()) if self._biases[sampler]]
+        if biased:
+            pairs = [
+                pair for sampler in samplers[biased].tolist() if (pair := self._biases[sampler])
+            ]
+            lengths = [len(tokens) for tokens, _ in pairs]
+            rows = self._index(np.repeat(biased, lengths))
+            tokens = self._index(np.concatenate([tokens for tokens, _ in pairs]))
+            values = upload(np.concatenate([values for _, values in pairs]), self._device)
+            logits[rows, tokens] += values
         penalised = np.flatnonzero(self._rows[samplers] >= 0)
         if penalised.size:
             rows = self._index(penalised)
@@ -119,16 +129,6 @@ class SamplerPool:
             times = counts & _TIMES
             values -= presence[:, None] * (times > 0) + frequency[:, None] * times
             logits[rows] = values
-        biased = [i for i, sampler in enumerate(samplers.tolist()) if self._biases[sampler]]
-        if biased:
-            pairs = [
-                pair for sampler in samplers[biased].tolist() if (pair := self._biases[sampler])
-            ]
-            lengths = [len(tokens) for tokens, _ in pairs]
-            rows = self._index(np.repeat(biased, lengths))
-            tokens = self._index(np.concatenate([tokens for tokens, _ in pairs]))
-            values = upload(np.concatenate([values for _, values in pairs]), self._device)
-            logits[rows, tokens] += values
 
     def note(self, samplers: Int32, tokens: torch.Tensor) -> None:
         """Keeps, and counts, what samplers have chosen: `[n]`, -1 for nothing."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 class DeviceSampler:
     """How the server chooses a token, among the whole vocabulary.
 
-    The order: penalties, bias, grammar, temperature, top-k, top-p, min-p. The contract's
+    The order: bias, penalties, grammar, temperature, top-k, top-p, min-p. The contract's
     `create-sampler` says what each of them does.
     """
 

@@ -34,11 +34,35 @@ class Grammar:
     text: str
 
     @classmethod
-    def json_schema(cls, schema: Mapping[str, Any] | bool | str) -> Grammar:
+    def json_schema(
+        cls,
+        schema: Mapping[str, Any] | bool | str,
+        *,
+        strict: bool = False,
+        any_whitespace: bool = True,
+        any_key_order: bool = False,
+    ) -> Grammar:
         """JSON that satisfies a schema, given as an object or as its text.
 
-        White space is as `json.dumps` writes it, unless the schema's `x-guidance` says otherwise.
+        Args:
+            schema: the schema.
+            strict: whether objects and lists have nothing but what is named, where the schema does
+                not say.
+            any_whitespace: whether there may be any white space; else it is as `json.dumps` writes
+                it, which leaves the model less to choose.
+            any_key_order: whether keys may come in any order, instead of the schema's; for objects
+                of at most 5 keys.
         """
+        options = {
+            **({"strict": True} if strict else {}),
+            **({} if any_whitespace else {"any_whitespace": False}),
+            **({"any_key_order": True} if any_key_order else {}),
+        }
+        if options:
+            given = json.loads(schema) if isinstance(schema, str) else schema
+            if isinstance(given, Mapping):
+                guidance = {**given.get("x-guidance", {}), **options}
+                schema = {**given, "x-guidance": guidance}
         return cls("json-schema", schema if isinstance(schema, str) else json.dumps(schema))
 
     @classmethod
@@ -55,6 +79,11 @@ class Grammar:
     def lark(cls, text: str) -> Grammar:
         """A context-free grammar (EBNF) in Lark's syntax, from the rule `start`."""
         return cls("lark", text)
+
+    @classmethod
+    def ebnf(cls, text: str) -> Grammar:
+        """A context-free grammar as llama.cpp writes it (GBNF), from the rule `root`."""
+        return cls("ebnf", text)
 
     @classmethod
     def choice(cls, options: Iterable[str]) -> Grammar:

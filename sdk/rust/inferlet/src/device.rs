@@ -14,7 +14,7 @@ use crate::HostFuture;
 
 /// How the server chooses a token, among the whole vocabulary.
 ///
-/// The order: penalties, bias, grammar, temperature, top-k, top-p, min-p. The contract's
+/// The order: bias, penalties, grammar, temperature, top-k, top-p, min-p. The contract's
 /// `create-sampler` says what each of them does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSampler {

@@ -10,8 +10,8 @@ use crate::sample::{take_sample, Sampled};
 
 pub use crate::host::grammar::*;
 
-/// Compiles a grammar for a model's tokens; `kind` is `json-schema`, `regex` or `lark`. The future
-/// gives its handle.
+/// Compiles a grammar for a model's tokens; `kind` is `json-schema`, `regex`, `lark` or
+/// `ebnf`. The future gives its handle.
 pub fn compile_grammar(model: &str, kind: &str, text: &str) -> HostFuture<u32> {
     HostFuture::new(host::compile_grammar(model, kind, text), take_grammar)
 }
@@ -40,8 +40,8 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// JSON that satisfies a schema. White space is as in `{"a": [1, 2]}`, unless the schema's
-    /// `x-guidance` says otherwise.
+    /// JSON that satisfies a schema. Its `x-guidance` may hold `strict`, `any_whitespace` and
+    /// `any_key_order`, as the contract's `compile-grammar` describes them.
     pub fn json_schema(schema: &str) -> Grammar {
         Grammar { kind: "json-schema", text: schema.to_owned() }
     }
@@ -59,6 +59,11 @@ impl Grammar {
     /// A context-free grammar (EBNF) in Lark's syntax, from the rule `start`.
     pub fn lark(text: &str) -> Grammar {
         Grammar { kind: "lark", text: text.to_owned() }
+    }
+
+    /// A context-free grammar as llama.cpp writes it (GBNF), from the rule `root`.
+    pub fn ebnf(text: &str) -> Grammar {
+        Grammar { kind: "ebnf", text: text.to_owned() }
     }
 
     /// One of some texts.

@@ -1655,9 +1655,10 @@ pub mod sample {
     /// default), `logprobs` (0; the number of most likely tokens that `take_sample` also reports,
     /// 256 at most).
     ///
-    /// Logits go through repetition, presence and frequency penalty, bias, mask, temperature,
-    /// top-k, top-p (of what top-k has left) and min-p, in this order. The repetition penalty
-    /// counts tokens given and generated, presence and frequency only those generated.
+    /// Logits go through bias, repetition, presence and frequency penalty, mask, temperature, top-k,
+    /// top-p (of what top-k has left) and min-p, in this order, as in `transformers`. The
+    /// repetition penalty counts tokens given and generated, presence and frequency only those
+    /// generated.
     /// Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
     /// `out-of-resources`.
     pub fn create_sampler(queue: u32, parameters: &str) -> Result<u32> {
@@ -1900,9 +1901,17 @@ pub mod grammar {
     }
 
     /// Compiles a grammar for a model's tokens; consume the future with `take_grammar`. `kind` is
-    /// `json-schema` (white space as Python's `json` writes it, unless the schema's `x-guidance`
-    /// says otherwise), `regex` (Rust's syntax, over the whole text), or `lark` (EBNF in Lark's
-    /// syntax, with the rule `start`). The same text is compiled once.
+    /// `json-schema`, `regex` (Rust's syntax, over the whole text), `lark` (EBNF in Lark's syntax,
+    /// with the rule `start`), or `ebnf` (llama.cpp's GBNF, with the rule `root`). The same text is
+    /// compiled once.
+    ///
+    /// A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
+    /// (false; objects and lists have nothing but what is named, where the schema does not say),
+    /// `any_whitespace` (true; false: as Python's `json` writes it), `any_key_order` (false). What a
+    /// grammar cannot hold a text to is refused by its name.
+    ///
+    /// In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much
+    /// text as it can.
     /// Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future:
     /// `invalid-argument` (the grammar is wrong), `limit-exceeded` (too large or too slow),
     /// `unsupported`.

@@ -1,0 +1,70 @@
+"""Texts of grammars as llguidance takes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from pie_control.errors import ApiError
+from pie_control.grammar.json_schema import rewritten
+
+# White space between the parts of a JSON text: any, but no more than a layout needs.
+_ANY_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n\r\t]{1,64}"}
+# As Python's json writes it: much of the text is then forced.
+_ONE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_OPTIONS = ("strict", "any_whitespace", "any_key_order")  # ours among those of `x-guidance`
+
+
+def schema_grammar(text: str) -> str:
+    """The grammar of a JSON schema, whose options are in its `x-guidance`.
+
+    Raises:
+        ApiError: `invalid-argument` if it is wrong, or asks for what no grammar can hold it to.
+    """
+    try:
+        schema = json.loads(text)
+        options = _taken_options(schema)
+        style = _ANY_SPACE if options.pop("any_whitespace", True) else _ONE_SPACE
+        schema = rewritten(
+            schema, options.pop("strict", False), options.pop("any_key_order", False)
+        )
+        if schema is False:
+            raise ApiError("invalid-argument", "the grammar: no text satisfies it")
+        grammar: str = LLMatcher.grammar_from_json_schema(
+            json.dumps({} if schema is True else schema),
+            defaults=style,  # type: ignore[arg-type]
+        )
+    except RecursionError:
+        raise ApiError("invalid-argument", "the JSON schema: nested too deep") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ApiError("invalid-argument", f"the JSON schema: {error}") from None
+    return grammar
+
+
+def ebnf_grammar(text: str) -> str:
+    """The grammar of an EBNF as llama.cpp writes it (GBNF), from the rule `root`.
+
+    Raises:
+        ApiError: `invalid-argument`.
+    """
+    try:
+        return str(gbnf_to_lark(text))
+    except RecursionError:
+        raise ApiError("invalid-argument", "the grammar: nested too deep") from None
+    except Exception as error:  # the converter has several errors of its own, and some of Python's
+        raise ApiError("invalid-argument", f"the grammar: {error}") from None
+
+
+def _taken_options(schema: Any) -> dict[str, bool]:
+    """Takes our options out of a schema."""
+    guidance = schema.get("x-guidance") if isinstance(schema, dict) else None
+    if not isinstance(guidance, dict):
+        return {}
+    options = {name: guidance.pop(name) for name in _OPTIONS if name in guidance}
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"x-guidance: {name} is {value!r}, not true or false")
+    return options
