@@ -10,6 +10,7 @@ import trio
 from pie_control.api.runtime import GuestClocks
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
+from pie_control.programs.instantiation import Instantiation
 from pie_control.programs.store import ProgramStore
 from pie_control.programs.warm import WarmInstances
 from pie_control.rpc.server import RpcServer
@@ -18,6 +19,8 @@ from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
 from pie_py.config.server import ServerConfig
 from pie_py.wire.observer import observing
+
+INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
 
 
 async def serve(
@@ -46,7 +49,9 @@ class _Server:
         limits = GuestLimits(
             memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
         )
-        warm = WarmInstances(linker, limits, config.spare_instances, self._is_busy)
+        ahead = min(INSTANTIATED, config.spare_instances)
+        instantiation = Instantiation(linker, limits, ahead)
+        warm = WarmInstances(instantiation, config.spare_instances - ahead, self._is_busy)
         components = Components(linker.engine, config.cache_folder, warm.offer)
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
@@ -54,7 +59,7 @@ class _Server:
         self._link = WorkerLink(config)
         self._wiring = Wiring(
             config,
-            Guests(linker, limits, components, warm),
+            Guests(instantiation, components, warm),
             programs,
             self._link,
             clock,

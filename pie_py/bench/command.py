@@ -6,6 +6,8 @@ from pie_py.bench.benchmark import Benchmarks
 
 MODULES = {
     "launch": "pie_py.bench.launch",
+    "starts": "pie_py.bench.starts",
+    "idle": "pie_py.bench.idle",
     "calls": "pie_py.bench.calls",
     "fairness": "pie_py.bench.fairness",
     "hot-path": "pie_py.bench.hot_path",

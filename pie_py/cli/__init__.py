@@ -23,6 +23,7 @@ COMMANDS = {
     "adapters": "pie_py.cli.adapters",
     "mcp": "pie_py.cli.mcp",
     "programs": "pie_py.cli.programs",
+    "inferlets": "pie_py.cli.inferlets",
     "keys": "pie_py.cli.keys",
     "version": "pie_py.cli.version",
     "bench": "pie_py.bench.command",

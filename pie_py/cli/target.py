@@ -36,7 +36,7 @@ def find_target(text: str, entry: str | None = None) -> Target | None:
     path = Path(text)
     if not path.exists():
         library = shipped_folder("inferlets") / text
-        if "/" in text or not (library / DESCRIPTION).is_file():
+        if "/" in text or not any((library / name).is_file() for name in (DESCRIPTION, MAIN)):
             if path.suffix in (".py", ".wasm") or "/" in text:
                 raise BadTarget(f"{text} does not exist")
             return None

@@ -42,6 +42,21 @@ def test_launch(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
+def test_starts_and_idle_instances(checkpoint: Path) -> None:
+    size = ("--launches", "2", "--at-once", "3", "--rounds", "1", "--model", str(checkpoint))
+    report = bench("starts", *size, of=OPERATORS)
+    names = [row[0] for row in report["rows"]]
+    assert names == ["trivial source", "component", "AsyncLM --help"]
+    for row in table(report):
+        assert 0 < row["alone p50, ms"] <= row["alone p90, ms"]
+        assert row["together, /s"] > 0
+    few = ("--instances", "20", "--seconds", "0.2", "--source", "python")
+    report = bench("idle", *few, "--model", str(checkpoint), of=OPERATORS)
+    assert report["rows"][0][:2] == ["python", 20]
+    assert 0 < table(report)[0]["MB each"] < 50
+
+
+@pytest.mark.slow
 def test_calls(checkpoint: Path) -> None:
     size = ("--live", "1,5", "--count", "1000", "--model", str(checkpoint))
     report = bench("calls", *size, of=OPERATORS)

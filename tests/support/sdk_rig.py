@@ -24,6 +24,7 @@ from pie_control.instances.instance import Ended, Instance, State
 from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
+from pie_control.programs.instantiation import Instantiation
 from pie_control.programs.store import Program, ProgramKind, ProgramStore
 from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
@@ -199,8 +200,9 @@ class Rig:
         self.engine = make_engine(self._config)
         linker = Linker(self.engine)
         limits = GuestLimits(self._config.limits.memory, self._config.limits.table_elements)
+        instantiation = Instantiation(linker, limits, 0)
         self.warm = WarmInstances(
-            linker, limits, spares, lambda: self._parts.registry.live_count > 0
+            instantiation, spares, lambda: self._parts.registry.live_count > 0
         )
         components = Components(self.engine, self._config.cache_folder, self.warm.offer)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
@@ -209,7 +211,7 @@ class Rig:
         # Every run has a loop of its own, and `trio.current_time` looks for the loop at each call.
         self._parts = Wiring(
             self._config,
-            Guests(linker, limits, components, self.warm),
+            Guests(instantiation, components, self.warm),
             self._programs,
             self._link,
             trio.current_time,

@@ -7,7 +7,7 @@ from typing import Any
 from pie_control.api.binder import implement
 from pie_control.instances.instance import Instance
 from pie_control.instances.launcher import Launcher
-from pie_control.programs.warm import Unclaimed
+from pie_control.programs.instantiation import Unclaimed
 from pie_control.wasm import SUSPENDED, HostFunction
 
 

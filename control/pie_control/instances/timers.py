@@ -53,7 +53,8 @@ class Timers:
         """Serves the timers until cancelled."""
         while True:
             self._changed = trio.Event()
-            self._drop_cancelled()
+            while self._heap and self._heap[0][2].callback is None:  # no reason to wake
+                heapq.heappop(self._heap)
             due = self._heap[0][0] if self._heap else math.inf
             with trio.move_on_at(due):
                 await self._changed.wait()

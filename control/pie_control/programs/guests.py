@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pie_control.programs.components import Components
+from pie_control.programs.instantiation import Instantiation
 from pie_control.programs.store import Program
 from pie_control.programs.warm import WarmInstances
-from pie_control.wasm import Guest, GuestLimits, Linker
+from pie_control.wasm import Guest
 
 
 class Guests:
     """Guests of all programs, with the same limits."""
 
     def __init__(
-        self, linker: Linker, limits: GuestLimits, components: Components, warm: WarmInstances
+        self, instantiation: Instantiation, components: Components, warm: WarmInstances
     ) -> None:
-        self._linker = linker
-        self._limits = limits
+        self._instantiation = instantiation
         self._components = components
         self._warm = warm
 
@@ -44,10 +44,13 @@ class Guests:
         warm = self._warm.take(component, state)
         if warm is not None:
             return warm, True
-        guest = Guest(self._linker, component, state, self._limits)
+        guest = self._instantiation.guest(component, state)
         guest.start(args)
         return guest, False
 
     async def run(self) -> None:
         """Keeps warm guests ready, until cancelled."""
-        await self._warm.run()
+        try:
+            await self._warm.run()
+        finally:
+            self._instantiation.stop()

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, Status
+from pie_control.programs.instantiation import Instantiation, Unclaimed
+from pie_control.wasm import Component, Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.warm")
 
@@ -22,19 +23,14 @@ QUIET_SECONDS = 0.1
 BUSY_SECONDS = 1.0  # between two slices of a start while programs run
 
 
-class Unclaimed:
-    """The state of a warm instance that no launch has claimed yet."""
-
-
 class WarmInstances:
     """A pool of warm instances, made one at a time: fast while no program runs, else slowly."""
 
     def __init__(
-        self, linker: Linker, limits: GuestLimits, count: int, is_busy: Callable[[], bool]
+        self, instantiation: Instantiation, count: int, is_busy: Callable[[], bool]
     ) -> None:
         """Takes the size of the pool, and a function that says whether programs run."""
-        self._linker = linker
-        self._limits = limits
+        self._instantiation = instantiation
         self._count = count
         self._is_busy = is_busy
         self._component: Component | None = None
@@ -47,6 +43,7 @@ class WarmInstances:
     def offer(self, component: Component) -> None:
         """Keeps instances of this component warm from now on."""
         self._component = component
+        self._instantiation.offer(component)
         self._wanted.set()
 
     def take(self, component: Component, state: object) -> Guest | None:
@@ -85,7 +82,7 @@ class WarmInstances:
 
     async def _make(self, component: Component) -> Guest | None:
         """Starts a guest that waits for its program; None if that failed."""
-        guest = Guest(self._linker, component, Unclaimed(), self._limits)
+        guest = self._instantiation.guest(component, Unclaimed())
         try:
             guest.start([])
             while (status := guest.poll()) is Status.RUNNING:

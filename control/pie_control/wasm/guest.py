@@ -58,9 +58,11 @@ class _Fiber:
         self._args = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
         self._results = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
 
-    def instantiate(self, args: list[str]) -> None:
-        self.linker.engine.make_room()
+    def set_arguments(self, args: list[str]) -> None:
         _write_strings(ctypes.addressof(self._args), args)
+
+    def instantiate(self) -> None:
+        self.linker.engine.make_room()
         self.future = symbols.linker_instantiate(
             self.linker.address,
             self.context,
@@ -141,7 +143,9 @@ class Guest:
         self.escaped: BaseException | None = None  # what a host function raised that is no error
         self.fault: bytes | None = None  # why an answer could not be given
         self._outcome: tuple[bool, str] | None = None
+        self._started = False  # has its arguments
         self._instantiated = False
+        self._ahead = False  # the first future is done, before the first turn
         self._ticker = linker.engine.ticker
         self._epoch = self._ticker.epoch
         self._fiber: _Fiber | None = _Fiber(linker, component, limits)
@@ -149,11 +153,31 @@ class Guest:
         self._finalizer = weakref.finalize(self, self._fiber.release)
         self._finalizer.atexit = False
 
+    def instantiate(self) -> None:
+        """Instantiates the component ahead of `start`, which runs no code of it.
+
+        On any thread that alone knows the guest. What fails is told by the first `poll`.
+        """
+        fiber = self._fiber
+        if fiber is None or fiber.future is not None:
+            raise RuntimeError("a guest is instantiated once, before it is started")
+        fiber.instantiate()
+        while not symbols.future_poll(fiber.future):
+            pass  # guests of the other thread have ended its slice
+        self._ahead = True
+
     def start(self, args: list[str]) -> None:
         """Sets the arguments of `run`. Nothing runs before the first `poll`."""
-        if self._fiber is None or self._fiber.future is not None:
+        if self._fiber is None or self._started:
             raise RuntimeError("a guest is started once")
-        self._fiber.instantiate(args)
+        self._started = True
+        self._fiber.set_arguments(args)
+        if not self._ahead:
+            self._fiber.instantiate()
+
+    def is_of(self, component: Component) -> bool:
+        """Whether it runs this component, and has not ended."""
+        return self._fiber is not None and self._fiber.component is component
 
     def poll(self) -> Status:
         """Runs the guest for a turn.
@@ -172,7 +196,8 @@ class Guest:
         if self.pending is not None:
             return Status.WAITING
         # An answer that could not be given: C has no way to trap in its place.
-        done = self.fault is None and self._run(fiber)
+        done = self.fault is None and (self._ahead or self._run(fiber))
+        self._ahead = False
         if done and not self._instantiated and not fiber.error.value and not self.closing:
             self._instantiated = True
             fiber.call_run()

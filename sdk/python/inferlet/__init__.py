@@ -29,6 +29,7 @@ from inferlet import (
     runtime,
     session,
     store,
+    tools,
 )
 from inferlet._loop import ready
 from inferlet._stream import TextDecoder
@@ -71,4 +72,5 @@ __all__ = [
     "runtime",
     "session",
     "store",
+    "tools",
 ]

@@ -6,6 +6,7 @@ in the prefix cache: it is no plain text any more.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Sequence as List
 
 from inferlet import raw
@@ -32,6 +33,25 @@ def drop(sequence: Sequence, first: int, last: int) -> None:
     sequence.shift += count
     kept = (place for place in sequence.hidden if not first <= place < last)
     sequence.hidden = {place - count if place >= last else place for place in kept}
+
+
+def evict(sequence: Sequence, places: Collection[int]) -> None:
+    """Gives up the tokens at some places; the others move together and keep their positions.
+
+    Raises:
+        ValueError: a place is not in the pages.
+    """
+    length, gone = len(sequence.tokens), set(places)
+    if not gone <= set(range(length)):
+        raise ValueError(f"places {min(gone)} to {max(gone)} are not all in the {length} tokens")
+    kept = [place for place in range(length) if place not in gone]
+    hidden = {at for at, place in enumerate(kept) if place in sequence.hidden}
+    sequence.prefix_cache = False
+    pending, sequence.pending = sequence.pending, []
+    keep(sequence, 0, kept)
+    sequence.pending = pending
+    sequence.hidden = hidden
+    sequence.shift += len(gone)
 
 
 def hide(sequence: Sequence, first: int, last: int, *, hidden: bool) -> None:

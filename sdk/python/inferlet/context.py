@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as List
 from typing import Any, Self
 
@@ -97,6 +97,11 @@ class Context:
     def seq_len(self) -> int:
         """Tokens in the pages; those of `buffer` are not among them."""
         return len(self.sequence.tokens)
+
+    @property
+    def next_position(self) -> int:
+        """Position of the token that comes next; less than the model's `max_position`."""
+        return len(self) + self.sequence.shift
 
     @property
     def tokens(self) -> list[int]:
@@ -436,6 +441,18 @@ class Context:
             ValueError: these are no whole pages of what has run.
         """
         _edit.drop(self.sequence, first, last)
+        return self
+
+    def evict(self, places: Collection[int]) -> Context:
+        """Gives up the tokens at some places, wherever they are, and the memory that they took.
+
+        The others are copied together, and keep their positions.
+
+        Raises:
+            ValueError: a place is not among what has run.
+            PieError: `out-of-resources`: a page that others hold, too, is copied.
+        """
+        _edit.evict(self.sequence, places)
         return self
 
     def hide(self, first: int, last: int) -> Context:

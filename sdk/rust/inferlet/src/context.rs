@@ -17,6 +17,7 @@ mod exports;
 mod messages;
 mod pages;
 mod run;
+mod several;
 
 pub(crate) use pages::spans;
 
@@ -50,6 +51,8 @@ pub struct Context {
     prefix_cache: bool,
     /// How many of the first pages the prefix cache has been offered.
     offered: usize,
+    /// How far the next token's position lies behind its place among the tokens.
+    shift: usize,
     /// How many of the first pages must be copied before they are written: others may read them.
     read_only: usize,
     /// Pages held until the copies from them are done.
@@ -83,6 +86,7 @@ impl Context {
             pending: Vec::new(),
             prefix_cache: true,
             offered: 0,
+            shift: 0,
             read_only: 0,
             pins: Vec::new(),
             has_hidden: false,
@@ -183,7 +187,7 @@ impl Context {
 
     /// A second context with the same content, that shares the pages.
     ///
-    /// The fork runs the last token again when it generates: that gives it a hidden state of its
+    /// If it generates at once, it runs the last token again: that gives it a hidden state of its
     /// own.
     pub fn fork(&mut self) -> Result<Context> {
         self.settle()?;
@@ -197,7 +201,7 @@ impl Context {
         other.chat = self.chat.clone();
         other.read_only = other.pages.len();
         self.read_only = self.pages.len();
-        other.rerun_last_token()?;
+        other.shift = self.shift;
         Ok(other)
     }
 
@@ -221,16 +225,11 @@ impl Context {
     fn cut(&mut self, length: usize) -> Result {
         if length >= self.tokens.len() {
             self.pending.truncate(length - self.tokens.len());
-            if self.has_hidden || !self.pending.is_empty() {
-                return Ok(());
-            }
-            self.settle()?; // a fork whose own tokens are all cut has no hidden state of its own
-        } else {
-            self.settle()?;
-            self.pending.clear();
-            self.set_length(length)?;
+            return Ok(());
         }
-        self.rerun_last_token()
+        self.settle()?;
+        self.pending.clear();
+        self.set_length(length)
     }
 
     fn page_size(&self) -> usize {

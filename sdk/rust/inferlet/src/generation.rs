@@ -264,7 +264,8 @@ impl<'a> Generator<'a> {
             return Ok(());
         }
         self.context.start_turn()?;
-        let (length, longest) = (self.context.len(), self.context.model().max_position() as usize);
+        let (length, longest) =
+            (self.context.next_position(), self.context.model().max_position() as usize);
         let Some(room) = longest.checked_sub(length) else {
             return Err(Error::new(
                 ErrorCode::InvalidArgument,

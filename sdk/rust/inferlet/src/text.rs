@@ -22,6 +22,12 @@ impl Distribution {
     pub fn max_index(&self) -> u32 {
         self.tokens[0]
     }
+
+    /// A token's log-probability; minus infinity if it is not among these.
+    pub fn logprob(&self, token: u32) -> f32 {
+        let found = self.tokens.iter().position(|&other| other == token);
+        found.map_or(f32::NEG_INFINITY, |at| self.probabilities[at].ln())
+    }
 }
 
 /// The distribution of the `k` most likely next tokens after an output embed.

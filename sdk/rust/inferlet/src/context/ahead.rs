@@ -52,6 +52,7 @@ impl Context {
 
     fn queue_step(&mut self, sampler: u32) -> Result<([u32; 2], HostFuture<Sampled>)> {
         let (queue, start, size) = (self.queue, self.tokens.len(), self.page_size());
+        let position = (start + self.shift) as u32;
         let embed = match self.spare {
             Some(span) => span,
             None => *self.spare.insert([allocate::alloc_emb(queue, 1)?, 1]),
@@ -61,7 +62,7 @@ impl Context {
         let (inputs, page) = (&self.input_spans.1, *self.pages[start / size]);
         let adapter = self.adapter().unwrap_or_default();
         let future =
-            sample::step(queue, sampler, start as u32, embed[0], inputs, page, adapter).started()?;
+            sample::step(queue, sampler, position, embed[0], inputs, page, adapter).started()?;
         Ok((embed, future))
     }
 

@@ -10,7 +10,8 @@ use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, Hos
 impl Context {
     /// Queues the pending tokens, in chunks that the model and the embed pool can take.
     pub(super) async fn submit(&mut self) -> Result {
-        if self.prefix_cache && self.pages.is_empty() && !self.pending.is_empty() {
+        if self.prefix_cache && self.shift == 0 && self.pages.is_empty() && !self.pending.is_empty()
+        {
             self.find_prefix().await?;
         }
         let mut most = self.model.max_batch_tokens() as usize;
@@ -18,7 +19,7 @@ impl Context {
             let count = most.min(self.pending.len());
             let last = count == self.pending.len();
             let pending = std::mem::take(&mut self.pending);
-            let queued = self.forward(&pending[..count], last);
+            let queued = self.run(&pending[..count], last, None);
             self.pending = pending;
             match queued {
                 Ok(()) => {
@@ -109,13 +110,21 @@ impl Context {
     }
 
     /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the
-    /// last one's hidden state is wanted.
-    pub(super) fn forward(&mut self, tokens: &[u32], output: bool) -> Result {
-        self.run(tokens, output, None)
+    /// last one's hidden state is wanted; the tokens may be in embeds already, a span of them.
+    pub(super) fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
+        self.run_masked(tokens, output, given, &[], &[])
     }
 
-    /// As `forward`; the tokens may be in embeds already, a span of them.
-    pub(super) fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
+    /// As `run`, under a mask, and with the hidden states after other tokens before the last into
+    /// a span of embeds.
+    pub(super) fn run_masked(
+        &mut self,
+        tokens: &[u32],
+        output: bool,
+        given: Option<[u32; 2]>,
+        mask: &[u32],
+        others: &[u32],
+    ) -> Result {
         self.retract()?;
         let (queue, size) = (self.queue, self.page_size());
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
@@ -143,15 +152,19 @@ impl Context {
                 &several
             }
         };
-        let output_embeds: &[u32] = if output { &decode } else { &[] };
+        let all = [others, &decode].concat();
+        let output_embeds: &[u32] = if output { &all } else { &[] };
         self.in_flight = true;
         self.has_hidden = false;
         let embedded = match given {
             Some(_) => Ok(()),
-            None => text::embed_txt(queue, tokens, &[start as u32, count], &embeds),
+            None => {
+                let position = (start + self.shift) as u32;
+                text::embed_txt(queue, tokens, &[position, count], &embeds)
+            }
         };
         let queued =
-            embedded.and_then(|()| self.queue_forward(&embeds, output_pages, output_embeds));
+            embedded.and_then(|()| self.queue_forward(&embeds, output_pages, output_embeds, mask));
         if count > 1 && given.is_none() {
             allocate::dealloc_emb(queue, &embeds)?;
         }
@@ -168,12 +181,18 @@ impl Context {
         }
     }
 
-    pub(super) fn queue_forward(&self, embeds: &[u32], pages: &[u32], outputs: &[u32]) -> Result {
+    pub(super) fn queue_forward(
+        &self,
+        embeds: &[u32],
+        pages: &[u32],
+        outputs: &[u32],
+        mask: &[u32],
+    ) -> Result {
         let (queue, inputs) = (self.queue, &self.input_spans.1);
         match self.adapter() {
-            None => forward::forward(queue, inputs, embeds, pages, outputs, &[]),
+            None => forward::forward(queue, inputs, embeds, pages, outputs, mask),
             Some(name) => {
-                adapter::forward_with_adapter(queue, name, inputs, embeds, pages, outputs, &[])
+                adapter::forward_with_adapter(queue, name, inputs, embeds, pages, outputs, mask)
             }
         }
     }
@@ -198,8 +217,11 @@ impl Context {
 
     /// Runs what is pending; the embed of the hidden state after it.
     pub(crate) async fn output_embed(&mut self) -> Result<u32> {
+        if self.pending.is_empty() && !self.has_hidden {
+            self.rerun_last_token()?;
+        }
         if let [token] = self.pending[..] {
-            self.forward(&[token], true)?;
+            self.run(&[token], true, None)?;
             self.pending.clear();
         } else {
             self.submit().await?;

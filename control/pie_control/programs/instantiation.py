@@ -1,0 +1,79 @@
+"""Guests whose component is instantiated, of which some are made ahead of need by a thread.
+
+A component that componentize-py has made takes 0.9 ms to instantiate: 40 core instances, and a
+table of 7 000 functions, which Wasmtime fills one by one. No code of the guest runs and no page of
+its image is written to, so it needs neither the thread of the guests nor much memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from pie_control.wasm import Component, Guest, GuestLimits, Linker
+
+
+class Unclaimed:
+    """The state of a guest that no launch has claimed yet."""
+
+
+class Instantiation:
+    """Makes guests with the same limits; those of one component ahead of need."""
+
+    def __init__(self, linker: Linker, limits: GuestLimits, ahead: int) -> None:
+        """Takes how many guests are kept ahead of need; they take places of the engine."""
+        self._linker = linker
+        self._limits = limits
+        self._ahead = ahead
+        self._component: Component | None = None
+        self._made: deque[Guest] = deque()
+        self._wanted = threading.Semaphore(0)
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def offer(self, component: Component) -> None:
+        """Guests of this component are made ahead from now on."""
+        if not self._ahead:
+            return
+        started = self._component is not None
+        self._component = component
+        self._wanted.release(self._ahead)
+        if not started:
+            threading.Thread(target=self._run, name="wasm-instantiation", daemon=True).start()
+
+    def guest(self, component: Component, state: object) -> Guest:
+        """A guest that is yet to be started.
+
+        Raises:
+            ProgramRejected: if the component imports what the linker does not offer.
+        """
+        if self._made and self._made[0].is_of(component):
+            guest = self._made.popleft()
+            guest.state = state
+            self._wanted.release()
+            return guest
+        return Guest(self._linker, component, state, self._limits)
+
+    def stop(self) -> None:
+        """Ends the thread and closes the guests that no launch has claimed."""
+        self._stopped = True
+        self._wanted.release()
+        self._close_made()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.acquire()
+            if self._stopped:
+                break
+            component = self._component
+            assert component is not None, "a component is offered before the thread starts"
+            guest = Guest(self._linker, component, Unclaimed(), self._limits)
+            guest.instantiate()
+            self._made.append(guest)
+        self._close_made()
+
+    def _close_made(self) -> None:
+        while self._made:
+            self._made.pop().close()

@@ -1,0 +1,88 @@
+"""An agent that knows which of its APIs are used how: three optimizations that stack.
+
+The documents of the APIs stay computed (`--cache`), calls go out as soon as they are written
+(`--early`), and documents of what was called are dropped from the context (`--drop`).
+"""
+
+import asyncio
+from hashlib import sha256
+
+from inferlet import Context, Model, http, runtime, tools
+from inferlet.tools import ToolCall
+
+
+async def call(url: str, wanted: ToolCall) -> str:
+    """What a tool answers."""
+    response = await http.get(f"{url}/{wanted.name}", params=wanted.arguments)
+    return await response.text()
+
+
+async def documents(model: Model, head: str, apis: list[str], cache: bool) -> Context:
+    """A context that begins with the documents, computed by this launch or an earlier one."""
+    name = f"apis/{sha256(repr((head, apis)).encode()).hexdigest()}"
+    context = Context.open(model, name) if cache else None
+    if context is None:
+        context = Context(model, prefix_cache=False).fill(head + "\n".join(apis))
+        await context.flush()
+        if cache:
+            context.save(name)
+    return context
+
+
+async def main(
+    apis: list[str],
+    request: str,
+    url: str,
+    cache: bool = False,
+    early: bool = False,
+    drop: bool = False,
+    max_tokens: int = 200,
+) -> dict[str, object]:
+    """Returns the answer, what was called, the seconds, and the tokens that were computed.
+
+    Args:
+        apis: a line for each: `name~NN(parameter, ...)`, NN hundredths of a second.
+        request: what to do.
+        url: a call `f(x=1)` is `GET URL/f?x=1`, whose body is the result.
+        cache: keeps the keys and values of the documents for later launches.
+        early: starts a call when it is written, not when the turn is over.
+        drop: hides the document of an API once it was called.
+        max_tokens: most tokens of a turn.
+    """
+    model, began = Model.load(), runtime.monotonic()
+    head = "<|begin|><|system|>\nCalls: in parallel.\n"
+    context = await documents(model, head, apis, cache)
+    known = 0 if context.tokens[:1] != [-1] else len(context)
+    ends = [len(model.tokenizer.encode(head + "\n".join(apis[:n]))) for n in range(len(apis) + 1)]
+    context.fill(f"<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n")
+    text, calls, turns = "", list[str](), 0
+    while turns < 8:
+        turns, text, running = turns + 1, "", list[asyncio.Task[str]]()
+        async for piece in context.generate(max_tokens=max_tokens).stream_text():
+            text += piece
+            if early and text.count("[END]") > len(running):
+                running += [
+                    asyncio.create_task(call(url, one)) for one in tools.parse(text)[len(running) :]
+                ]
+        wanted = tools.parse(text)
+        if not wanted:
+            break
+        answers = [await task for task in running] or [await call(url, one) for one in wanted]
+        calls += [one.name for one in wanted]
+        if drop:
+            for number, api in enumerate(apis):
+                if any(api.startswith(one.name + "~") for one in wanted):
+                    context.hide(ends[number], ends[number + 1])
+        blocks = text.split("[CALL]")[1:]
+        results = [
+            f"[INTR]{b.partition('[')[0]}[HEAD]{a}[END]"
+            for b, a in zip(blocks, answers, strict=True)
+        ]
+        context.fill(f"<|end|>\n<|tool|>\n{''.join(results)}<|end|>\n<|assistant|>\n")
+    return {
+        "answer": text,
+        "calls": calls,
+        "seconds": runtime.monotonic() - began,
+        "computed": len(context) - known,
+        "hidden": len(context.sequence.hidden),
+    }

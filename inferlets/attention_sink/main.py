@@ -1,0 +1,37 @@
+"""Attention sinks (StreamingLLM): the first page and the last ones stay, what is between goes.
+
+Memory stays constant, however long the text. Where positions reach the model's longest context, the
+tokens that are left run again from position 0.
+"""
+
+from inferlet import Context, Model
+
+
+async def main(
+    prompt: str = "Once upon a time",
+    window: int = 4,
+    max_tokens: int = 256,
+    model_name: str | None = None,
+) -> dict[str, object]:
+    """Returns the text, and the most pages that it held.
+
+    Args:
+        prompt: what to continue.
+        window: pages that stay beside the first one.
+        max_tokens: tokens of the text; there may be more than the model's context has.
+        model_name: one that the server serves.
+    """
+    served = Model.load(model_name)
+    context = Context(served, prefix_cache=False).fill(prompt)
+    size, out, pages, restarts = context.page_size, list[int](), 0, 0
+    while len(out) < max_tokens:
+        if context.next_position + size > served.max_position:
+            context = Context(served, prefix_cache=False).append(context.tokens)
+            restarts += 1
+        count = min(size - len(context) % size, max_tokens - len(out))
+        out += await context.generate(max_tokens=count, stop=[]).collect_tokens()
+        pages = max(pages, len(context.sequence.pages.addresses))
+        while context.seq_len > (1 + window) * size:
+            context.drop(size, 2 * size)
+    text = served.tokenizer.decode(out)
+    return {"text": text, "tokens": out, "pages": pages, "restarts": restarts}

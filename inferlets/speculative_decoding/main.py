@@ -1,0 +1,72 @@
+"""Speculative decoding: a cheap drafter proposes tokens, the model verifies them in one forward.
+
+The drafter is prompt lookup (what followed the last tokens when they came before), or a small
+model that is served, too. The output is the model's own, greedy.
+"""
+
+from inferlet import Context, Model
+
+
+def look_up(tokens: list[int], count: int, longest: int = 3) -> list[int]:
+    """What followed the last tokens where they came before, the most of them that did."""
+    for size in range(min(longest, len(tokens) - 1), 0, -1):
+        tail = tokens[-size:]
+        for at in range(len(tokens) - size - 1, -1, -1):
+            if tokens[at : at + size] == tail:
+                return tokens[at + size : at + size + count]
+    return []
+
+
+class SmallModel:
+    """Drafts of a small model, whose context follows the large one's."""
+
+    def __init__(self, name: str) -> None:
+        """Takes a model that is served."""
+        self.context = Context(Model.load(name))
+
+    async def draft(self, tokens: list[int], count: int) -> list[int]:
+        """Its own greedy continuation."""
+        known = self.context.tokens
+        pairs = zip(known, tokens, strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(known), len(tokens)))
+        self.context.truncate(same)
+        self.context.append(tokens[len(self.context) :])
+        return await self.context.generate(max_tokens=count, stop=[]).collect_tokens()
+
+
+async def main(
+    prompt: str = "Once upon a time there was a small fox called Rena. She",
+    drafter: str | None = None,
+    draft_tokens: int = 4,
+    max_tokens: int = 64,
+    model_name: str | None = None,
+) -> dict[str, object]:
+    """Returns the text, and how many forwards it took.
+
+    Args:
+        prompt: what to continue.
+        drafter: a small model with the same tokenizer; by default prompt lookup.
+        draft_tokens: most tokens that are proposed at once.
+        max_tokens: most tokens of the text.
+        model_name: the large model.
+    """
+    served = Model.load(model_name)
+    context = Context(served).fill(prompt)
+    small = SmallModel(drafter) if drafter else None
+    token = (await context.distribution(1)).tokens[0]
+    out: list[int] = []
+    forwards, drafted = 1, 0
+    while len(out) < max_tokens and token not in served.stop_tokens:
+        known = [*context.tokens, token]
+        draft = await small.draft(known, draft_tokens) if small else look_up(known, draft_tokens)
+        likely = [d.tokens[0] for d in await context.forward([token, *draft], 1)]
+        good = next((i for i, t in enumerate(draft) if t != likely[i]), len(draft))
+        context.truncate(len(context) - len(draft) + good)
+        new = [token, *draft[:good]]
+        stop = next((i for i, t in enumerate(new) if t in served.stop_tokens), None)
+        out += new[:stop]
+        token = likely[good] if stop is None else new[stop]
+        forwards, drafted = forwards + 1, drafted + len(draft)
+    out = out[:max_tokens]
+    text = served.tokenizer.decode(out)
+    return {"text": text, "tokens": out, "forwards": forwards, "drafted": drafted}

@@ -1,0 +1,96 @@
+"""Calls of tools in what a model writes, in the formats of the model families.
+
+| family | a call |
+|---|---|
+| Hermes, Qwen | `<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>` |
+| Mistral | `[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}]` |
+| Llama 3 | `<|python_tag|>{"name": "add", "parameters": {"a": 1}}`, or the JSON alone |
+| Llama 4, pie-tiny | `[add(a=1)]`, `Action: add(1)`, `[CALL]a1[HEAD]add(a=1)[END]` |
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_MARKS = re.compile(r"<\|?/?\w+\|?>|\[TOOL_CALLS\]|\[CALL\]\w*|\[HEAD\]|\[END\]|^\s*Action:", re.M)
+_CALL = re.compile(r"([A-Za-z_][\w.]*)\(")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model wants.
+
+    Attributes:
+        name: of the tool.
+        arguments: by name.
+        values: arguments without a name, in order.
+    """
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    values: tuple[Any, ...] = ()
+
+
+def parse(text: str) -> list[ToolCall]:
+    """The calls in a text, in order. What is no call, and a call that is not complete, is left out.
+
+    A name with parentheses is a call only where their content reads as literals.
+    """
+    plain = _MARKS.sub(" ", text)
+    found = [call for call, _ in _json_calls(plain)]
+    return found or list(_python_calls(plain))
+
+
+def schema(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON schema of one call, for a grammar.
+
+    Args:
+        tools: for each name the JSON schema of its arguments.
+    """
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "arguments": dict(arguments)},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, arguments in tools.items()
+    ]
+    return {"anyOf": calls}
+
+
+def _json_calls(text: str) -> Iterator[tuple[ToolCall, int]]:
+    decoder, at = json.JSONDecoder(), 0
+    while (at := text.find("{", at)) >= 0:
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except ValueError:
+            at += 1
+            continue
+        at = end
+        given = found.get("arguments", found.get("parameters", {}))
+        if isinstance(found.get("name"), str) and isinstance(given, dict):
+            yield ToolCall(found["name"], given), end
+
+
+def _python_calls(text: str) -> Iterator[ToolCall]:
+    end = 0
+    for match in _CALL.finditer(text):
+        if match.start() < end:
+            continue  # within the arguments of the one before
+        for close in (m.end() for m in re.finditer(r"\)", text[match.end() :])):
+            try:
+                node = ast.parse(text[match.start() : match.end() + close], mode="eval").body
+                assert isinstance(node, ast.Call)
+                named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
+                values = tuple(ast.literal_eval(value) for value in node.args)
+            except (SyntaxError, ValueError):
+                continue
+            end = match.end() + close
+            yield ToolCall(match[1], named, values)
+            break

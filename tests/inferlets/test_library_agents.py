@@ -1,0 +1,156 @@
+"""Programs that call tools, talk to each other, and think in parts."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from support import reference
+from support.library import LIBRARY, Library
+
+APIS = ["play_man~48(text)", "recress_roof~19(rank)", "cook_plan~73(colour)"]
+REQUEST = '- play_man with text "strazyrt".\n- recress_roof with rank 7.'
+
+
+def test_react_calls_tools_and_computes_no_token_twice(library: Library, url: str) -> None:
+    before = library.client.stats()["pie-tiny"]
+    question = "Where does the neighbour of the brother of Edgar live?"
+    found = library.run("react", question=question, url=url)
+    assert found["answer"] == "Dublin"
+    assert [call.rpartition(": ")[2] for call in found["calls"]] == ["Sam", "Sovut", "Dublin"]
+    rows = library.client.stats()["pie-tiny"]["rows"] - before["rows"]
+    # Three rows a token, of embeds, forwards and samples. A step ahead is lost after each of nine
+    # lines; the conversation again at each action would be 400 tokens more.
+    assert rows <= 3 * (found["tokens"] + 9)
+
+
+def test_code_act_runs_the_models_code_in_its_own_sandbox(library: Library) -> None:
+    numbers = "[1-9][0-9]{0,3}"
+    found = library.run("code_act", grammar=rf"print\({numbers} [-+*] {numbers}\)\n")
+    assert found["answer"].lstrip("-").isdigit()
+    # An error is an observation; there is no file to read.
+    broken = library.run("code_act", grammar=r"open\('/etc/passwd'\)\n")
+    assert "no file system" in broken["answer"]
+
+
+def test_a_swarm_passes_messages_and_computes_each_once(library: Library) -> None:
+    library.client.upload(LIBRARY / "swarm/main.py", name="swarm")
+    found = library.run("swarm", agents=["ada", "bob"], rounds=2, max_tokens=6)
+    assert [set(said) for said in found["said"]] == [{"ada", "bob"}] * 2
+    # Each agent holds what it heard and said, once: its context goes on from round to round.
+    assert all(6 * 2 < tokens < 60 for tokens in found["tokens"].values())
+
+
+def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
+    apis = [*APIS, f"f{uuid.uuid4().hex[:6]}~19(rank)"]
+    flags: list[list[str]] = [[], ["--cache"], ["--cache"], ["--cache", "--early", "--drop"]]
+    found = [
+        json.loads(library.launch("api_agent", one, apis=apis, url=url, request=REQUEST).result())
+        for one in flags
+    ]
+    assert all(one["answer"] == 'Done. a: "ladder", b: "ladder".' for one in found)
+    assert all(one["calls"] == ["play_man", "recress_roof"] for one in found)
+    assert found[1]["computed"] == found[0]["computed"]
+    assert found[2]["computed"] < 0.8 * found[1]["computed"]
+    assert [one["hidden"] > 10 for one in found] == [False, False, False, True]
+
+
+def test_graphs_and_recursions_of_thought_add_what_one_try_does_not(library: Library) -> None:
+    numbers = [12, 34, 56, 78, 11, 23, 45, 67]
+    asked = " + ".join(map(str, numbers))
+    begin = f"<|begin|><|user|>\nWhat is {asked}?<|end|>\n<|assistant|>\n"
+    assert f"Answer: {sum(numbers)}" not in library.complete(begin, 160)
+    graph = library.run("graph_of_thought", numbers=numbers)
+    assert graph["answer"] == sum(numbers)
+    assert [len(level) for level in graph["levels"]] == [8, 4, 2, 1]
+    before = library.forwards()
+    recursion = library.run("recursion_of_thought", numbers=numbers)
+    forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
+    assert recursion == {"answer": sum(numbers), "depth": 3}
+    assert batches < 0.75 * forwards
+
+
+def test_a_skeleton_is_expanded_at_once_and_joined(library: Library) -> None:
+    before = library.forwards()
+    found = library.run("skeleton_of_thought", points=4, max_tokens=10)
+    forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
+    assert len(found["points"]) == len(found["texts"]) == 4
+    assert batches < forwards - 20  # the points' tokens came together
+
+
+def test_thinking_keeps_to_its_budget(library: Library) -> None:
+    free = library.run("thinking_budget")
+    assert free["answer"] == "85"
+    cut = library.run("thinking_budget", at_most=12)
+    assert cut["tokens"] == 12
+    assert cut["answer"] != "85"
+    longer = library.run("thinking_budget", at_least=free["tokens"] + 5, at_most=120)
+    assert longer["waits"] >= 1
+    assert free["tokens"] + 5 <= longer["tokens"] <= 120
+
+
+def test_tool_calls_are_valid_at_any_temperature(library: Library) -> None:
+    assert library.run("constrained_tools")["result"] == 42
+    for seed in range(3):
+        found = library.run("constrained_tools", temperature=2, seed=seed, max_tokens=200)
+        assert found["call"]["name"] in ("add", "set_colour")
+
+
+def test_retrieval_answers_from_the_best_text_and_keeps_it_computed(
+    library: Library, url: str
+) -> None:
+    texts = ["Kurt lives in Swoosuk. Kurt is 30 years old.", "Alma has a pet hen. Alma likes red."]
+    assert library.run("retrieval", add=texts)["texts"] == 2
+    first = library.run("retrieval", question="Where does Kurt live?")
+    again = library.run("retrieval", question="Where does Kurt live?")
+    assert first["source"] == texts[0]
+    assert "Swoosuk" in first["answer"]
+    assert again["answer"] == first["answer"]
+    assert again["computed"] < 0.6 * first["computed"]
+    assert library.run("retrieval", add_url=url)["texts"] == 3
+
+
+def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library) -> None:
+    instance = library.launch("summarise_in_place", (), most=80, keep=16, max_tokens=8)
+    for _ in range(6):
+        instance.send("What is 12 + 34?")
+        assert instance.receive()
+    instance.send("")
+    found = json.loads(instance.result())
+    assert found["turns"] == 6
+    assert len(found["summaries"]) >= 1
+    assert found["longest"] <= 80 + 40
+
+
+def test_a_person_decides_about_each_call(library: Library) -> None:
+    made = {}
+    for answer in ("yes", "no", '[CALL]a1[HEAD]cook_plan(colour="red")[END]'):
+        request = 'play_man with text "strazyrt".'
+        instance = library.launch("human_in_the_loop", (), functions=APIS, request=request)
+        asked = json.loads(str(instance.receive()))
+        assert "play_man" in asked["call"]
+        instance.send(answer)
+        made[answer[:2]] = json.loads(instance.result())["made"]
+    assert made == {"ye": ["play_man"], "no": [], "[C": ["cook_plan"]}
+
+
+def test_choices_are_scored_as_transformers_scores_them(library: Library) -> None:
+    items = [
+        {"question": "The quick", "choices": [" brown fox", " dog"], "answer": 0},
+        {"question": "Once upon", "choices": [" a time", " a"], "answer": 1},
+    ]
+    instance = library.launch("evaluation", (), items=json.dumps(items), model_name="test")
+    told = [json.loads(str(line)) for line in instance]
+    right = 0
+    for item in told:
+        totals = []
+        for choice in item["choices"]:
+            tokens, total = library.encode(item["question"]), 0.0
+            for token in library.encode(choice):
+                total += reference.probabilities(library.checkpoint, tokens)[token].log().item()
+                tokens.append(token)
+            totals.append(total)
+        assert item["logs"] == pytest.approx(totals, abs=1e-3)
+        right += totals.index(max(totals)) == item["answer"]
+    assert json.loads(instance.result())["accuracy"] == right / 2

@@ -1,0 +1,172 @@
+"""Programs that change what tokens attend to: the same tokens as under an explicit mask."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support import reference
+from support.library import Library
+
+PAGE = 16
+
+
+def assert_greedy(
+    library: Library,
+    tokens: list[int],
+    first: int,
+    visible: list[list[bool]],
+    tolerance: float = 1e-3,
+) -> None:
+    """Tokens from `first` on are the likeliest ones, where each token sees what `visible` says."""
+    for end in range(first, len(tokens)):
+        rows = [row[:end] for row in visible[:end]]
+        likely = reference.probabilities(library.checkpoint, tokens[:end], list(range(end)), rows)
+        assert likely[tokens[end]] >= likely.max() * (1 - tolerance)
+
+
+def test_attention_sinks(library: Library) -> None:
+    prompt, window = "The quick brown fox jumps over the lazy dog.", 2
+    found = library.run(
+        "attention_sink", prompt=prompt, window=window, max_tokens=120, model_name="test"
+    )
+    before = library.encode(prompt)
+    tokens = [*before, *found["tokens"]]
+    # Page by page as the program does: the last token of a stretch has not run yet.
+    alive: list[int] = []
+    visible: list[list[bool]] = []
+    length = len(before)
+    while len(visible) < len(tokens):
+        length += PAGE - (len(alive) + length - len(visible)) % PAGE
+        for place in range(len(visible), min(length - 1, len(tokens))):
+            alive.append(place)
+            visible.append([other in alive for other in range(len(tokens))])
+        while len(alive) > (1 + window) * PAGE:
+            del alive[PAGE : 2 * PAGE]
+        if length > len(tokens):
+            break
+    assert len(visible) > 100
+    assert_greedy(library, tokens[: len(visible)], len(visible) - 12, visible)
+    assert found["pages"] <= 1 + window + 1
+
+
+def test_a_text_longer_than_the_models_context_takes_no_more_memory(library: Library) -> None:
+    options: dict[str, object] = {"prompt": "The quick", "window": 2, "model_name": "test"}
+    found = library.run("attention_sink", max_tokens=1100, **options)
+    assert len(found["tokens"]) == 1100  # of a model that takes 1024
+    assert found["restarts"] == 1
+    assert found["pages"] <= 4
+
+
+def test_windowed_attention(library: Library) -> None:
+    prompt, window = "The quick brown fox jumps over the lazy dog.", 20
+    found = library.run(
+        "windowed_attention", prompt=prompt, window=window, max_tokens=60, model_name="test"
+    )
+    before = library.encode(prompt)
+    tokens = [*before, *found["tokens"]]
+    visible = [[i - window < j <= i for j in range(len(tokens))] for i in range(len(tokens))]
+    assert_greedy(library, tokens, len(tokens) - 12, visible)
+    assert found["pages"] <= -(-window // PAGE) + 1
+
+
+def test_hierarchical_attention(library: Library) -> None:
+    parts = ["The quick brown fox jumps.", "The capital of France is Paris.", "Once upon a time."]
+    keep = 3
+    found = library.run(
+        "hierarchical_attention",
+        parts=parts,
+        prompt="There was",
+        keep=keep,
+        max_tokens=10,
+        model_name="test",
+    )
+    tokens: list[int] = []
+    visible: list[list[bool]] = []
+    stand: list[int] = []  # tokens that stand for the parts before
+    for part in parts:
+        new = library.encode(part)
+        places = range(len(tokens), len(tokens) + len(new))
+        visible += [[j in stand or places[0] <= j <= i for j in range(400)] for i in places]
+        stand += places[-keep:]
+        tokens += new
+    answer = [*library.encode("There was"), *found["tokens"]]
+    start = len(tokens)
+    for i in range(start, start + len(answer)):
+        visible.append([j in stand or start <= j <= i for j in range(400)])
+    tokens += answer
+    assert found["left"] == keep * len(parts)
+    assert_greedy(library, tokens, len(tokens) - len(found["tokens"]), visible)
+
+
+FACTS = (
+    "Kurt lives in Swoosuk. Cradatrest is a friend of Alma. Cradatrest is 84 years old. Cradatrest"
+    " likes the colour orange. Cradatrest owns the white apple. Alma has a pet hen. Alma likes the"
+    " colour pink."
+)
+
+
+def test_eviction_by_attention_keeps_what_the_answer_needs(library: Library) -> None:
+    prompt = f"<|begin|><|user|>\n{FACTS}\n\nWhere does Kurt live?<|end|>\n<|assistant|>\n"
+    found = {
+        policy: library.run("kv_eviction", prompt=prompt, budget=64, policy=policy, max_tokens=16)
+        for policy in ("attention", "recent")
+    }
+    assert found["attention"]["prompt"] > 75
+    assert "Swoosuk" in found["attention"]["text"]
+    assert "Swoosuk" not in found["recent"]["text"]
+    assert max(one["most"] for one in found.values()) <= 64 + 32
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_grammar_lets_through_is_valid(library: Library, seed: int) -> None:
+    text = library.launch("ebnf_decoding", (), prompt="Once", temperature=1.5, seed=seed)
+    person = json.loads("".join(map(str, text)))
+    assert set(person) == {"name", "age"}
+    assert person["age"] <= 99
+    ebnf = 'start: "(" start ")" | "x"'
+    nested = library.launch("ebnf_decoding", (), ebnf=ebnf, temperature=1, seed=seed, max_tokens=99)
+    inner = "".join(map(str, nested))
+    assert inner == "(" * (len(inner) // 2) + "x" + ")" * (len(inner) // 2)
+
+
+def test_answers_are_validated_by_their_probabilities(library: Library) -> None:
+    options = [" fox jumps", " dog", " time there was"]
+    found = library.run(
+        "output_validation", prompt="The quick", options=options, threshold=0, model_name="test"
+    )
+    before = library.encode("The quick")
+    for option, total in zip(options, found["logs"], strict=True):
+        tokens, wanted = before[:], 0.0
+        for token in library.encode(option):
+            wanted += reference.probabilities(library.checkpoint, tokens)[token].log().item()
+            tokens.append(token)
+        assert total == pytest.approx(wanted, abs=1e-3)
+    sure = library.run("output_validation", options=[" black.", " white.", " red."])
+    assert sure["answer"] == " black."
+    unsure = library.run(
+        "output_validation", prompt="Her name is", options=[" Rena", " Anna"], threshold=1
+    )
+    assert unsure["answer"] is None
+
+
+def test_samplers_of_the_programs_own(library: Library) -> None:
+    def run(**options: object) -> dict[str, Any]:
+        common: dict[str, object] = {"max_tokens": 40, "temperature": 0, "dry_multiplier": 0}
+        answer: dict[str, Any] = library.run("custom_samplers", **{**common, **options})
+        return answer
+
+    def repeated(tokens: list[int]) -> int:
+        return max(
+            sum(tokens[i : i + 3] == tokens[j : j + 3] for i in range(38)) for j in range(38)
+        )
+
+    loop: dict[str, object] = {"prompt": "abcabcabcabcabc", "model_name": "pie-tiny"}
+    plain = run(**loop)
+    assert repeated(run(dry_multiplier=2, **loop)["tokens"]) < repeated(plain["tokens"])
+    clipped = run(xtc_probability=1, xtc_threshold=0.15)
+    assert all(rank == max(likely - 1, 0) for _, rank, likely in clipped["told"])
+    assert any(rank for _, rank, _ in clipped["told"])
+    assert min(p for p, *_ in run(eta_epsilon=0.05, temperature=2)["told"]) > 0.01
+    assert min(p for p, *_ in run(temperature=2)["told"]) < 0.01

@@ -1,0 +1,72 @@
+"""Programs that keep, share and find keys and values."""
+
+from __future__ import annotations
+
+import uuid
+
+from support import reference
+from support.library import Library
+
+
+def test_a_tree_of_thought_shares_its_pages_and_solves_more(library: Library) -> None:
+    question = "What is 880 - 826?"
+    begin = f"<|begin|><|user|>\n{question}<|end|>\n<|assistant|>\n"
+    assert "Answer: 54" not in library.complete(begin, 120)
+    before = library.forwards()
+    found = library.run("tree_of_thought", question=question)
+    forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
+    assert found["answer"] == "Answer: 54"
+    assert found["pages"] <= 0.7 * found["alone"]
+    assert batches < 0.4 * forwards
+
+
+def test_a_cached_prefix_is_computed_once(library: Library) -> None:
+    prefix = f"Rena lives in Swoosuk. Her number is {uuid.uuid4().hex}. "
+    first = library.run("prefix_caching", prefix=prefix, prompt="Rena", max_tokens=8)
+    again = library.run("prefix_caching", prefix=prefix, prompt="Rena", max_tokens=8)
+    other = library.run("prefix_caching", prefix=prefix, prompt="The", max_tokens=8)
+    assert again["text"] == first["text"]
+    assert again["computed"] < 4 < first["computed"]
+    assert other["computed"] < 4
+
+
+def test_a_prefix_tree_finds_the_longest_branch(library: Library) -> None:
+    root = f"The number is {uuid.uuid4().hex}. "
+    runs = [[root, "A.", " x"], [root, "A.", " y"], [root, "B.", " x"], [root, "A.", " x"]]
+    found = [library.run("prefix_tree", parts=parts, max_tokens=4) for parts in runs]
+    assert [one["found"] for one in found] == [0, 2, 1, 2]
+    assert found[3]["text"] == found[0]["text"]
+    assert found[3]["computed"] < found[0]["computed"]
+
+
+def test_modules_are_computed_once_and_used_in_any_choice(library: Library) -> None:
+    schema = ["The quick brown fox", " jumps over", " the lazy dog."]
+    options: dict[str, object] = {"schema": schema, "span": 32, "model_name": "test"}
+    run = {
+        tuple(use): library.run("modular_caching", use=use, prompt=" Once", max_tokens=5, **options)
+        for use in ([0, 2], [1, 2], [0, 1, 2])
+    }
+    for use, found in run.items():
+        modules = [library.encode(schema[n]) for n in use]
+        prompt = library.encode(" Once")
+        positions = [
+            n * 32 + i for n, part in zip(use, modules, strict=True) for i in range(len(part))
+        ]
+        sizes = [len(part) for part in modules]
+        starts = [sum(sizes[:i]) for i in range(len(sizes)) for _ in range(sizes[i])]
+        tokens = [token for part in modules for token in part]
+        for token in [*prompt, *found["tokens"]]:
+            if len(tokens) >= sum(sizes) + len(prompt):
+                # A module's tokens see their own module alone, later ones see all.
+                firsts = [*starts, *[0] * (len(tokens) - len(starts))]
+                visible = [[f <= j <= i for j in range(len(tokens))] for i, f in enumerate(firsts)]
+                likely = reference.probabilities(library.checkpoint, tokens, positions, visible)
+                assert likely[token] >= likely.max() * 0.999
+            tokens.append(token)
+            positions.append(3 * 32 + len(positions) - sum(sizes))
+    lengths = [len(library.encode(text)) for text in [*schema, " Once"]]
+    assert [one["computed"] for one in run.values()] == [
+        lengths[0] + lengths[2] + lengths[3],
+        lengths[1] + lengths[3],
+        lengths[3],
+    ]

@@ -1,0 +1,118 @@
+"""Programs that choose tokens: what they choose is what the papers say, by `transformers`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from support import reference
+from support.library import Library
+
+STORY = "Once upon a time there was a small fox called Rena. She"
+
+
+def test_beam_search_finds_what_transformers_finds(library: Library) -> None:
+    width, length = 4, 10
+    found = library.run(
+        "beam_search", prompt="The quick", width=width, max_tokens=length, model_name="test"
+    )
+    tokens = library.encode("The quick")
+    with torch.inference_mode():
+        wanted = reference.load(library.checkpoint).generate(
+            torch.tensor([tokens]),
+            attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+            num_beams=width,
+            num_return_sequences=width,
+            max_new_tokens=length,
+            do_sample=False,
+            output_scores=True,
+            return_dict_in_generate=True,
+            pad_token_id=0,
+        )
+    texts = wanted.sequences[:, len(tokens) :].tolist()
+    assert [beam["tokens"] for beam in found] == texts
+    assert [beam["score"] for beam in found] == pytest.approx(
+        wanted.sequences_scores.tolist(), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "most"),
+    [
+        ("speculative_decoding", {"drafter": "pie-tiny-draft"}, 0.6),
+        ("tree_speculation", {}, 0.55),
+        ("speculative_decoding", {}, 1.0),
+        ("jacobi_decoding", {}, 1.1),
+    ],
+)
+def test_speculation_changes_nothing_but_the_number_of_forwards(
+    library: Library, name: str, options: dict[str, str], most: float
+) -> None:
+    tokens = 40
+    found = library.run(name, prompt=STORY, max_tokens=tokens, **options)
+    assert found["text"] == library.complete(STORY, tokens)
+    assert found["forwards"] <= most * tokens
+
+
+def test_prompt_lookup_pays_where_text_is_repeated(library: Library) -> None:
+    prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
+    found = library.run("speculative_decoding", prompt=prompt)
+    assert found["text"] == library.complete(prompt, 64)
+    assert found["forwards"] < 0.9 * len(found["tokens"])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 2.5])
+def test_guidance(library: Library, scale: float) -> None:
+    found = library.run(
+        "guidance", prompt="The quick", other="A dog", scale=scale, max_tokens=6, model_name="test"
+    )
+    wanted, beside = library.encode("The quick"), library.encode("A dog")
+    for token in found["tokens"]:
+        logits = [
+            reference.probabilities(library.checkpoint, tokens).log() for tokens in (wanted, beside)
+        ]
+        guided = logits[1] + scale * (logits[0] - logits[1])
+        assert guided[token] == pytest.approx(guided.max().item(), abs=1e-4)
+        wanted.append(token)
+        beside.append(token)
+
+
+def test_contrastive_decoding_prefers_what_the_small_model_does_not_say(library: Library) -> None:
+    plain = library.complete("Once upon a time", 12)
+    # With a bar of 1 only the likeliest token is left.
+    alone = library.run("contrastive_decoding", alpha=1, max_tokens=12)
+    assert alone["text"] == plain
+    assert library.run("contrastive_decoding", alpha=0.05, max_tokens=12)["text"] != plain
+
+
+def test_watermark_is_detected(library: Library) -> None:
+    options: dict[str, object] = {"prompt": "The quick", "max_tokens": 80, "model_name": "test"}
+    marked = library.run("watermarking", delta=4, **options)
+    plain = library.run("watermarking", delta=0, **options)
+    assert marked["z"] > 4
+    assert abs(plain["z"]) < 2
+    # What it costs: less than a nat per token, of some 4.5 that the random model's texts have.
+    assert marked["mean_logprob"] > plain["mean_logprob"] - 1
+
+
+def test_best_of_n_ranks_by_likelihood(library: Library) -> None:
+    found = library.run("best_of_n", answers=4, max_tokens=8, seed=3)
+    scores = [answer["score"] for answer in found]
+    assert len(scores) == 4
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > scores[-1]
+
+
+def test_self_consistency_outvotes_the_greedy_error(library: Library) -> None:
+    question = "What is 880 - 826?"
+    begin = f"<|begin|><|user|>\n{question}<|end|>\n<|assistant|>\n"
+    assert "Answer: 54" not in library.complete(begin, 120)
+    assert library.run("self_consistency", question=question, votes=6)["answer"] == "54"
+
+
+def test_tree_search_finds_likelier_texts_than_greedy_decoding(library: Library) -> None:
+    found = library.run("monte_carlo_tree_search", simulations=12, length=8)
+    assert found["value"] > found["greedy"]
+    assert found["visits"] == 12
+    assert not math.isnan(found["value"])

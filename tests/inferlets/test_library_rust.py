@@ -1,0 +1,73 @@
+"""Programs of the library in Rust do what those in Python do."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.library import Library
+from support.rust_components import rust_component
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def run(library: Library) -> Run:
+    """What a program in Rust returns."""
+
+    def run(name: str, **options: object) -> Any:
+        program = library.client.upload(rust_component(name), name=f"{name}-rust")
+        return json.loads(library.launch_uploaded(program, (), **options).result())
+
+    return run
+
+
+def test_beam_search(library: Library, run: Run) -> None:
+    options: dict[str, object] = {"prompt": "The quick", "width": 3, "max_tokens": 8}
+    options["model_name"] = "test"
+    found = run("beam_search", **options)
+    wanted = library.run("beam_search", **options)
+    assert [beam["tokens"] for beam in found] == [beam["tokens"] for beam in wanted]
+    assert [beam["score"] for beam in found] == pytest.approx(
+        [b["score"] for b in wanted], abs=1e-4
+    )
+
+
+def test_speculative_decoding(library: Library, run: Run) -> None:
+    prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
+    found = run("speculative_decoding", prompt=prompt)
+    assert found["text"] == library.complete(prompt, 64)
+    assert found["forwards"] < 0.9 * len(found["tokens"])
+
+
+def test_prefix_caching(run: Run) -> None:
+    prefix = f"Rena lives in Swoosuk. Her number is {uuid.uuid4().hex}. "
+    first, again = (run("prefix_caching", prefix=prefix, prompt="Rena") for _ in range(2))
+    assert again["text"] == first["text"]
+    assert again["computed"] < 4 < first["computed"]
+
+
+def test_windowed_attention(library: Library, run: Run) -> None:
+    options: dict[str, object] = {"prompt": "The quick brown fox", "window": 20, "max_tokens": 50}
+    options["model_name"] = "test"
+    found, wanted = (
+        run("windowed_attention", **options),
+        library.run("windowed_attention", **options),
+    )
+    assert found["tokens"] == wanted["tokens"]
+    assert found["pages"] <= 3
+
+
+def test_tree_of_thought(run: Run) -> None:
+    found = run("tree_of_thought", question="What is 880 - 826?", branches=6)
+    assert found == {"answer": "Answer: 54", "value": 5}
+
+
+def test_react(library: Library, run: Run, url: str) -> None:
+    question = "Where does the neighbour of the brother of Edgar live?"
+    found = run("react", question=question, url=url)
+    assert found["answer"] == "Dublin"
+    assert len(found["calls"]) == 3
