@@ -204,6 +204,30 @@ class Runs:
     def _form(self, rows: Rows) -> Steps:
         """The step of some rows; the next one is after it."""
         facts = self._facts[:, rows]
+        runs = [run for row in rows.tolist() if (run := self._runs[row])]
+        forward = self._forward(rows, facts)
+        embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
+        sample = Sample(
+            embeds=facts[EMBED],
+            samplers=facts[SAMPLER],
+            steps=facts[CHOICE].view(np.uint32),
+            top=np.zeros(rows.size, np.int32),
+            masked=np.full(rows.size, -1, np.int32),
+            masks=np.zeros((0, 0), np.uint32),
+        )
+        current = facts[CURRENT]
+        filled = self._used[rows, current] + 1
+        self._used[rows, current] = filled
+        self._plans += 1
+        self._facts[POSITION, rows] += 1
+        self._facts[SENT, rows] += 1
+        self._facts[CHOICE, rows] += 1
+        self._facts[CURRENT, rows] += filled == self._page_size
+        self._facts[LAST, rows] = self._plans
+        return Steps(runs, embed, forward, sample)
+
+    def _forward(self, rows: Rows, facts: Int32) -> Forward:
+        """The forward of rows with facts `[COLUMNS, n]`: one input each, into its own embed."""
         count, current = rows.size, facts[CURRENT]
         filled = self._used[rows, current]
         slots = self._pages[rows, current] * self._page_size + filled
@@ -213,8 +237,7 @@ class Runs:
         cells += np.arange(starts[-1])
         each = np.arange(count + 1, dtype=np.int32)
         adapters = facts[ADAPTER]
-        embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
-        forward = Forward(
+        return Forward(
             input_starts=each,
             inputs=facts[EMBED],
             page_starts=starts,
@@ -227,24 +250,6 @@ class Runs:
             mask_starts=np.zeros(count + 1, np.int32),
             mask=NOTHING,
             adapters=adapters if (adapters != NO_ADAPTER).any() else NOTHING,
-        )
-        sample = Sample(
-            embeds=facts[EMBED],
-            samplers=facts[SAMPLER],
-            steps=facts[CHOICE].view(np.uint32),
-            top=np.zeros(count, np.int32),
-            masked=np.full(count, -1, np.int32),
-            masks=np.zeros((0, 0), np.uint32),
-        )
-        self._used[rows, current] = filled + 1
-        self._plans += 1
-        self._facts[POSITION, rows] += 1
-        self._facts[SENT, rows] += 1
-        self._facts[CHOICE, rows] += 1
-        self._facts[CURRENT, rows] += filled + 1 == self._page_size
-        self._facts[LAST, rows] = self._plans
-        return Steps(
-            [run for row in rows.tolist() if (run := self._runs[row])], embed, forward, sample
         )
 
 
