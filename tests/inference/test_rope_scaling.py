@@ -106,7 +106,9 @@ def test_how_far_a_scaling_reaches() -> None:
         ({"rope_type": "dynamic", "factor": float("inf")}, "without finite angles"),
         ({"rope_type": "yarn", "factor": 0.0}, "without finite angles"),
         ({"rope_theta": 0.0}, "without finite angles"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"partial_rotary_factor": 0.3}, "partial_rotary_factor"),
+        ({"partial_rotary_factor": 2.0}, "partial_rotary_factor"),
+        ({"rope_type": "longrope", "short_factor": [1.0]}, "'short_factor' is no list"),
         ({"rope_type": ["yarn"]}, "not supported"),
     ],
 )
