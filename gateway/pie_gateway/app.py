@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from pie_gateway import health
+from pie_gateway import health, page
 from pie_gateway.backend.backends import Backends
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.door import Door
@@ -59,7 +59,11 @@ def make_app(config: ServerConfig) -> Starlette:
             tasks.cancel_scope.cancel()
 
     app = Starlette(
-        routes=[*_routes(), WebSocketRoute("/v1/inferlets/{program}/session", session)],
+        routes=[
+            *_routes(),
+            *page.routes(),
+            WebSocketRoute("/v1/inferlets/{program}/session", session),
+        ],
         middleware=[
             Middleware(RequestIds, metrics.requests.http),
             Middleware(Origins, gateway.cors_origins, keys.needed),

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from pie_gateway.operations import OPERATIONS, Operation
-from pie_gateway.problems import ErrorBody
 from pie_py import __version__
 
 _COMMON = {
@@ -33,7 +32,7 @@ _MORE = {
 def description() -> dict[str, Any]:
     """The description, OpenAPI 3.1."""
     kinds = [kind for each in OPERATIONS for kind in (each.body, each.answer) if _has_schema(kind)]
-    kinds.append(ErrorBody)
+    kinds += {each.error for each in OPERATIONS}
     schemas, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
     )
@@ -97,7 +96,7 @@ def _responses(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
     if each.streams:
         content["text/event-stream"] = {"schema": {}}
     told: dict[str, Any] = {str(each.status): {"description": "done", "content": content}}
-    error = {"application/json": {"schema": of_kind[str(ErrorBody)]}}
+    error = {"application/json": {"schema": of_kind[str(each.error)]}}
     for status, what in sorted({**_COMMON, **{s: _MORE[s] for s in each.statuses}}.items()):
         told[str(status)] = {"description": what, "content": error}
     return told

@@ -9,14 +9,20 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from pie_gateway import watching
+from pie_gateway.anthropic import messages
 from pie_gateway.http.door import Exchange
 from pie_gateway.inferlets import instances, programs, runs
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
+from pie_gateway.openai.embeddings import embeddings
 from pie_gateway.openai.models import model, models
-from pie_gateway.schemas import chat, inferlets
+from pie_gateway.openai.responses import responses
+from pie_gateway.problems import ErrorBody
+from pie_gateway.schemas import anthropic, chat, inferlets
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
+from pie_gateway.schemas.embeddings import EmbeddingsRequest
 from pie_gateway.schemas.models import ModelCard, ModelList
+from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
 Endpoint: TypeAlias = Callable[[Exchange], Awaitable[Response]]
 ANY = dict[str, Any]
@@ -33,6 +39,7 @@ class Operation:
     body: Any = None  # its type; bytes for a file
     query: tuple[tuple[str, dict[str, Any]], ...] = ()  # parameters and their JSON schemas
     status: int = 200
+    error: Any = ErrorBody  # its type
     streams: bool = False  # it may answer with server-sent events
     statuses: tuple[int, ...] = ()  # in addition to those that every operation has
 
@@ -63,6 +70,42 @@ OPERATIONS = (
         CompletionRequest,
         streams=True,
         statuses=(404, 504),
+    ),
+    Operation(
+        "POST",
+        "/v1/responses",
+        responses,
+        ResponsesAnswer,
+        ResponsesRequest,
+        streams=True,
+        statuses=(404, 504),
+    ),
+    Operation(
+        "POST",
+        "/v1/messages",
+        messages.messages,
+        anthropic.MessagesAnswer,
+        anthropic.MessagesRequest,
+        streams=True,
+        statuses=(404, 504),
+        error=anthropic.AnthropicError,
+    ),
+    Operation(
+        "POST",
+        "/v1/messages/count_tokens",
+        messages.count_tokens,
+        anthropic.Counted,
+        anthropic.CountRequest,
+        statuses=(404, 504),
+        error=anthropic.AnthropicError,
+    ),
+    Operation(
+        "POST",
+        "/v1/embeddings",
+        embeddings,
+        ANY,
+        EmbeddingsRequest,
+        statuses=(404,),
     ),
     Operation("GET", "/v1/programs", programs.programs, inferlets.ProgramList),
     Operation(
@@ -119,6 +162,8 @@ OPERATIONS = (
     Operation(
         "GET", _INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER, statuses=(404,)
     ),
+    Operation("GET", _INSTANCE + "/inspect", watching.inspect, ANY, statuses=(404,)),
+    Operation("GET", "/v1/live", watching.live, bytes, streams=True, statuses=(504,)),
     Operation("GET", "/v1/server", instances.server, inferlets.ServerInfo),
     Operation("GET", "/v1/stats", instances.stats, ANY),
     Operation("GET", "/metrics", watching.metrics, str),

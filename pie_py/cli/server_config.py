@@ -41,7 +41,11 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
     Raises:
         click.UsageError: naming what is wrong.
     """
-    given = {name: value for name, value in options.items() if value not in (None, (), False)}
+    given = {
+        name: value
+        for name, value in options.items()
+        if value not in (None, ()) and value is not False
+    }
     with config_errors(file):
         models = _model_fields(given)
         config = _read(file, _server_fields(given, models))

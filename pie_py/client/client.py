@@ -224,6 +224,15 @@ class Client:
         )
         return found
 
+    async def inspect(self, instance_id: str) -> dict[str, Any]:
+        """What an instance waits for, and its pages: `waits`, `queued_commands`, `models`.
+
+        Raises:
+            RpcError: `not-found`.
+        """
+        found: dict[str, Any] = await self._connected.request("inspect", instance=instance_id)
+        return found
+
     # Programs
 
     async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:

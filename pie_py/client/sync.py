@@ -232,6 +232,14 @@ class Client:
         """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
         return self._call(asynchronous.Client.logs, instance_id, after)
 
+    def inspect(self, instance_id: str) -> dict[str, Any]:
+        """What an instance waits for, and its pages: `waits`, `queued_commands`, `models`.
+
+        Raises:
+            RpcError: `not-found`.
+        """
+        return self._call(asynchronous.Client.inspect, instance_id)
+
     def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
         """Uploads a component or a Python program and returns its content hash.
 

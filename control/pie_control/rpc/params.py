@@ -68,7 +68,7 @@ class Attach(msgspec.Struct):
 
 
 class OfInstance(msgspec.Struct):
-    """Of `detach`, `result` and `kill`."""
+    """Of `detach`, `result`, `kill` and `inspect`."""
 
     instance: str
 

@@ -29,6 +29,7 @@ from pie_control.rpc.describe import (
     describe_program,
     describe_stats,
 )
+from pie_control.rpc.inspect import inspect
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.rpc.uploads import Uploads
@@ -92,6 +93,7 @@ class Requests:
             "result": (params.OfInstance, self._result),
             "kill": (params.OfInstance, self._kill),
             "logs": (params.Logs, self._logs),
+            "inspect": (params.OfInstance, self._inspect),
             "adapters": (params.Nothing, self._adapters),
             "load-adapter": (params.LoadAdapter, self._load_adapter),
             "unload-adapter": (params.UnloadAdapter, self._unload_adapter),
@@ -300,6 +302,10 @@ class Requests:
         alive = instance.state is State.RUNNING
         self._registry.kill(instance, f"by {session.user}")
         return alive
+
+    def _inspect(self, session: Session, asked: params.OfInstance) -> Answer:
+        instance = self._find(session, asked.instance)
+        return inspect(instance, list(self._served.services.values()), session.scope)
 
     def _logs(self, session: Session, asked: params.Logs) -> Answer:
         """Lines from number `after` on; `next` is the `after` of a later request."""

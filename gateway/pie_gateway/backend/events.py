@@ -14,6 +14,7 @@ class Prompt(msgspec.Struct, tag="prompt", array_like=True):
 
     tokens: int
     ids: list[int] = []
+    tail: str = ""  # the end of what the chat template has written
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True):

@@ -39,6 +39,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     text: str | None = None
     tokens: list[int] | None = None
     messages: str | None = None  # a JSON list for the chat template
+    tools: str | None = None  # a JSON list for the chat template
     cue: bool = False  # messages are followed by what starts the assistant's turn
     images: int = 0  # files that follow as messages
     choices: int = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -41,7 +42,13 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> Sampling:
     )
 
 
-def fill_ends(job: Job, asked: SamplingRequest, stop_tokens: list[int], words: Vocabulary) -> None:
+def fill_ends(
+    job: Job,
+    asked: SamplingRequest,
+    stop_tokens: list[int],
+    words: Vocabulary,
+    shown: Sequence[str] = (),
+) -> None:
     """Sets what ends a job's text, and what is left out of it.
 
     Args:
@@ -49,6 +56,7 @@ def fill_ends(job: Job, asked: SamplingRequest, stop_tokens: list[int], words: V
         asked: the request.
         stop_tokens: the model's own.
         words: the model's tokens.
+        shown: special tokens that are told nevertheless: calls are recognised by them.
     """
     if isinstance(asked.stop, str):
         job.stop = [asked.stop] if asked.stop else []
@@ -58,7 +66,7 @@ def fill_ends(job: Job, asked: SamplingRequest, stop_tokens: list[int], words: V
         own = [] if asked.ignore_eos else stop_tokens
         job.stop_tokens = [*own, *(asked.stop_token_ids or [])]
     if asked.skip_special_tokens is not False:
-        job.hidden = words.hidden()
+        job.hidden = words.hidden(shown)
 
 
 def grammar(asked: SamplingRequest) -> Grammar | None:

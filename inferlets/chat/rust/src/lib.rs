@@ -27,9 +27,9 @@ async fn main(args: Vec<String>) -> Result {
         return describe::run(&request::model_of(&asked)?).await;
     }
     let request = Request::read(&asked)?;
-    let mut context = prompt::context(&request).await?;
+    let (mut context, tail) = prompt::context(&request).await?;
     check_length(&request, &context)?;
-    report::prompt(&request, &context).await?;
+    report::prompt(&request, &context, &tail).await?;
     run(&request, &mut context).await
 }
 

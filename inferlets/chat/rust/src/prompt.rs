@@ -7,8 +7,13 @@ use crate::request::{Prompt, Request};
 /// What chat templates write where an image belongs.
 const PLACE: &str = "<image>";
 
-/// A context with the prompt, which has not run unless it has images.
-pub async fn context(request: &Request) -> Result<Context> {
+/// Characters of the rendered prompt that the gateway is told.
+const TAIL: usize = 32;
+
+/// A context with the prompt, which has not run unless it has images, and the end of what the chat
+/// template has written.
+pub async fn context(request: &Request) -> Result<(Context, String)> {
+    let mut tail = String::new();
     let mut context = match &request.adapter {
         Some(name) => Context::with_adapter(&request.model, name)?,
         None => Context::new(&request.model)?,
@@ -21,16 +26,30 @@ pub async fn context(request: &Request) -> Result<Context> {
             check_tokens(request, tokens)?;
             context.append(tokens)?;
         }
-        Prompt::Messages(messages, cue) => {
-            let name = request.model.name();
-            let rendered = text::apply_chat_template(name, messages, *cue)?;
+        Prompt::Messages(messages, cue, tools) => {
+            let rendered = render(request, messages, *cue, tools.as_deref())?;
+            let start = rendered.char_indices().rev().nth(TAIL - 1).map_or(0, |(at, _)| at);
+            tail = rendered[start..].to_owned();
             fill(request, &mut context, &rendered).await?;
         }
     }
     if context.is_empty() {
         return Err(Error::new(ErrorCode::InvalidArgument, "the prompt has no tokens"));
     }
-    Ok(context)
+    Ok((context, tail))
+}
+
+/// What the chat template writes; it has to tell the model of the tools.
+fn render(request: &Request, messages: &str, cue: bool, tools: Option<&str>) -> Result<String> {
+    let name = request.model.name();
+    let Some(tools) = tools else { return text::apply_chat_template(name, messages, cue) };
+    let given = format!("{{\"messages\":{messages},\"tools\":{tools}}}");
+    let rendered = text::apply_chat_template(name, &given, cue)?;
+    if rendered != text::apply_chat_template(name, messages, cue)? {
+        return Ok(rendered);
+    }
+    let message = format!("`tools`: the chat template of {name} tells the model of none");
+    Err(Error::new(ErrorCode::Unsupported, message))
 }
 
 /// Fills in what the template has rendered: it writes the first token itself, and places of images.

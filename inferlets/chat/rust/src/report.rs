@@ -46,14 +46,15 @@ fn number(logprob: f32) -> f32 {
     logprob.clamp(-9999.0, 0.0)
 }
 
-/// Tells how long the prompt is, and its tokens if these are wanted.
-pub async fn prompt(request: &Request, context: &Context) -> Result {
+/// Tells how long the prompt is, its tokens if these are wanted, and how its text ends.
+pub async fn prompt(request: &Request, context: &Context, tail: &str) -> Result {
     let ids: Vec<u32> = if request.ids {
         context.tokens().iter().chain(context.buffer()).copied().collect()
     } else {
         Vec::new()
     };
-    session::stream(&format!("[\"prompt\",{},{ids:?}]", context.len())).await
+    let tail = json::quote(tail);
+    session::stream(&format!("[\"prompt\",{},{ids:?},{tail}]", context.len())).await
 }
 
 /// Tells what a choice has more, if there is anything.

@@ -8,8 +8,9 @@ use inferlet::{DeviceSampler, Error, ErrorCode, Generator, Grammar, Model, Resul
 pub enum Prompt {
     Text(String),
     Tokens(Vec<u32>),
-    /// A JSON list of messages for the chat template, and whether the assistant's turn starts.
-    Messages(String, bool),
+    /// A JSON list of messages for the chat template, whether the assistant's turn starts, and a
+    /// JSON list of tools.
+    Messages(String, bool, Option<String>),
 }
 
 pub struct Request {
@@ -87,7 +88,7 @@ impl Request {
 
 fn prompt(asked: &Value) -> Result<Prompt> {
     if let Some(messages) = text(asked, "messages") {
-        return Ok(Prompt::Messages(messages, flag(asked, "cue")));
+        return Ok(Prompt::Messages(messages, flag(asked, "cue"), text(asked, "tools")));
     }
     if let Some(tokens) = asked.get("tokens") {
         return Ok(Prompt::Tokens(numbers(tokens)?));

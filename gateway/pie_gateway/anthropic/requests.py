@@ -1,0 +1,120 @@
+"""From Anthropic's requests to the one that conversations are answered by."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pie_gateway.problems import Problem, unsupported
+from pie_gateway.schemas.anthropic import (
+    CountRequest,
+    ImageBlock,
+    MessagesRequest,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Turn,
+)
+from pie_gateway.schemas.chat import ChatRequest, Function, FunctionName, NamedTool, Tool
+from pie_gateway.schemas.messages import (
+    AssistantMessage,
+    CalledFunction,
+    ImageAddress,
+    ImagePart,
+    Message,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+
+def chat_request(asked: CountRequest) -> ChatRequest:
+    """The same request in OpenAI's words.
+
+    Raises:
+        Problem: 400 naming what is wrong.
+    """
+    messages: list[Message] = []
+    if asked.system:
+        messages.append(SystemMessage(_text(asked.system)))
+    for at, turn in enumerate(asked.messages):
+        messages += _assistant(turn, at) if turn.role == "assistant" else _user(turn, at)
+    wanted = ChatRequest(model=asked.model, messages=messages)
+    if asked.tools:
+        wanted.tools = [
+            Tool(Function(each.name, each.description, each.input_schema)) for each in asked.tools
+        ]
+    _choose(asked, wanted)
+    if isinstance(asked, MessagesRequest):
+        wanted.max_tokens = asked.max_tokens
+        wanted.stop = asked.stop_sequences
+        wanted.stream = asked.stream
+        wanted.temperature, wanted.top_p, wanted.top_k = asked.temperature, asked.top_p, asked.top_k
+    return wanted
+
+
+def _choose(asked: CountRequest, wanted: ChatRequest) -> None:
+    choice = asked.tool_choice
+    if choice is None:
+        return
+    if (choice.type == "tool") != (choice.name is not None):
+        raise unsupported("tool_choice", "`name` goes with `type: tool`")
+    wanted.parallel_tool_calls = not choice.disable_parallel_tool_use
+    if choice.name is not None:
+        wanted.tool_choice = NamedTool(FunctionName(choice.name))
+    elif choice.type == "any":
+        wanted.tool_choice = "required"
+    else:
+        wanted.tool_choice = "none" if choice.type == "none" else "auto"
+
+
+def _text(content: str | list[TextBlock]) -> str:
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _user(turn: Turn, at: int) -> list[Message]:
+    """What the user says, after what calls have given."""
+    if isinstance(turn.content, str):
+        return [UserMessage(turn.content)]
+    results: list[Message] = []
+    parts: list[TextPart | ImagePart] = []
+    for block in turn.content:
+        match block:
+            case TextBlock(text):
+                parts.append(TextPart(text))
+            case ImageBlock(source):
+                url = f"data:{source.media_type};base64,{source.data}"
+                parts.append(ImagePart(ImageAddress(url)))
+            case ToolResultBlock(call, content):
+                results.append(ToolMessage(_text(content), call))
+            case _:
+                raise _misplaced(at, "user")
+    return [*results, UserMessage(parts)] if parts or not results else results
+
+
+def _assistant(turn: Turn, at: int) -> list[Message]:
+    if isinstance(turn.content, str):
+        return [AssistantMessage(turn.content)]
+    message = AssistantMessage("")
+    texts: list[str] = []
+    for block in turn.content:
+        match block:
+            case TextBlock(text):
+                texts.append(text)
+            case ThinkingBlock(thought):
+                message.reasoning_content = (message.reasoning_content or "") + thought
+            case ToolUseBlock(call, name, given):
+                arguments = msgspec.json.encode(given).decode()
+                calls = message.tool_calls or []
+                message.tool_calls = [*calls, ToolCall(call, CalledFunction(name, arguments))]
+            case _:
+                raise _misplaced(at, "assistant")
+    message.content = "\n".join(texts)
+    return [message]
+
+
+def _misplaced(at: int, role: str) -> Problem:
+    where = f"messages[{at}].content"
+    return Problem(400, f"`{where}`: no block of the role {role} is of this type", param=where)

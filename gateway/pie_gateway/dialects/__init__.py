@@ -1,0 +1,1 @@
+"""How families of models write calls and thoughts, and what a client is shown of it."""

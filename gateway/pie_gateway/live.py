@@ -1,0 +1,94 @@
+"""What the live page shows: rates and percentiles, from one snapshot of the server to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pie_gateway.backend.snapshot import Snapshot
+from pie_gateway.metrics.requests import RequestMetrics
+
+MOST_INSTANCES = 500  # that run
+MOST_ENDED = 20
+PERCENTILES = (50, 90, 99)
+
+
+class View:
+    """The server as one viewer sees it."""
+
+    def __init__(self, requests: RequestMetrics) -> None:
+        self._requests = requests
+        self._before: Snapshot | None = None
+
+    def of(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What is shown of a snapshot, with rates since the one before."""
+        before, self._before = self._before, snapshot
+        alive = [each for each in snapshot.instances if each["state"] == "running"]
+        ended = [each for each in snapshot.instances if each["state"] != "running"]
+        return {
+            "version": snapshot.info["version"],
+            "user": snapshot.info["user"],
+            "uptime": snapshot.info["uptime"],
+            "alive": snapshot.info["instances"],
+            "max_instances": snapshot.info["max_instances"],
+            "launched": snapshot.info["launched"],
+            "launches_per_second": _rate(before, snapshot, ("launched",)),
+            "first": percentiles(self._requests.recent_first),
+            "between": percentiles(self._requests.recent_between),
+            "models": [self._model(name, before, snapshot) for name in snapshot.stats],
+            "instances": [*alive[:MOST_INSTANCES], *ended[-MOST_ENDED:]],
+        }
+
+    def _model(self, name: str, before: Snapshot | None, now: Snapshot) -> dict[str, Any]:
+        told = now.stats[name]
+
+        def rate(*path: str) -> float:
+            return _rate(before, now, (name, *path))
+
+        batches = rate("batches", "forward")
+        return {
+            "name": name,
+            "pages": told["kv_pages"],
+            "pages_free": told["kv_pages_free"],
+            "pages_cached": told["prefix_pages"],
+            "pages_exported": told["exported_pages"],
+            "host_pages": told["host_pages"],
+            "host_pages_free": told["host_pages_free"],
+            "queued": told["queued"],
+            "in_flight": told["plans_in_flight"],
+            "queues": told["queues"],
+            "tokens_per_second": rate("commands", "sample") + rate("commands", "next_dist"),
+            "batches_per_second": batches,
+            "commands_per_batch": rate("commands", "forward") / batches if batches else 0.0,
+            "busy": rate("worker_ns") / 1e9,
+            "found": told["prefix_tokens_found"] / max(1, told["prefix_tokens_asked"]),
+        }
+
+
+def percentiles(seen: Sequence[float] | Iterable[float]) -> dict[str, float] | None:
+    """Some percentiles, by name; None of nothing."""
+    ordered = sorted(seen)
+    if not ordered:
+        return None
+    return {
+        f"p{share}": ordered[max(0, math.ceil(len(ordered) * share / 100) - 1)]
+        for share in PERCENTILES
+    }
+
+
+def _rate(before: Snapshot | None, now: Snapshot, path: Sequence[str]) -> float:
+    """By how much a number has grown per second."""
+    if before is None or now.at <= before.at:
+        return 0.0
+    old, new = _number(before, path), _number(now, path)
+    return max(0.0, new - old) / (now.at - before.at)  # a worker that starts again counts from 0
+
+
+def _number(snapshot: Snapshot, path: Sequence[str]) -> float:
+    found: Any = snapshot.info if len(path) == 1 else snapshot.stats
+    for key in path:
+        if not isinstance(found, Mapping) or key not in found:
+            return 0.0
+        found = found[key]
+    return float(found)

@@ -1,0 +1,185 @@
+"""The next message of a conversation, whatever API has asked for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any, TypeAlias
+
+from pie_gateway.backend.events import End, Piece, Prompt
+from pie_gateway.backend.generation import Generation
+from pie_gateway.backend.job import Job
+from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.dialects.choice import required_calls
+from pie_gateway.dialects.dialect import THOUGHT, Dialect, dialect_of
+from pie_gateway.dialects.splitter import Call, Said, Splitter, Words, calls_of
+from pie_gateway.http.door import Exchange
+from pie_gateway.openai.conversation import render
+from pie_gateway.openai.sampling import fill_ends, grammar, sampling
+from pie_gateway.problems import Problem, unsupported
+from pie_gateway.schemas.chat import ChatRequest, NamedTool, Tool
+from pie_py.config.gateway import Route
+
+Told: TypeAlias = Prompt | Said | End
+
+
+class Talk:
+    """One request for the next message, checked and ready."""
+
+    def __init__(
+        self, asked: ChatRequest, job: Job, generation: Generation, words: Vocabulary
+    ) -> None:
+        self.asked = asked
+        self.job = job
+        self.generation = generation
+        self.words = words
+        self._dialect = dialect_of(words, calls=bool(job.tools))
+        self._must_call = _must_call(asked)
+        self._one_call = asked.parallel_tool_calls is False
+
+    def splitter(self, prompt: Prompt) -> TextSplitter:
+        """What parts the text of one choice."""
+        return TextSplitter(self._dialect, prompt, self._must_call, self._one_call)
+
+    async def told(self) -> AsyncGenerator[Told, None]:
+        """The parts of the only choice: the prompt, what is said, the end.
+
+        Raises:
+            Problem: the instance fails.
+        """
+        async with self.generation as generation:
+            prompt = await generation.prompt()
+            yield prompt
+            splitter = self.splitter(prompt)
+            async for each in generation.events():
+                if isinstance(each, Piece):
+                    for said in splitter.feed(each.text):
+                        yield said
+                elif isinstance(each, End):
+                    for said in splitter.finish():
+                        yield said
+                    yield End(0, splitter.reason(each.reason), each.stop, each.tokens)
+
+
+class TextSplitter:
+    """Parts the text of one choice, and knows why it has ended."""
+
+    def __init__(self, dialect: Dialect, prompt: Prompt, must_call: bool, one_call: bool) -> None:
+        begun = prompt.tail.rstrip().endswith(THOUGHT.begin) and THOUGHT in dialect.sections
+        self._splitter = Splitter(dialect, THOUGHT if begun else None)
+        self._must_call = must_call
+        self._one_call = one_call
+        self._text = ""
+        self.calls = 0
+
+    def feed(self, text: str) -> list[Said]:
+        """What is certain, with this text added."""
+        if self._must_call:  # the text is a list of calls, and is read at its end
+            self._text += text
+            return []
+        return self._kept(self._splitter.feed(text))
+
+    def finish(self) -> list[Said]:
+        """The rest."""
+        if self._must_call:
+            return self._kept(calls_of(self._text) or ([Words(self._text)] if self._text else []))
+        return self._kept(self._splitter.finish())
+
+    def reason(self, reason: str) -> str:
+        """Why the choice has ended, once it has."""
+        return "tool_calls" if self.calls and reason == "stop" else reason
+
+    def _kept(self, found: list[Said]) -> list[Said]:
+        kept = []
+        for said in found:
+            if isinstance(said, Call):
+                if self._one_call and self.calls:
+                    continue
+                self.calls += 1
+            kept.append(said)
+        return kept
+
+
+async def prepare(exchange: Exchange, asked: ChatRequest, route: Route = "chat") -> Talk:
+    """Checks a request.
+
+    Raises:
+        Problem: 400 or 404, naming what is wrong.
+    """
+    backend = exchange.backend
+    name = await backend.catalog.find(asked.model)
+    model = await backend.catalog.describe(name.model)
+    words = await backend.vocabulary(name.model)
+    if asked.top_logprobs and not asked.logprobs:
+        raise unsupported("top_logprobs", "it goes with `logprobs: true`")
+    tools = _tools(asked)
+    messages, images = render(asked.messages)
+    if images and model["image_rule"] is None:
+        raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
+    job = Job(
+        model=name.model,
+        adapter=name.adapter,
+        sampler=sampling(asked, asked.top_logprobs or 0),
+        messages=messages,
+        tools=json.dumps(tools, ensure_ascii=False) if tools else None,
+        cue=asked.add_generation_prompt is not False,
+        images=len(images),
+        choices=asked.n or 1,
+        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        logprobs=bool(asked.logprobs),
+        ids=bool(asked.return_token_ids),
+        stream=bool(asked.stream),
+        grammar=_grammar(asked),
+    )
+    shown = dialect_of(words, calls=bool(tools)).markers
+    fill_ends(job, asked, model["stop_tokens"], words, shown)
+    return Talk(asked, job, await exchange.generation(route, job, images), words)
+
+
+def _must_call(asked: ChatRequest) -> bool:
+    return asked.tool_choice == "required" or isinstance(asked.tool_choice, NamedTool)
+
+
+def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
+    """The functions that the template is told of.
+
+    Raises:
+        Problem: 400 if the choice does not go with them.
+    """
+    tools = asked.tools or []
+    if not tools:
+        if asked.tool_choice not in (None, "none", "auto"):
+            raise unsupported("tool_choice", "there are no `tools`")
+        return []
+    if asked.tool_choice == "none":
+        return []
+    if isinstance(asked.tool_choice, NamedTool):
+        _chosen(tools, asked.tool_choice)
+    return [_described(tool) for tool in tools]
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    function = tool.function
+    told: dict[str, Any] = {"name": function.name, "description": function.description or ""}
+    told["parameters"] = function.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "function": told}
+
+
+def _chosen(tools: list[Tool], choice: NamedTool) -> list[Tool]:
+    found = [tool for tool in tools if tool.function.name == choice.function.name]
+    if not found:
+        raise unsupported("tool_choice", f"no function is called {choice.function.name[:100]!r}")
+    return found
+
+
+def _grammar(asked: ChatRequest) -> Any:
+    """What the text has to look like: a list of calls, or what the request says."""
+    if not _must_call(asked):
+        return grammar(asked)
+    if grammar(asked) is not None:
+        raise unsupported("response_format", "it does not go with a call that has to be made")
+    tools = asked.tools or []
+    if isinstance(asked.tool_choice, NamedTool):
+        tools = _chosen(tools, asked.tool_choice)
+    functions = [(each.function.name, each.function.parameters or {}) for each in tools]
+    return required_calls(functions, parallel=asked.parallel_tool_calls is not False)

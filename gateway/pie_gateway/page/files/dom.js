@@ -1,0 +1,38 @@
+// Elements, and numbers as a person reads them.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null));
+  return element;
+}
+
+export function number(value, digits = 0) {
+  if (value >= 1e6) return (value / 1e6).toFixed(1) + " M";
+  if (value >= 1e4) return (value / 1e3).toFixed(1) + " k";
+  return value.toFixed(value < 100 ? digits : 0);
+}
+
+export function seconds(value) {
+  if (value < 0.1) return (value * 1e3).toFixed(1) + " ms";
+  if (value < 1) return (value * 1e3).toFixed(0) + " ms";
+  if (value < 120) return value.toFixed(1) + " s";
+  if (value < 7200) return (value / 60).toFixed(0) + " min";
+  return (value / 3600).toFixed(1) + " h";
+}
+
+export function share(part, whole) {
+  return whole ? (100 * part) / whole : 0;
+}

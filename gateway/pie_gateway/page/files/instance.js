@@ -1,0 +1,113 @@
+// One instance: what it does over time, which pages it shares, what it says.
+
+import { events, json, request } from "./api.js";
+import { make, number, svg } from "./dom.js";
+
+const EVERY = 250; // milliseconds between two looks
+const KEPT = 240;
+const COLUMNS = 64;
+const NAMES = { "take-sample": "the model", "take-dist": "the model", take: "its commands", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
+const KINDS = { runs: "free", "the model": "used", "its commands": "used", blocked: "exported" };
+
+function doing(told) {
+  if (told.state !== "running") return told.state;
+  if (told.blocked) return "blocked";
+  if (!told.waits.length) return "runs";
+  return told.waits.map((kind) => NAMES[kind] ?? kind).join(", ");
+}
+
+function timeline(seen) {
+  const drawn = svg("svg", { class: "map lane", viewBox: `0 0 ${KEPT} 40`, preserveAspectRatio: "none", role: "img", "aria-label": "what it waited for, four times a second" });
+  seen.forEach((each, at) => {
+    const kind = KINDS[each.doing] ?? "cached";
+    drawn.append(svg("rect", { x: at, y: 4, width: 1, height: 18, class: kind }, svg("title", {}, each.doing)));
+    const height = Math.min(14, each.queued);
+    if (height) drawn.append(svg("rect", { x: at, y: 38 - height, width: 1, height, class: "shared" }, svg("title", {}, `${each.queued} commands queued`)));
+  });
+  return drawn;
+}
+
+// Rows are instances, columns this one's pages: a page stands in each row of an instance that has it.
+function pages(id, told) {
+  const columns = Math.min(COLUMNS, told.pages);
+  if (!columns) return make("p", { class: "soft" }, "no KV pages at present");
+  const size = 12, left = 150;
+  const rows = [{ instance: id, places: [...Array(told.pages).keys()] }, ...told.sharers.slice(0, 15)];
+  const shared = new Set(told.sharers.flatMap((other) => other.places));
+  const cached = new Set(told.cached);
+  const drawn = svg("svg", { class: "map", viewBox: `0 0 ${left + COLUMNS * size} ${rows.length * (size + 4) + 4}`, role: "img", "aria-label": `${told.pages} pages, ${shared.size} of them shared` });
+  rows.forEach((row, at) => {
+    const y = 4 + at * (size + 4);
+    drawn.append(svg("text", { x: 0, y: y + 10 }, row.instance.slice(-22)));
+    for (const place of row.places) {
+      if (place >= columns) continue;
+      const kind = shared.has(place) ? "shared" : cached.has(place) ? "cached" : "used";
+      drawn.append(svg("rect", { x: left + place * size, y, width: size - 2, height: size - 2, rx: 2, class: kind }, svg("title", {}, `page ${place}`)));
+    }
+  });
+  const legend = [["its own", "used"], ["in the prefix cache, too", "cached"], ["shared with another instance", "shared"]];
+  return make("div", {}, make("div", { class: "scroll" }, drawn),
+    make("div", { class: "legend" }, legend.map(([name, kind]) => make("span", {}, make("i", { class: kind }), name)),
+      make("span", { class: "soft" }, `${number(told.pages)} pages of ${told.page_size} tokens${told.pages > columns ? `; the first ${columns} are shown` : ""}`)));
+}
+
+export function instance(main, id) {
+  const now = make("p", { class: "big" }, "…");
+  const lane = make("div");
+  const map = make("div");
+  const log = make("pre", {}, "nothing yet");
+  const output = make("pre");
+  const path = `v1/instances/${encodeURIComponent(id)}`;
+  const stop = new AbortController();
+  const seen = [];
+  let after = 0;
+
+  async function look() {
+    try {
+      const told = await json(`${path}/inspect`);
+      seen.push({ doing: doing(told), queued: told.queued_commands });
+      if (seen.length > KEPT) seen.shift();
+      now.textContent = told.state === "running" ? (doing(told) === "runs" ? "runs" : `waits for ${doing(told)}`) : told.state;
+      lane.replaceChildren(timeline(seen));
+      map.replaceChildren(...told.models.map((model) => pages(id, model)));
+      const lines = await json(`${path}/log?after=${after}`);
+      if (lines.lines.length && after === 0) log.textContent = "";
+      after = lines.next;
+      log.append(lines.lines.map((line) => `${line.level} ${line.text}\n`).join(""));
+      if (told.state !== "running") return;
+    } catch (error) {
+      now.textContent = error.message;
+      return;
+    }
+    if (!stop.signal.aborted) setTimeout(look, EVERY);
+  }
+
+  async function read() {
+    output.textContent = "";
+    try {
+      for await (const told of events(await request(`${path}/events`, { signal: stop.signal }))) {
+        if (told.type === "text") output.append(told.text);
+        if (told.type === "bytes") output.append(`[${told.base64.length} characters of base64]`);
+        if (told.type === "end") output.append(`\n— ${told.state}: ${told.text}`);
+        if (told.error) output.append(`\n— ${told.error.message}`);
+      }
+    } catch (error) {
+      if (!stop.signal.aborted) output.append(error.message);
+    }
+  }
+
+  const kill = () => request(path, { method: "DELETE" }).catch((error) => (now.textContent = error.message));
+  main.append(
+    make("h1", {}, id),
+    make("div", { class: "card" }, now,
+      make("div", { class: "row" },
+        make("button", { onclick: read, class: "plain", title: "in place of the client that reads it now" }, "Read its output"),
+        make("button", { onclick: kill, class: "bad" }, "End it"))),
+    make("section", { class: "card" }, make("h2", {}, "The last minute"), lane,
+      make("div", { class: "legend" }, [["waits for the model", "used"], ["waits for something else", "cached"], ["runs", "free"], ["commands queued", "shared"]].map(([name, kind]) => make("span", {}, make("i", { class: kind }), name)))),
+    make("section", { class: "card" }, make("h2", {}, "Pages"), map),
+    make("section", { class: "card" }, make("h2", {}, "Output"), output),
+    make("section", { class: "card" }, make("h2", {}, "Log"), log));
+  look();
+  return { close: () => stop.abort() };
+}

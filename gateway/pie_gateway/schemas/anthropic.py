@@ -1,0 +1,155 @@
+"""Anthropic's `/v1/messages`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from pie_gateway.schemas.sampling import Count, Name, Share, StopText
+
+
+class TextBlock(msgspec.Struct, forbid_unknown_fields=True, tag="text", omit_defaults=True):
+    """Text."""
+
+    text: str
+    cache_control: dict[str, Any] | None = None  # every prefix is cached anyway
+    citations: None = None
+
+
+class ImageSource(msgspec.Struct, forbid_unknown_fields=True):
+    """An image's bytes in base64."""
+
+    media_type: Literal["image/png", "image/jpeg"]
+    data: str
+    type: Literal["base64"] = "base64"
+
+
+class ImageBlock(msgspec.Struct, forbid_unknown_fields=True, tag="image"):
+    """An image."""
+
+    source: ImageSource
+    cache_control: dict[str, Any] | None = None
+
+
+class ToolUseBlock(msgspec.Struct, forbid_unknown_fields=True, tag="tool_use", omit_defaults=True):
+    """A call that the model makes."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    cache_control: dict[str, Any] | None = None
+
+
+class ToolResultBlock(msgspec.Struct, forbid_unknown_fields=True, tag="tool_result"):
+    """What a call has given."""
+
+    tool_use_id: str
+    content: str | list[TextBlock] = ""
+    is_error: bool | None = None
+    cache_control: dict[str, Any] | None = None
+
+
+class ThinkingBlock(msgspec.Struct, forbid_unknown_fields=True, tag="thinking"):
+    """What the model has thought."""
+
+    thinking: str
+    signature: str = ""
+
+
+Block: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock
+
+
+class Turn(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of the user or of the model."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[Block]
+
+
+class AnthropicTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the model may call."""
+
+    name: Name
+    input_schema: dict[str, Any]
+    description: str | None = None
+    type: Literal["custom"] | None = None
+    cache_control: dict[str, Any] | None = None
+
+
+class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether a function is called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None  # of type `tool`
+    disable_parallel_tool_use: bool | None = None
+
+
+class Metadata(msgspec.Struct, forbid_unknown_fields=True):
+    """Who has asked, for logs."""
+
+    user_id: str | None = None
+
+
+class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A conversation whose tokens are counted."""
+
+    model: Name
+    messages: Annotated[list[Turn], msgspec.Meta(min_length=1)]
+    system: str | list[TextBlock] | None = None
+    tools: list[AnthropicTool] | None = None
+    tool_choice: AnthropicChoice | None = None
+    thinking: None = None
+
+
+class MessagesRequest(CountRequest, kw_only=True):
+    """A request for the next message."""
+
+    max_tokens: Count
+    stop_sequences: Annotated[list[StopText], msgspec.Meta(max_length=64)] | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    top_p: Share | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+
+
+class AnthropicUsage(msgspec.Struct):
+    """The number of tokens of a request."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+class MessagesAnswer(msgspec.Struct):
+    """The next message."""
+
+    id: str
+    model: str
+    content: list[TextBlock | ToolUseBlock | ThinkingBlock]
+    stop_reason: str | None
+    stop_sequence: str | None
+    usage: AnthropicUsage
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+
+
+class Counted(msgspec.Struct):
+    """The number of tokens of a conversation."""
+
+    input_tokens: int
+
+
+class AnthropicFault(msgspec.Struct):
+    """What went wrong."""
+
+    type: str
+    message: str
+
+
+class AnthropicError(msgspec.Struct):
+    """Anthropic's error object."""
+
+    error: AnthropicFault
+    type: Literal["error"] = "error"

@@ -1,0 +1,209 @@
+"""OpenAI's `/v1/responses`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from pie_gateway.schemas.sampling import Count, Name, Share
+
+
+class InputText(msgspec.Struct, forbid_unknown_fields=True, tag="input_text"):
+    """Text."""
+
+    text: str
+
+
+class OutputText(msgspec.Struct, forbid_unknown_fields=True, tag="output_text"):
+    """Text that the model has said."""
+
+    text: str
+    annotations: list[Any] = []
+    logprobs: list[Any] | None = None
+
+
+class InputImage(msgspec.Struct, forbid_unknown_fields=True, tag="input_image"):
+    """An image, as `data:image/png;base64,...`."""
+
+    image_url: str
+    detail: Literal["auto"] | None = None
+    file_id: None = None
+
+
+class FunctionCall(msgspec.Struct, forbid_unknown_fields=True, tag="function_call"):
+    """A call that the model has made."""
+
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: str | None = None
+
+
+class FunctionOutput(msgspec.Struct, forbid_unknown_fields=True, tag="function_call_output"):
+    """What a call has given."""
+
+    call_id: str
+    output: str
+    id: str | None = None
+    status: str | None = None
+
+
+class InputMessage(msgspec.Struct, forbid_unknown_fields=True, tag="message"):
+    """A message."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[InputText | OutputText | InputImage]
+    id: str | None = None
+    status: str | None = None
+
+
+Item: TypeAlias = InputMessage | FunctionCall | FunctionOutput
+
+
+class TextFormat(msgspec.Struct, forbid_unknown_fields=True):
+    """What the text looks like."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextSettings(msgspec.Struct, forbid_unknown_fields=True):
+    """Of the text."""
+
+    format: TextFormat | None = None
+    verbosity: None = None
+
+
+class FlatTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the model may call."""
+
+    name: Name
+    type: Literal["function"] = "function"
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FlatChoice(msgspec.Struct, forbid_unknown_fields=True):
+    """The function that has to be called."""
+
+    name: str
+    type: Literal["function"] = "function"
+
+
+class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request for what follows some input."""
+
+    model: Name
+    # Items; a message may leave out its type, which only then is known from its fields.
+    input: str | Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    top_p: Share | None = None
+    stream: bool | None = None
+    text: TextSettings | None = None
+    tools: list[FlatTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
+    parallel_tool_calls: bool | None = None
+    store: Literal[False] | None = None  # nothing is stored
+    metadata: dict[str, str] | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    truncation: Literal["disabled"] | None = None
+    # Known to OpenAI, and refused.
+    background: Literal[False] | None = None
+    conversation: None = None
+    include: None = None
+    max_tool_calls: None = None
+    previous_response_id: None = None
+    prompt: None = None
+    reasoning: None = None
+    top_logprobs: None = None
+
+
+class TextDone(msgspec.Struct, tag="output_text"):
+    """Text of the answer."""
+
+    text: str
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+
+
+class OutputMessage(msgspec.Struct, tag="message"):
+    """A message of the answer."""
+
+    id: str
+    status: str
+    content: list[TextDone]
+    role: Literal["assistant"] = "assistant"
+
+
+class OutputCall(msgspec.Struct, tag="function_call"):
+    """A call of the answer."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: str = "completed"
+
+
+class Reasoned(msgspec.Struct, tag="reasoning_text"):
+    """What the model has thought."""
+
+    text: str
+
+
+class OutputReasoning(msgspec.Struct, tag="reasoning"):
+    """Thoughts of the answer."""
+
+    id: str
+    content: list[Reasoned]
+    summary: list[Any] = []
+    status: str = "completed"
+
+
+Output: TypeAlias = OutputMessage | OutputCall | OutputReasoning
+
+
+class ResponsesUsage(msgspec.Struct):
+    """The number of tokens of a request."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: dict[str, int] = msgspec.field(
+        default_factory=lambda: {"cached_tokens": 0}
+    )
+    output_tokens_details: dict[str, int] = msgspec.field(
+        default_factory=lambda: {"reasoning_tokens": 0}
+    )
+
+
+class ResponsesAnswer(msgspec.Struct):
+    """What follows the input."""
+
+    id: str
+    created_at: int
+    model: str
+    status: str
+    output: list[Output]
+    parallel_tool_calls: bool
+    tool_choice: Any
+    tools: list[Any]
+    usage: ResponsesUsage | None = None
+    incomplete_details: dict[str, str] | None = None
+    error: dict[str, str] | None = None
+    instructions: str | None = None
+    metadata: dict[str, str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    object: Literal["response"] = "response"

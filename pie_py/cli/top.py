@@ -1,0 +1,95 @@
+"""`pie-py top`: how the server is doing, again and again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pie_py.cli.connect import with_client
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from pie_py.client.sync import Client
+
+MOST_ROWS = 30
+
+
+@click.command("top")
+@click.option("--interval", type=click.FloatRange(0.2), default=1.0, show_default=True)
+@click.option("--once", is_flag=True, help="Print it once.")
+@with_client
+def command(client: Client, interval: float, once: bool) -> None:
+    """Show models, memory and instances, each second, until Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    before, at = client.stats(), time.monotonic()
+    if once:
+        console.print(_screen(client, before, before, interval))
+        return
+    with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            stats, now = client.stats(), time.monotonic()
+            live.update(_screen(client, before, stats, now - at), refresh=True)
+            before, at = stats, now
+
+
+def _screen(client: Client, before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Group:
+    from rich.console import Group
+
+    info = client.server_info()
+    head = (
+        f"pie_py {info['version']}, up {info['uptime']:.0f} s: {info['instances']} of at most"
+        f" {info['max_instances']} instances, {info['launched']} launched"
+    )
+    return Group(head, _models(before, stats, seconds), _instances(client.instances()))
+
+
+def _models(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Table:
+    from rich.table import Table
+
+    table = Table("model", "pages in use", "cached", "swapped", "queued", "tokens/s", "worker busy")
+    for name, now in stats.items():
+        old = before.get(name, now)
+        tokens = _sampled(now) - _sampled(old)
+        busy = (now["worker_ns"] - old["worker_ns"]) / 1e9
+        table.add_row(
+            name,
+            f"{now['kv_pages'] - now['kv_pages_free']} of {now['kv_pages']}",
+            str(now["prefix_pages"]),
+            str(now["host_pages"] - now["host_pages_free"]),
+            str(now["queued"]),
+            f"{tokens / seconds:.0f}",
+            f"{busy / seconds:.0%}",
+        )
+    return table
+
+
+def _sampled(stats: dict[str, Any]) -> int:
+    """Tokens chosen, by the server or by programs."""
+    return int(stats["commands"]["sample"]) + int(stats["commands"]["next_dist"])
+
+
+def _instances(instances: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table("instance", "program", "user", "pages", "CPU ms", "age s")
+    now = time.time_ns()
+    for each in sorted(instances, key=lambda one: -one["pages"])[:MOST_ROWS]:
+        table.add_row(
+            each["id"],
+            each["program"],
+            each["user"],
+            str(each["pages"]),
+            f"{each['cpu_ms']:.1f}",
+            f"{(now - each['created_ns']) / 1e9:.0f}",
+        )
+    if len(instances) > MOST_ROWS:
+        table.add_row(f"… {len(instances) - MOST_ROWS} more", *[""] * 5)
+    return table

@@ -1,0 +1,89 @@
+"""Calls and thoughts in a model's text: found whatever the text's parts, and never shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.dialects.dialect import THOUGHT, dialect_of
+from pie_gateway.dialects.splitter import Call, Said, Splitter, Thought, Words
+
+CALL = '{"name": "weather", "arguments": {"city": "Pargos"}}'
+WEATHER = Call("weather", '{"city":"Pargos"}')
+
+
+def vocabulary(*markers: str) -> Vocabulary:
+    return Vocabulary([], [marker.encode() for marker in markers])
+
+
+HERMES = dialect_of(vocabulary("<think>"), calls=True)
+MISTRAL = dialect_of(vocabulary("[TOOL_CALLS]"), calls=True)
+LLAMA = dialect_of(vocabulary("<|python_tag|>"), calls=True)
+PLAIN = dialect_of(vocabulary("<tool_call>"), calls=False)
+
+CASES = [
+    (HERMES, "Hello <b>", [Words("Hello <b>")]),
+    (HERMES, f"<tool_call>\n{CALL}\n</tool_call>", [WEATHER]),
+    (HERMES, f"So: <tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>",
+     [Words("So: "), WEATHER, WEATHER]),
+    (HERMES, "<think>well</think>\n\nYes", [Thought("well"), Words("Yes")]),
+    (HERMES, "<tool_call>no JSON</tool_call>.", [Words("<tool_call>no JSON</tool_call>.")]),
+    (HERMES, f"<tool_call>{CALL}", [WEATHER]),
+    (HERMES, "<think>cut off", [Thought("cut off")]),
+    (HERMES, "a <tool", [Words("a <tool")]),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}, {CALL}]", [WEATHER, WEATHER]),
+    (LLAMA, '{"name": "weather", "parameters": {"city": "Pargos"}}', [WEATHER]),
+    (LLAMA, f"<|python_tag|>{CALL}; {CALL}", [WEATHER, WEATHER]),
+    (LLAMA, '{"temperature": 3}', [Words('{"temperature": 3}')]),
+    (LLAMA, 'A {"name": "x"}', [Words('A {"name": "x"}')]),
+    (PLAIN, f"<tool_call>{CALL}", [Words(f"<tool_call>{CALL}")]),
+]  # fmt: skip
+
+
+def joined(said: list[Said]) -> list[Said]:
+    found: list[Said] = []
+    for one in said:
+        if found and isinstance(one, Words) and isinstance(found[-1], Words):
+            found[-1] = Words(found[-1].text + one.text)
+        elif found and isinstance(one, Thought) and isinstance(found[-1], Thought):
+            found[-1] = Thought(found[-1].text + one.text)
+        else:
+            found.append(one)
+    return found
+
+
+@pytest.mark.parametrize(("dialect", "text", "wanted"), CASES, ids=[case[1][:30] for case in CASES])
+@settings(deadline=None)
+@given(data=st.data())
+def test_parts_make_no_difference(dialect, text, wanted, data) -> None:  # type: ignore[no-untyped-def]
+    splitter = Splitter(dialect)
+    told: list[Said] = []
+    rest = text
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        told += splitter.feed(rest[:size])
+        rest = rest[size:]
+        shown = "".join(one.text for one in told if isinstance(one, Words))
+        certain = "".join(one.text for one in wanted if isinstance(one, Words))
+        assert certain.startswith(shown), "nothing is shown that later is part of a call"
+    assert joined(told + splitter.finish()) == wanted
+
+
+def test_a_text_may_begin_within_a_thought() -> None:
+    splitter = Splitter(HERMES, THOUGHT)
+    assert joined([*splitter.feed("hm"), *splitter.feed("m</think>\nYes"), *splitter.finish()]) == [
+        Thought("hmm"),
+        Words("Yes"),
+    ]
+
+
+def test_special_tokens_of_a_vocabulary() -> None:
+    words = Vocabulary([("<a>", 1), ("<b>", 2), ("[TOOL_CALLS]", 3), ("<c>", 9)], [])
+    assert words.hidden() == [(1, 3), (9, 9)]
+    assert words.hidden(["[TOOL_CALLS]"]) == [(1, 2), (9, 9)]
+    assert Vocabulary([], []).hidden() == []
+    assert json.loads(WEATHER.arguments) == {"city": "Pargos"}

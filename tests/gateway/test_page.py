@@ -1,0 +1,135 @@
+"""The live page: its files, what it is told, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from support.gateways import Gateway
+from support.servers import Server
+
+from pie_gateway.live import percentiles
+from pie_gateway.page import FILES
+from pie_py.cli import main as pie_py
+
+FORKS = """
+from inferlet import Context, Model, runtime
+
+async def main(args):
+    context = Context(Model.load()).fill("Once upon a time " * 20)
+    await context.flush()
+    print("ready")
+    await runtime.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module")
+def sharers(gateway: Gateway) -> Iterator[list[str]]:
+    """Two instances whose prompts begin alike."""
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "forks"}, content=FORKS.encode())
+        ids = []
+        for _ in range(2):
+            ids.append(http.post("/v1/instances", json={"program": "forks"}).json()["id"])
+            while not http.get(f"/v1/instances/{ids[-1]}/log").json()["lines"]:
+                pass
+        yield ids
+        for each in ids:
+            http.delete(f"/v1/instances/{each}")
+
+
+def test_the_page_loads_nothing_from_elsewhere(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        page = http.get("/")
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+        for name in re.findall(r'(?:src|href)="(page/[^"]+)"', page.text):
+            assert http.get(f"/{name}").status_code == 200, name
+        assert http.get("/page/../app.py").status_code == 404
+    sources = "".join(file.read_text() for file in FILES.iterdir())
+    assert set(re.findall(r"https?://[^/\"]+", sources)) == {"http://www.w3.org"}, "names of XML"
+
+
+def test_a_view_each_second(gateway: Gateway, sharers: list[str]) -> None:
+    with gateway.http() as http, http.stream("GET", "/v1/live") as stream:
+        views = [json.loads(line[6:]) for line, _ in zip(data(stream), range(2), strict=False)]
+    assert {each["id"] for each in views[1]["instances"]} >= set(sharers)
+    [model] = views[1]["models"]
+    assert model["pages"] > model["pages_free"]
+    assert views[1]["uptime"] > views[0]["uptime"]
+
+
+def data(stream: httpx2.Response) -> Iterator[str]:
+    return (line for line in stream.iter_lines() if line.startswith("data: "))
+
+
+def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> None:
+    with gateway.http() as http:
+        told = http.get(f"/v1/instances/{sharers[1]}/inspect").json()
+        assert http.get("/v1/instances/none/inspect").status_code == 404
+    assert (told["state"], told["waits"], told["queued_commands"]) == ("running", ["sleep"], 0)
+    [model] = told["models"]
+    [other] = model["sharers"]
+    assert other["instance"] == sharers[0]
+    assert other["places"] == list(range(len(other["places"])))
+    assert 0 < len(other["places"]) <= model["pages"]
+
+
+def test_percentiles() -> None:
+    assert percentiles([]) is None
+    assert percentiles(range(1, 101)) == {"p50": 50, "p90": 90, "p99": 99}
+    assert percentiles([3.0]) == {"p50": 3.0, "p90": 3.0, "p99": 3.0}
+
+
+def test_top_shows_the_same(server: Server, sharers: list[str]) -> None:
+    from click.testing import CliRunner
+
+    told = CliRunner().invoke(
+        pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "160"}
+    )
+    assert told.exit_code == 0, told.output
+    assert "pie-tiny" in told.output
+    assert sharers[0] in told.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_browser_shows_it(
+    gateway: Gateway, sharers: list[str], width: int, tmp_path: Path
+) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium here; Debian's package has that name")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
+        page.goto(gateway.url)
+        page.get_by_text("tokens per second").wait_for()
+        page.keyboard.press("Alt+2")
+        page.get_by_role("link", name=sharers[0]).wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.goto(f"{gateway.url}/#instance/{sharers[0]}")
+        page.get_by_text("waits for sleep").wait_for()
+        page.locator("svg.map rect.shared").first.wait_for()
+        page.goto(f"{gateway.url}/#chat")
+        page.locator("select option").wait_for(state="attached")
+        page.get_by_label("Message").fill("Hi")
+        page.keyboard.press("Enter")
+        page.get_by_text("Hello!").wait_for()
+        page.goto(f"{gateway.url}/#launch")
+        source = "async def main(args):\n    return 'it runs: ' + args[0]"
+        page.get_by_label("Python source").fill(source)
+        page.get_by_label("Arguments").fill("yes")
+        page.get_by_role("button", name="Run", exact=True).click()
+        page.get_by_text("it runs: yes").wait_for()
+        assert not faults
+        browser.close()

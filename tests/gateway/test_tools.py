@@ -1,0 +1,240 @@
+"""Tools, by a model whose chat template knows of them; and Anthropic's messages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from support.gateways import Gateway
+from support.servers import Server
+
+EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
+TEMPLATE = (
+    "{{ bos_token }}{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>\n"
+    "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
+    "{{ message['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Pargos", "Argon"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "weather", "parameters": CITY}},
+    {"type": "function", "function": {"name": "time", "parameters": CITY}},
+]
+ASK: list[Any] = [{"role": "user", "content": "How is the weather in Argon?"}]
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        model = folder / "tools"
+        shutil.copytree(EMBEDDED, model)
+        (model / "chat_template.jinja").write_text(TEMPLATE)
+        models = [{"source": str(model)}, {"source": "pie-tiny"}]
+        with Server(folder, models=models) as server, Gateway(server, folder) as gateway:
+            yield gateway
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def claude(gateway: Gateway) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Any:
+    fields = {"temperature": 0, "max_tokens": 60, "messages": ASK, "tools": TOOLS, **fields}
+    return client.chat.completions.create(model="tools", **fields)
+
+
+def test_a_call_that_has_to_be_made(client: openai.OpenAI) -> None:
+    named: Any = {"type": "function", "function": {"name": "time"}}
+    for choice, names in (("required", {"weather", "time"}), (named, {"time"})):
+        answer = ask(client, tool_choice=choice, parallel_tool_calls=False).choices[0]
+        assert answer.finish_reason == "tool_calls"
+        assert answer.message.content is None
+        [call] = answer.message.tool_calls
+        assert call.function.name in names
+        assert json.loads(call.function.arguments)["city"] in ("Pargos", "Argon")
+    deltas = [
+        part.choices[0].delta
+        for part in ask(client, tool_choice=named, parallel_tool_calls=False, stream=True)
+    ]
+    [call] = [call for delta in deltas for call in delta.tool_calls or []]
+    assert (call.index, call.function.name) == (0, "time")
+    assert not any(delta.content for delta in deltas)
+
+
+def test_a_conversation_with_calls(client: openai.OpenAI) -> None:
+    function = {"name": "weather", "arguments": '{"city": "Argon"}'}
+    calls = [{"id": "call_1", "type": "function", "function": function}]
+    messages = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    ]
+    longer = ask(client, messages=messages, max_tokens=4)
+    assert longer.usage.prompt_tokens > ask(client, max_tokens=4).usage.prompt_tokens
+    without = ask(client, tool_choice="none", max_tokens=4)
+    assert without.usage.prompt_tokens < ask(client, max_tokens=4).usage.prompt_tokens
+
+
+def test_what_does_not_go_together(client: openai.OpenAI) -> None:
+    unknown = {"type": "function", "function": {"name": "nothing"}}
+    form = {"type": "json_object"}
+    for fields, param in (
+        ({"tool_choice": unknown}, "tool_choice"),
+        ({"tool_choice": "required", "tools": openai.omit}, "tool_choice"),
+        ({"tool_choice": "required", "response_format": form}, "response_format"),
+    ):
+        with pytest.raises(openai.BadRequestError) as raised:
+            ask(client, **fields)
+        assert raised.value.param == param
+    with pytest.raises(openai.BadRequestError, match="template of pie-tiny tells"):
+        client.chat.completions.create(model="pie-tiny", messages=ASK, tools=TOOLS)
+    with pytest.raises(openai.BadRequestError, match="gives no embeddings"):
+        client.embeddings.create(model="pie-tiny", input="text")
+
+
+def test_messages(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
+    hi: list[Any] = [{"role": "user", "content": "Hi"}]
+    fields: dict[str, Any] = {"model": "pie-tiny", "messages": hi, "extra_body": {"temperature": 0}}
+    answer: Any = claude.messages.create(max_tokens=8, **fields)
+    assert (answer.type, answer.role, answer.stop_reason) == ("message", "assistant", "max_tokens")
+    assert answer.usage.output_tokens == 8
+    same = client.chat.completions.create(
+        model="pie-tiny",
+        messages=hi,
+        temperature=0,
+        max_tokens=8,
+    )
+    assert answer.content[0].text == same.choices[0].message.content
+    counted = claude.messages.count_tokens(model="pie-tiny", messages=hi)
+    assert counted.input_tokens == answer.usage.input_tokens
+    told = claude.messages.count_tokens(model="pie-tiny", messages=hi, system="Be kind.")
+    assert told.input_tokens > counted.input_tokens
+    with claude.messages.stream(max_tokens=8, **fields) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == answer.content[0].text
+    assert (final.usage, final.stop_reason) == (answer.usage, "max_tokens")
+    word = text.split()[1]
+    cut: Any = claude.messages.create(max_tokens=8, stop_sequences=[word], **fields)
+    assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", word)
+
+
+def test_messages_with_tools(claude: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": "weather", "input_schema": CITY}]
+    choice: Any = {"type": "any", "disable_parallel_tool_use": True}
+    fields: dict[str, Any] = {
+        "model": "tools",
+        "max_tokens": 60,
+        "extra_body": {"temperature": 0},
+        "tools": tools,
+        "tool_choice": choice,
+    }
+    answer: Any = claude.messages.create(messages=ASK, **fields)
+    assert answer.stop_reason == "tool_use"
+    [block] = answer.content
+    assert (block.type, block.name) == ("tool_use", "weather")
+    assert block.input["city"] in ("Pargos", "Argon")
+    with claude.messages.stream(messages=ASK, **fields) as stream:
+        assert stream.get_final_message().content[0].input == block.input  # type: ignore[union-attr]
+    result: Any = {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
+    used: Any = [block.model_dump(exclude_none=True)]
+    again: Any = claude.messages.create(
+        messages=[
+            *ASK,
+            {"role": "assistant", "content": used},
+            {"role": "user", "content": [result]},
+        ],
+        **{**fields, "tool_choice": {"type": "auto"}},
+    )
+    assert again.usage.input_tokens > answer.usage.input_tokens
+
+
+def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
+    hi: list[Any] = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        claude.messages.create(model="claude", messages=hi, max_tokens=1)
+    assert missing.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    with pytest.raises(anthropic.BadRequestError, match="thinking"):
+        claude.messages.create(
+            model="pie-tiny",
+            messages=hi,
+            max_tokens=1,
+            thinking={"type": "enabled", "budget_tokens": 1024},
+        )
+
+
+def test_responses(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"model": "pie-tiny", "temperature": 0, "max_output_tokens": 4}
+    answer = client.responses.create(input="Hi", **fields)
+    assert (answer.status, answer.object) == ("incomplete", "response")
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    same = client.chat.completions.create(
+        model="pie-tiny",
+        messages=[{"role": "user", "content": "Hi"}],
+        temperature=0,
+        max_tokens=4,
+    )
+    assert answer.output_text == same.choices[0].message.content
+    said: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
+    whole = client.responses.create(model="pie-tiny", input="Hi", temperature=0)
+    assert whole.status == "completed"
+    with client.responses.stream(model="pie-tiny", input=said, temperature=0) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert final.output_text == whole.output_text
+    assert final.usage == whole.usage
+    assert kinds[0] == "response.created"
+    assert kinds.count("response.output_text.delta") > 1
+    assert kinds[-1] == "response.completed"
+    told: Any = client.responses.create(input="Hi", instructions="Be kind.", **fields)
+    assert told.usage.input_tokens > final.usage.input_tokens  # type: ignore[union-attr]
+    for wrong, param in (
+        ({"store": True}, "store"),
+        ({"previous_response_id": "x"}, "previous_response_id"),
+        ({"input": [{"type": "nothing"}]}, "input[0]"),
+    ):
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.responses.create(**{**fields, "input": "Hi", **wrong})
+        assert raised.value.param == param
+
+
+def test_responses_with_tools(client: openai.OpenAI) -> None:
+    tool: Any = {"type": "function", "name": "weather", "parameters": CITY, "strict": True}
+    fields: dict[str, Any] = {
+        "model": "tools",
+        "temperature": 0,
+        "tools": [tool],
+        "max_output_tokens": 60,
+    }
+    must: dict[str, Any] = {"tool_choice": "required", "parallel_tool_calls": False}
+    answer: Any = client.responses.create(input=ASK, **must, **fields)
+    [call] = answer.output
+    assert (call.type, call.name, answer.status) == ("function_call", "weather", "completed")
+    assert json.loads(call.arguments)["city"] in ("Pargos", "Argon")
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+    again: Any = client.responses.create(
+        input=[*ASK, call.model_dump(exclude_none=True), result], **fields
+    )
+    assert again.usage.input_tokens > answer.usage.input_tokens
