@@ -20,7 +20,9 @@ async def made(how: str, count: int, length: int) -> list[Context]:
         root = Context(model).append(drawn(model, length))
         await root.flush()
         return [root.fork().append(drawn(model, 1)) for _ in range(count)]
-    return [Context(model).append(drawn(model, length)) for _ in range(count)]
+    own = [Context(model).append(drawn(model, length)) for _ in range(count)]
+    await asyncio.gather(*(context.flush() for context in own))
+    return own
 
 
 async def times(stream: AsyncIterator[int]) -> list[int]:
@@ -31,17 +33,15 @@ async def times(stream: AsyncIterator[int]) -> list[int]:
 async def main(args: list[str]) -> str:
     """Arguments: `forks` or `own`, contexts, tokens of each one's text, new tokens.
 
-    After the first token of each context it says `ready`; all go on at the time that it is told.
-    Returns the times of the other tokens of each context as JSON.
+    Once the texts are in the pages it says `ready`; all decode from the time that it is told.
+    Returns the times of the tokens of each context as JSON.
     """
     contexts = await made(args[0], int(args[1]), int(args[2]))
-    tokens = int(args[3]) + 1
-    streams = [
-        context.generate(Sampler.argmax(), max_tokens=tokens, stop=[]).stream_tokens()
-        for context in contexts
-    ]
-    await asyncio.gather(*(anext(stream) for stream in streams))
     session.send("ready")
     start = int(await session.receive())
     await runtime.sleep(max(0, start - raw.monotonic_now()) / 1e9)
+    streams = (
+        context.generate(Sampler.argmax(), max_tokens=int(args[3]), stop=[]).stream_tokens()
+        for context in contexts
+    )
     return json.dumps(await asyncio.gather(*(times(stream) for stream in streams)))

@@ -78,7 +78,7 @@ async def decode_together(
     *options: str,
     before_go: Callable[[], None] = lambda: None,
 ) -> Decoded:
-    """Launches instances; once each has its first token, all go on at the same time.
+    """Launches instances; once each has its prompt in the pages, all decode at the same time.
 
     Args:
         client: of the server to measure.

@@ -73,7 +73,7 @@ def test_calls(checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_compare(checkpoint: Path) -> None:
     report = bench(
-        *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "8"),
+        *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "64"),
         *("--model", str(checkpoint), "--peer", "ideal", "--rest", "0"),
     )
     sides = ["ideal", "rust", "python"]
@@ -89,7 +89,7 @@ def test_compare(checkpoint: Path) -> None:
 
 @pytest.mark.slow
 def test_contexts(checkpoint: Path) -> None:
-    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "12")
+    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "64")
     report = bench("contexts", *size, "--model", str(checkpoint))
     ways = ["instances", "forks", "own contexts"]
     assert [row[:3] for row in report["rows"]] == [
@@ -206,7 +206,7 @@ def test_fairness(checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_run_ahead(checkpoint: Path) -> None:
     report = bench(
-        *("run-ahead", "--at-once", "2", "--rounds", "1", "--prompt", "8", "--tokens", "16"),
+        *("run-ahead", "--at-once", "2", "--rounds", "1", "--prompt", "8", "--tokens", "64"),
         *("--model", str(checkpoint)),
     )
     assert [row[:2] for row in report["rows"]] == [["rust", 2], ["python", 2]]

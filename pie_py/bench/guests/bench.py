@@ -29,27 +29,31 @@ async def main(args: list[str]) -> str:
     return ""
 
 
-def continued(prompt: str, tokens: int, *options: str) -> AsyncIterator[int]:
-    """Continues token ids greedily, whatever the model's stop tokens."""
-    context = Context(Model.load()).append(json.loads(prompt))
+def continued(context: Context, tokens: int, *options: str) -> AsyncIterator[int]:
+    """Continues a context greedily, whatever the model's stop tokens."""
     ahead = "step-by-step" not in options
     generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[], run_ahead=ahead)
     return generator.stream_tokens()
 
 
+def prompted(prompt: str) -> Context:
+    """A context that holds token ids, given as JSON."""
+    return Context(Model.load()).append(json.loads(prompt))
+
+
 async def complete(prompt: str, tokens: int, *options: str) -> list[int]:
     """When each token came, ns."""
-    return [raw.monotonic_now() async for _ in continued(prompt, tokens, *options)]
+    return [raw.monotonic_now() async for _ in continued(prompted(prompt), tokens, *options)]
 
 
 async def decode(prompt: str, tokens: int, *options: str) -> list[int]:
-    """As `complete`, but goes on after the first token at the time that the client then tells."""
-    stream = continued(prompt, tokens + 1, *options)
-    await anext(stream)
+    """As `complete`, but begins to decode at the time that the client tells."""
+    context = prompted(prompt)
+    await context.flush()  # and no token yet: the server would run ahead meanwhile
     session.send("ready")
     start = int(await session.receive())
     await runtime.sleep(max(0, start - raw.monotonic_now()) / 1e9)
-    return [raw.monotonic_now() async for _ in stream]
+    return [raw.monotonic_now() async for _ in continued(context, tokens, *options)]
 
 
 async def prefill(length: int) -> float:

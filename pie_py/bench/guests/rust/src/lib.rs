@@ -48,15 +48,15 @@ async fn complete(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> 
     Ok(times)
 }
 
-/// As `complete`, but goes on after the first token at the time that the client then tells.
+/// As `complete`, but begins to decode at the time that the client tells.
 async fn decode(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> {
     let mut context = prompted(prompt)?;
-    let mut generator = continued(&mut context, tokens + 1, ahead);
-    generator.next_token().await?;
+    context.flush().await?; // and no token yet: the server would run ahead meanwhile
     session::send("ready")?;
     let start: u64 = number(&session::receive().await?)?;
     let left = start.saturating_sub(runtime::monotonic_now());
     runtime::sleep(Duration::from_nanos(left)).await?;
+    let mut generator = continued(&mut context, tokens, ahead);
     let mut times = Vec::with_capacity(tokens);
     while generator.next_token().await?.is_some() {
         times.push(runtime::monotonic_now());
