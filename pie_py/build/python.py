@@ -13,19 +13,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build.errors import BuildError
 from pie_py.build.immortal import make_immortal
-from pie_py.build.modules import read_modules
+from pie_py.build.modules import read_modules, read_program
 from pie_py.config.shipped_files import shipped_folder
-from pie_py.wire.modules import BadProgram, pack
+from pie_py.wire.modules import MARK, BadProgram, pack
 
 BUILD_SECONDS = 600.0
 
 _RUNTIME_APP = '''\
-from inferlet._guest import component, source
+from inferlet._guest import component, known, source
+
+for file, text in {known!r}:
+    known.add(file, text)
 
 
 class WitWorld(source.Runner):
@@ -84,7 +88,8 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     cache_folder.mkdir(parents=True, exist_ok=True)
     with _locked(cache_folder), tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
         if not target.is_file():  # another may have built it
-            _componentize(Path(folder), "python-runtime", _RUNTIME_APP, [], target)
+            app = _RUNTIME_APP.format(known=_library_programs())
+            _componentize(Path(folder), "python-runtime", app, [], target)
     return target
 
 
@@ -144,12 +149,24 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
 
 def _fingerprint() -> str:
     """Hash of all that the runtime component is made from."""
-    digest = hashlib.sha256(f"{version('componentize-py')}\n{_RUNTIME_APP}".encode())
+    made_with = f"{version('componentize-py')}\n{_RUNTIME_APP}\n{_library_programs()}"
+    digest = hashlib.sha256(made_with.encode())
     for folder, pattern in ((_sdk_folder(), "**/*.py"), (shipped_folder("wit"), "**/*.wit")):
         for file in sorted(folder.glob(pattern)):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(folder)} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:24]
+
+
+@cache
+def _library_programs() -> list[tuple[str, str]]:
+    """File and text of the library's programs of several modules: the image holds the modules."""
+    found = []
+    for main in sorted(shipped_folder("inferlets").glob("*/*.py")):
+        program = read_program(main).decode()
+        if program.startswith(MARK.decode()):
+            found.append((f"{main.parent.name}.py", program))
+    return found
 
 
 def _sdk_folder() -> Path:

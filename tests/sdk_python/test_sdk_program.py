@@ -9,6 +9,8 @@ import json
 import pytest
 from support.sdk_rig import Rig
 
+from pie_py.build.modules import read_modules
+from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire.modules import pack
 
 
@@ -307,3 +309,27 @@ def test_modules_that_fail(rig: Rig) -> None:
     logs = [rig.run(warned).log for _ in range(2)]
     assert logs[0] == logs[1]
     assert any("SyntaxWarning" in line and "helper.py:1" in line for _, line in logs[0])
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_modules_of_the_library_are_there_before_they_are_imported(rig: Rig, changed: bool) -> None:
+    folder = shipped_folder("inferlets") / "async_function_calling"
+    _, *others = read_modules(folder / "asynchronous.py").items()
+    modules = dict(others)
+    if changed:
+        modules["asynclm/choices.py"] += b"\nMARK = 1\n"
+    main = b"""
+import sys
+def main():
+    before = sorted(name for name in sys.modules if name.startswith("asynclm"))
+    import asynclm.choices
+    return [len(before), hasattr(asynclm.choices, "MARK"), asynclm.choices.__file__]
+"""
+    program = pack({"main.py": main, **modules}).decode()
+    for _ in range(2):  # compiled, then restored
+        outcome = rig.run(program, name="async_function_calling")
+        assert outcome.ok, outcome.text
+        there, marked, file = json.loads(outcome.text)
+        assert bool(there) is not changed
+        assert marked is changed
+        assert file == "async_function_calling/asynclm/choices.py"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from wit_world.imports import source
 
-from inferlet._guest import component, program, rehearsal
+from inferlet._guest import component, known, program, rehearsal
 from inferlet._guest.modules import Program
 
 
@@ -16,6 +18,7 @@ class Runner(component.Runner):
         if source.is_early():
             rehearsal.rehearse(4)
         file, text, kept, args = source.read()
+        sys.modules.update(known.imported(text))
         if kept:
             return Program.restored(file, text, kept), args
         found, quiet = program.prepare(file, text)
