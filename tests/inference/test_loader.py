@@ -145,10 +145,10 @@ FAULTS = {
     "heads": (edit_config(num_key_value_heads=3), "do not divide"),
     "lacking": (edit_config(vocab_size=None), "lacks 'vocab_size'"),
     "negative": (edit_config(vocab_size=-5), "not a positive whole number"),
-    "activation": (edit_config(hidden_act="gelu"), "'gelu' is not supported"),
+    "activation": (edit_config(hidden_act="mish"), "'mish' is not supported"),
     "rope": (
-        edit_config(rope_parameters={"rope_type": "longrope", "factor": 2.0}),
-        "rope scaling 'longrope' is not supported .supported: default, linear",
+        edit_config(rope_parameters={"rope_type": "twisted", "factor": 2.0}),
+        "rope scaling 'twisted' is not supported .supported: default, linear",
     ),
     "rope lacks": (edit_config(rope_parameters={"rope_type": "linear"}), "lacks the parameter"),
     "dtype": (edit_config(dtype="float8"), "'float8' is not supported"),

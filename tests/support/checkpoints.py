@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,13 @@ def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -
     return folder
 
 
-@functools.cache
 def small_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of some 350 tokens, with chat template."""
+    """A byte-level BPE tokenizer of some 350 tokens, with chat template; the caller may change it."""
+    return copy.deepcopy(_trained_tokenizer())
+
+
+@functools.cache
+def _trained_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from pathlib import Path
@@ -36,7 +35,7 @@ def image_tokenizer() -> PreTrainedTokenizerFast:
     """The small tokenizer, with the tokens that surround tiles; those of the fourth row are plain
     text.
     """
-    tokenizer = copy.deepcopy(small_tokenizer())
+    tokenizer = small_tokenizer()
     tiles = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
     names = ["<fake_token_around_image>", "<image>", "<global-img>", "<end_of_utterance>", *tiles]
     tokenizer.add_special_tokens({"additional_special_tokens": names})
