@@ -129,7 +129,7 @@ def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -
 
 
 def small_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of some 350 tokens, with chat template; the caller may change it."""
+    """A byte-level BPE tokenizer of some 350 tokens, with chat template; yours to change."""
     return copy.deepcopy(_trained_tokenizer())
 
 
