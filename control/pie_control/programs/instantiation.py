@@ -29,6 +29,7 @@ class Instantiation:
         self._made: deque[Guest] = deque()
         self._wanted = threading.Semaphore(0)
         self._stopped = False
+        self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
         return len(self._made)
@@ -37,11 +38,12 @@ class Instantiation:
         """Guests of this component are made ahead from now on."""
         if not self._ahead:
             return
-        started = self._component is not None
         self._component = component
         self._wanted.release(self._ahead)
-        if not started:
-            threading.Thread(target=self._run, name="wasm-instantiation", daemon=True).start()
+        if self._thread is None:
+            name = "wasm-instantiation"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
 
     def guest(self, component: Component, state: object) -> Guest:
         """A guest that is yet to be started.
@@ -60,20 +62,18 @@ class Instantiation:
         """Ends the thread and closes the guests that no launch has claimed."""
         self._stopped = True
         self._wanted.release()
-        self._close_made()
+        if self._thread is not None:
+            self._thread.join()  # a millisecond: the engine must outlive the guest in the making
+        while self._made:
+            self._made.pop().close()
 
     def _run(self) -> None:
         while True:
             self._wanted.acquire()
             if self._stopped:
-                break
+                return
             component = self._component
             assert component is not None, "a component is offered before the thread starts"
             guest = Guest(self._linker, component, Unclaimed(), self._limits)
             guest.instantiate()
             self._made.append(guest)
-        self._close_made()
-
-    def _close_made(self) -> None:
-        while self._made:
-            self._made.pop().close()
