@@ -9,7 +9,7 @@ from support.wat_guests import LIMITS, finish, guest, host
 from pie_control.programs.instantiation import Instantiation
 from pie_control.wasm import STRING, Engine, Guest, Linker
 
-WORK = "(call $whoami (i32.const 1024)) (i32.const 1024)"
+WORK = "(call $work (i32.const 1024)) (i32.const 1024)"
 
 
 def _wait_for(instantiation: Instantiation, count: int) -> None:
@@ -18,10 +18,11 @@ def _wait_for(instantiation: Instantiation, count: int) -> None:
 
 
 def test_guests_of_the_offered_component_are_ready_and_like_others(engine: Engine) -> None:
-    functions = [host("whoami", lambda state: state, returns=STRING, fails=True)]
+    functions = [host("work", lambda state: state, returns=STRING, fails=True)]
+    linker = Linker(engine, functions)  # first: a component is held to the engine's last linker
     offered, other = (engine.load(guest(functions, WORK + blanks)) for blanks in ("", " (nop)"))
     before = len(engine.stores)
-    instantiation = Instantiation(Linker(engine, functions), LIMITS, 2)
+    instantiation = Instantiation(linker, LIMITS, 2)
     instantiation.offer(offered)
     _wait_for(instantiation, 2)
     made = [instantiation.guest(offered, f"guest {number}") for number in range(5)]
@@ -39,10 +40,10 @@ def test_guests_of_the_offered_component_are_ready_and_like_others(engine: Engin
 
 
 def test_a_guest_that_cannot_be_instantiated_tells_its_first_turn(engine: Engine) -> None:
-    functions = [host("whoami", lambda state: state, returns=STRING, fails=True)]
+    functions = [host("work", lambda state: state, returns=STRING, fails=True)]
+    linker = Linker(engine, functions)
     component = engine.load(guest(functions, WORK))
     small = type(LIMITS)(memory_bytes=0, table_elements=0)
-    linker = Linker(engine, functions)
     ends = []
     for ahead in (False, True):
         made = Guest(linker, component, "", small)
