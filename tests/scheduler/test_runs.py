@@ -400,6 +400,21 @@ def test_what_a_run_wrote_can_be_shared() -> None:
     assert len(addresses(found)) == 2
 
 
+def test_a_page_that_is_exported_before_its_run_is_ended_stays_immutable() -> None:
+    server = Server()
+    guest = Runner(server, 3)
+    run = guest.start(guest.sampler(SAMPLERS[1]), 4)
+    server.drain()
+    assert len(guest.tokens(run)) == 4  # it is over, and not ended
+    page = addresses(guest.outputs)[0]
+    allocate.export_kvpage(guest.instance, guest.queue, [page, 1], "kept", True)
+    used = allocate.kvpage_used(guest.instance, guest.queue, [page, 1]).tolist()
+    guest.end(run, 4)
+    assert allocate.kvpage_used(guest.instance, guest.queue, [page, 1]).tolist() == used
+    with refused("immutable"):
+        allocate.truncate_kvpage(guest.instance, guest.queue, [page, 1], u32(0))
+
+
 def test_forks_run_in_the_same_plans() -> None:
     """Runs of one instance that share a prefix: as many plans as one of them takes."""
     server = Server(kv_pages=200, max_batch_commands=50, max_batch_tokens=100, samplers=8)

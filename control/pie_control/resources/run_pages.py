@@ -152,8 +152,10 @@ class RunPages:
         addresses = self._addresses[self.first :]
         entries = space.pages.look_up(addresses)
         there = entries >= 0  # a guest may have given up pages of its own
-        pool.used[entries[there]] = used[there]
-        pool.immutable[entries[there]] = False
+        own = there.copy()
+        own[there] = ~pool.shared(entries[there])  # one that was exported stays as it is
+        pool.used[entries[own]] = used[own]
+        pool.immutable[entries[own]] = False
         mine = np.arange(self.first, len(self._addresses)) >= self._given
         spare = _spans(addresses[mine & (used == 0) & there])
         if spare:
