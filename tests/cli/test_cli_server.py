@@ -111,6 +111,10 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     assert (attached.returncode, attached.stdout) == (1, "forever\n")
     assert "killed: by local" in attached.stderr
     assert ask("ps", *here).stdout.count("\n") == 1
+    removed = ask("programs", "rm", "chat", *here)
+    assert removed.stderr == f"chat ({digest[:12]}) is removed\n"
+    assert ask("programs", *here).stdout.count("\n") == 2
+    assert ask("programs", "rm", "chat", *here).returncode == 1
     assert "pie-tiny" in ask("models", *here).stdout
 
 
