@@ -24,7 +24,7 @@ COLUMNS = {
 @json_option
 @server_options
 @click.pass_context
-def command(context: click.Context, **options: Any) -> None:
+def command(context: click.Context, /, **options: Any) -> None:
     """List the uploaded programs, oldest first; or remove some."""
     if context.invoked_subcommand is None:
         _list(**options)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -159,7 +159,7 @@ class ProgramStore:
             for digest in {program.hash for program in gone} - self._by_hash.keys():
                 self._blob(digest).unlink(missing_ok=True)
 
-    def all_of(self, name: str, user: str) -> list[Program]:
+    def all_of(self, name: str, user: str) -> Sequence[Program]:
         """The user's programs of a name, former ones too, or of a hash or the beginning of one.
 
         Raises:
