@@ -73,7 +73,7 @@ class Backend:
         except RpcError as error:
             if error.code != "not-found":
                 raise
-        self._uploaded = None  # somebody has removed it
+        self._uploaded = None  # a user has removed it
         return await self.client.launch(await self._library(), [argument])
 
     async def vocabulary(self, model: str) -> Vocabulary:
