@@ -176,7 +176,7 @@ def _stored(folder: Path, opened: ExitStack) -> Sources:
 
 
 def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], sources: Sources) -> None:
-    """Raises `LoadError` unless all tensors are there, with their shapes, and none besides."""
+    """Raises `LoadError` unless all tensors are there, with their shapes, and no others."""
     shapes = {name: source.shape for name, source in sources.items()}
     wrong = [
         f"{name} is {list(shapes[name])}, not {list(shape)}"
