@@ -57,4 +57,4 @@ class KeepLogitsCommand(Command):
         self.row.fail()
 
     def scrub(self, scrub: Scrub) -> None:
-        """Nothing: nobody reads a row that has failed."""
+        """Nothing: no choice reads a row that has failed."""

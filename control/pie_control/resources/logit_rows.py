@@ -8,7 +8,7 @@ from pie_py.wire.operations import LOGIT_ROWS
 
 
 class LogitRow:
-    """A row, as long as a command names it: nobody else gets it before."""
+    """A row, as long as a command names it: no other one gets it before."""
 
     __slots__ = ("_rows", "failed", "row", "sent")
 
