@@ -45,6 +45,14 @@ class ModelShape:
         return any(options.sinks for options in self.attention)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The rotation of one layer's keys."""
+
+    frequencies: torch.Tensor  # [planes] float32, radians a position
+    interleaved: bool
+
+
 class Model(ABC):
     """A transformer whose KV cache and attention are given from outside."""
 
@@ -57,6 +65,12 @@ class Model(ABC):
     def graphable(self) -> bool:
         """Whether equally large forwards run the same kernels and never wait for the device."""
         return False
+
+    def turns(self) -> list[Turn | None] | None:
+        """How keys turn from position to position in each layer, None where they do not; None if
+        they can't be turned to other positions.
+        """
+        return None
 
     def use(self, kernels: Kernels) -> None:  # noqa: B027 - a model may have no use for them
         """Computes with a device's kernels from now on."""
