@@ -43,6 +43,7 @@ class ServedModels:
         ends: Ends,
         durations: Durations,
         clock: Callable[[], float],
+        date_ns: Callable[[], int],
     ) -> None:
         """Has no model yet.
 
@@ -52,6 +53,7 @@ class ServedModels:
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
             clock: trio's, in seconds.
+            date_ns: nanoseconds since the Unix epoch.
         """
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
@@ -60,6 +62,7 @@ class ServedModels:
         self._ends = ends
         self._durations = durations
         self._clock = clock
+        self._date_ns = date_ns
 
     def start(self, descriptions: list[ModelDescription]) -> None:
         """A worker is ready and serves these models, with empty pools.
@@ -88,6 +91,7 @@ class ServedModels:
             ends=self._ends,
             durations=self._durations,
             clock=self._clock,
+            date_ns=self._date_ns,
         )
         return service
 
