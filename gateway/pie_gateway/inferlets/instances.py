@@ -41,7 +41,7 @@ async def launch(exchange: Exchange) -> Response:
     instance = await while_asked(
         exchange, lambda: asked(client.launch(wanted.program, wanted.args, detached=True))
     )
-    exchange.request.state.instances.append(instance.id)
+    exchange.instance_launched(instance.id)
     return json_response(Launched(instance.id), 201)
 
 
