@@ -87,8 +87,8 @@ FAULTS = {
         "architecture BertModel is not supported .supported: LlamaForCausalLM, Mistral",
     ),
     "quantized": (
-        edit_config(quantization_config={"quant_method": "gptq", "bits": 4}),
-        "quantized weights are not supported",
+        edit_config(quantization_config={"quant_method": "quip", "bits": 4}),
+        "the method 'quip' are not supported .supported: mxfp4, fp8",
     ),
     "too many experts": (
         edit_config(

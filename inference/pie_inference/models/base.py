@@ -33,6 +33,11 @@ class ModelShape:
         """How many layers there are."""
         return len(self.attention)
 
+    @property
+    def sinks(self) -> bool:
+        """Whether queries see a sink, in some layers."""
+        return any(options.sinks for options in self.attention)
+
 
 class Model(ABC):
     """A transformer whose KV cache and attention are given from outside."""

@@ -44,7 +44,7 @@ class Run:
         """Whether the next token is the run's; it is undone if other tokens are pending."""
         if self._handle is None:
             return False
-        if self._given and self._sequence.pending != [self._last]:
+        if self._sequence.pending != ([self._last] if self._given else []):
             self.retract()
             return False
         return True

@@ -71,9 +71,8 @@ async fn generate(given: &Value) -> Result<String> {
     let generation = context.generate(Sampler::greedy()).on_device(&sampler(given)?);
     let mut generation = generation.max_tokens(count).stop_tokens([]);
     let (mut out, mut logprobs, mut tops) = (Vec::new(), Vec::new(), Vec::new());
-    while let Some(token) = generation.next_token().await? {
-        out.push(token);
-        let last = generation.last_sampled().ok_or("nothing was sampled")?;
+    while let Some(last) = generation.next_sampled().await? {
+        out.push(last.token);
         logprobs.push(last.logprob);
         let chances = last.top_logprobs.iter().map(|logprob| logprob.exp());
         tops.push(last.top_tokens.iter().copied().zip(chances).collect::<Vec<_>>());

@@ -6,10 +6,12 @@
 use crate::error::Result;
 use crate::future::HostFuture;
 use crate::host::sample as host;
+use crate::runtime;
 
 pub use crate::host::sample::*;
 
-/// A token that the server chose. Log-probabilities are those of the model's own distribution.
+/// A token that the server chose. Log-probabilities are those of the model's own distribution; that
+/// of a token that a grammar has forced is not a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The token.
@@ -20,6 +22,14 @@ pub struct Sampled {
     pub top_tokens: Vec<u32>,
     /// Theirs.
     pub top_logprobs: Vec<f32>,
+}
+
+impl Sampled {
+    /// A token that was not chosen.
+    pub(crate) fn forced(token: u32) -> Sampled {
+        let (top_tokens, top_logprobs) = (Vec::new(), Vec::new());
+        Sampled { token, logprob: f32::NAN, top_tokens, top_logprobs }
+    }
 }
 
 /// A token that follows an output embed.
@@ -52,4 +62,9 @@ pub fn step(
 ) -> HostFuture<Sampled> {
     let token = host::step(queue, sampler, position, embed, input_pages, output_page, adapter);
     HostFuture::new(token, take_sample)
+}
+
+/// Ready when so many tokens of a run can be taken, or it is over.
+pub fn run_progress(queue: u32, run: u32, count: u32) -> HostFuture<()> {
+    HostFuture::new(host::run_progress(queue, run, count), runtime::take)
 }
