@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from pie_py.config.section import Section
 
 DEFAULT_HTTP = "127.0.0.1:8000"
-Route = Literal["chat", "completions", "responses", "messages"]
+Route = Literal["chat", "completions", "responses", "messages", "async"]
 
 
 class GatewayConfig(Section):
