@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.families import make_family
@@ -22,11 +24,12 @@ def quantize(folder: Path, tensors: Tensors, **config: Any) -> None:
     file.write_text(json.dumps(told))
 
 
-def assert_served_alike(folder: Path) -> None:
+def assert_served_alike(folder: Path, as_here: Path | None = None) -> None:
+    """As transformers serves it, or serves the plain checkpoint of the same numbers."""
     tokens = tokens_of(30)
     rig = Rig(folder)
     (found,) = rig.forward(Step(rig.sequence(30), tokens, outputs=30))
-    assert_close(found, expected_logits(folder, tokens))
+    assert_close(found, expected_logits(as_here or folder, tokens))
 
 
 def test_mxfp4(tmp_path: Path) -> None:
@@ -47,3 +50,26 @@ def test_mxfp4(tmp_path: Path) -> None:
         folder, tensors, quant_method="mxfp4", modules_to_not_convert=["model.layers.*.mlp.router"]
     )
     assert_served_alike(folder)
+
+
+@pytest.mark.parametrize("name", ["llama", "deepseekv3"])
+def test_fp8_by_blocks(name: str, tmp_path: Path) -> None:
+    """As DeepSeek V3 is published: a factor for each block of a product, the last ones cut off."""
+    folder = make_family(tmp_path / "model", name)
+    tensors = load_file(folder / "model.safetensors")
+    generator = torch.Generator().manual_seed(0)
+    for name in [n for n in tensors if n.endswith("proj.weight")]:
+        rows, columns = tensors[name].shape
+        tensors[name] = (tensors[name] * 200).to(torch.float8_e4m3fn)
+        shape = (-(-rows // 16), -(-columns // 32))
+        tensors[f"{name}_scale_inv"] = torch.rand(shape, generator=generator) / 200 + 0.001
+    plain = tmp_path / "plain"
+    shutil.copytree(folder, plain)
+    quantize(folder, tensors, quant_method="fp8", weight_block_size=[16, 32])
+    for name in [n for n in tensors if n.endswith("_scale_inv")]:
+        weight = name.removesuffix("_scale_inv")
+        scales = tensors.pop(name).repeat_interleave(16, 0).repeat_interleave(32, 1)
+        rows, columns = tensors[weight].shape
+        tensors[weight] = tensors[weight].float() * scales[:rows, :columns]
+    save_file(tensors, plain / "model.safetensors")
+    assert_served_alike(folder, plain)

@@ -125,7 +125,7 @@ class ObservedAttention(PreparedAttention):
         """Adds a layer's probabilities of queries `[observed, heads, head_dim]`."""
         options, cache = self._layers[layer], self._cache
         rows = cache.rows[layer].index_select(0, watched.slots)
-        keys = cache.unpack(rows).view(-1, 2, cache.kv_heads, cache.head_dim)[:, 0].float()
+        keys = cache.split(rows)[:, 0].float()
         hidden = watched.hidden[options.window]
         step = max(1, MAX_SCORES // (self._heads * keys.shape[0]))
         found = torch.zeros(self._heads, keys.shape[0], device=keys.device)

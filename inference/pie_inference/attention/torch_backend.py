@@ -150,7 +150,7 @@ class TorchAttention(AttentionBackend):
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
         if group.cached is not None:
             span = group.cached
-            return self.cache.unpack(span.cache.read(layer, span.rows, group.keys))
+            return self.cache.split(span.cache.read(layer, span.rows, group.keys))
         found = self._select(layer, group.key_index, group.batch * group.keys)
         return found.view(group.batch, group.keys, *found.shape[1:])
 
@@ -171,7 +171,7 @@ class TorchAttention(AttentionBackend):
                 self._gathered = rows.new_empty(needed)
             found = self._gathered[:needed].view(-1, width)
             torch.index_select(rows, 0, index, out=found)
-        return self.cache.unpack(found).view(count, 2, self.cache.kv_heads, self.cache.head_dim)
+        return self.cache.split(found)
 
 
 def _without(s: Sequences, prefixes: list[SharedPrefix]) -> Sequences:

@@ -17,6 +17,7 @@ from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Rope
 from pie_inference.layers.router import Router
 from pie_inference.models.base import Model
+from pie_inference.models.latent import LatentAttention
 from pie_inference.models.mixer import GroupedQueryAttention, Mixer
 from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
@@ -91,6 +92,8 @@ class Decoder(Model):
 
     def _take_mixer(self, number: int, weights: Weights, prefix: str) -> Mixer:
         output = self._summed(weights.linear(f"{prefix}self_attn.o_proj"))
+        if (latent := self._spec.latent) is not None:
+            return LatentAttention(self._spec, latent, number, weights, self._ropes, output)
         return GroupedQueryAttention(self._spec, number, weights, self._ropes, output)
 
     def _summed(self, part: Linear) -> Linear:

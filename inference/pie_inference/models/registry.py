@@ -14,6 +14,7 @@ from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
 from pie_inference.models.decoder import Decoder
+from pie_inference.models.deepseek_v3 import deepseek_v3, without_prediction
 from pie_inference.models.gemma import gemma
 from pie_inference.models.gemma2 import gemma2
 from pie_inference.models.gemma3 import gemma3, gemma3_rename, gemma3_text, gemma3_within
@@ -62,7 +63,10 @@ class Architecture:
     text: Callable[[Config], Config] = lambda config: config
 
 
-def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
+def _decoder(
+    read: Callable[[Config], DecoderSpec],
+    rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str,
+) -> Architecture:
     return Architecture(
         shape=lambda config: read(config).shape,
         tensors=lambda config: decoder_tensors(read(config)),
@@ -70,6 +74,7 @@ def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
             read(config), weights, dtype, device
         ),
         decoder=read,
+        rename=rename,
         arrange=lambda config, sources: each_expert(read(config), sources),
     )
 
@@ -98,6 +103,7 @@ ARCHITECTURES = {
     "GemmaForCausalLM": _decoder(gemma),
     "Gemma2ForCausalLM": _decoder(gemma2),
     "Gemma3ForCausalLM": _decoder(gemma3),
+    "DeepseekV3ForCausalLM": _decoder(deepseek_v3, without_prediction),
     "Gemma3ForConditionalGeneration": Architecture(
         shape=lambda config: gemma3_within(config).shape,
         tensors=lambda config: decoder_tensors(gemma3_within(config)),

@@ -39,6 +39,18 @@ class MlpSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """Sizes of latent attention (DeepSeek-AI 2024)."""
+
+    query_rank: int | None  # of what queries are made from; None: of the hidden state itself
+    rank: int  # of the latent that keys and values are made from
+    turned: int  # dimensions of a head that turn, of which all heads have one key
+    plain: int  # dimensions of a head's query and key that do not turn
+    value: int  # dimensions of a head's value
+    bias: bool = False  # of the products that lead to query rank and latent
+
+
+@dataclass(frozen=True, slots=True)
 class StackedNames:
     """Names of a layer's tensors that hold what all its experts have, `[experts, ...]` each."""
 
@@ -131,6 +143,7 @@ class DecoderSpec:
     query_key_norm: bool = False  # RMSNorm of every head's query and key
     whole_norm: bool = False  # of all heads' queries together instead, and of all keys
     interleaved: bool = False  # the planes that turn are neighbouring dimensions
+    latent: LatentSpec | None = None  # in the place of grouped-query attention
     attention_names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")  # one: stored as one
     norm_offset: float = 0.0  # is added to the weights of norms
     norms: NormNames = NormNames()  # noqa: RUF009 - a tuple, which nothing changes
@@ -287,24 +300,8 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
 
 def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
     s = spec.shape
-    query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    rows = (query, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
-    tensors: Shapes = {"self_attn.o_proj.weight": (s.hidden, query)}
-    for name, size in zip(spec.attention_names, rows, strict=True):
-        tensors[f"self_attn.{name}.weight"] = (size, s.hidden)
-        if spec.qkv_bias:
-            tensors[f"self_attn.{name}.bias"] = (size,)
-    for norm in filter(None, spec.norms):
-        tensors[f"{norm}.weight"] = (s.hidden,)
-    if spec.output_bias:
-        tensors["self_attn.o_proj.bias"] = (s.hidden,)
-    if s.sinks:
-        tensors["self_attn.sinks"] = (s.heads,)
-    if spec.query_key_norm:
-        sizes = (query, key) if spec.whole_norm else (s.head_dim, s.head_dim)
-        tensors["self_attn.q_norm.weight"], tensors["self_attn.k_norm.weight"] = (
-            (size,) for size in sizes
-        )
+    tensors: Shapes = {f"{norm}.weight": (s.hidden,) for norm in spec.norms if norm}
+    tensors |= _latent_tensors(spec, spec.latent) if spec.latent else _attention_tensors(spec)
     block = spec.feed_forward[layer]
     if isinstance(block, MlpSpec):
         return tensors | _mlp_tensors(block, s.hidden)
@@ -319,6 +316,49 @@ def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
         tensors |= _mlp_tensors(block.shared, s.hidden)
         if block.shared_gate:
             tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
+    return tensors
+
+
+def _latent_tensors(spec: DecoderSpec, latent: LatentSpec) -> Shapes:
+    hidden, heads = spec.shape.hidden, spec.shape.heads
+    queries = heads * (latent.plain + latent.turned)
+    sizes: Shapes = {
+        "kv_a_proj_with_mqa.weight": (latent.rank + latent.turned, hidden),
+        "kv_a_layernorm.weight": (latent.rank,),
+        "kv_b_proj.weight": (heads * (latent.plain + latent.value), latent.rank),
+        "o_proj.weight": (hidden, heads * latent.value),
+    }
+    if latent.query_rank is None:
+        sizes["q_proj.weight"] = (queries, hidden)
+    else:
+        sizes["q_a_proj.weight"] = (latent.query_rank, hidden)
+        sizes["q_a_layernorm.weight"] = (latent.query_rank,)
+        sizes["q_b_proj.weight"] = (queries, latent.query_rank)
+    if latent.bias:
+        biased = ("kv_a_proj_with_mqa", "o_proj", "q_a_proj")
+        found = [name for name in biased if f"{name}.weight" in sizes]
+        sizes |= {f"{name}.bias": sizes[f"{name}.weight"][:1] for name in found}
+    return {f"self_attn.{name}": size for name, size in sizes.items()}
+
+
+def _attention_tensors(spec: DecoderSpec) -> Shapes:
+    s = spec.shape
+    query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    rows = (query, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
+    tensors: Shapes = {"self_attn.o_proj.weight": (s.hidden, query)}
+    for name, size in zip(spec.attention_names, rows, strict=True):
+        tensors[f"self_attn.{name}.weight"] = (size, s.hidden)
+        if spec.qkv_bias:
+            tensors[f"self_attn.{name}.bias"] = (size,)
+    if spec.output_bias:
+        tensors["self_attn.o_proj.bias"] = (s.hidden,)
+    if s.sinks:
+        tensors["self_attn.sinks"] = (s.heads,)
+    if spec.query_key_norm:
+        sizes = (query, key) if spec.whole_norm else (s.head_dim, s.head_dim)
+        tensors["self_attn.q_norm.weight"], tensors["self_attn.k_norm.weight"] = (
+            (size,) for size in sizes
+        )
     return tensors
 
 

@@ -56,8 +56,11 @@ class Weights:
         """
         parts = [self.tensor(f"{name}.weight") for name in names]
         biases = [self.optional(f"{name}.bias") for name in names]
-        found = [bias for bias in biases if bias is not None]
-        bias = torch.cat(found, out=bias_into) if found else None
+        bias = None
+        if any(found is not None for found in biases):
+            each = zip(parts, biases, strict=True)
+            whole = [part.new_zeros(len(part)) if own is None else own for part, own in each]
+            bias = torch.cat(whole, out=bias_into)
         made = linear(torch.cat(parts, out=into), bias)
         start, total = 0, sum(len(part) for part in parts)
         for name, part in zip(names, parts, strict=True):
