@@ -66,7 +66,7 @@ class PlanForming:
         steps = self._runs.step(room)
         limits = self._limits
         if steps is not None:
-            limits = limits.without(len(steps.runs))
+            limits = limits.without(steps.count)
             self._add_steps(steps, steps.embed, entries)
         if forwards:
             self._send(share(forwards, limits, self._page_size), entries)
@@ -104,7 +104,7 @@ class PlanForming:
         if not to_last:
             entries.append(Entry([]))
         entries[-1].add(steps, part)
-        count = len(steps.runs)
+        count = steps.count
         self._figures.batch_sent(part.kind, count, count, new=not to_last)
 
     def _add_samples(self, steps: Steps, entries: list[Entry]) -> None:
@@ -112,7 +112,7 @@ class PlanForming:
 
         Both in one batch: each batch of choices reads the whole vocabulary's weights.
         """
-        limits = self._limits.without(len(steps.runs))
+        limits = self._limits.without(steps.count)
         heads = self._backlog.heads[SampleCommand]
         commands = gather(heads, limits) if limits.commands > 0 else []
         if commands:

@@ -131,8 +131,5 @@ class InFlight:
                 if not command.is_part:
                     command.queue.owner.queued_commands -= 1
                 command.fail(error)
-            if entry.steps is not None:
-                for run in entry.steps.runs:
-                    run.end(error)
             entry.finish()
         self.plans.clear()

@@ -75,7 +75,7 @@ class Scheduler:
     def start(self, queue: CommandQueue, first: Command, run: RunCommand) -> None:
         """Appends a run to its queue, behind the choice of its first token."""
         run.queue = queue
-        run.on_change = self._runs.changed
+        run.table = self._runs
         self.enqueue(queue, first)
         self.enqueue(queue, run)
 
