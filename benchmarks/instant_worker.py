@@ -56,6 +56,7 @@ def describe(config: ModelConfig) -> ModelDescription:
         max_batch_tokens=config.max_batch_tokens,
         max_batch_commands=config.max_batch_commands,
         stop_tokens=[facts["eos_token_id"]],
+        most_steps=16,
         bos_token=facts["bos_token_id"],
         dtype=facts["dtype"],
         traits=TRAITS,

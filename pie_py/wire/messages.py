@@ -20,6 +20,7 @@ from pie_py.wire.plan import (
     AdapterDone,
     Attention,
     BatchResult,
+    Cut,
     Distributions,
     Failed,
     Hello,
@@ -43,7 +44,7 @@ def encode(message: Message) -> bytes:
     match message:
         case Plan():
             batches = [(b.kind, _put(b, arrays)) for b in message.batches]
-            header = ("plan", message.id, message.model, batches)
+            header = ("plan", message.id, message.model, batches, message.further)
         case PlanResult():
             results = [
                 (
@@ -58,6 +59,8 @@ def encode(message: Message) -> bytes:
             ]
             part = (message.first, message.last, message.idle_ns)
             header = ("result", message.id, message.model, results, part)
+        case Cut():
+            header = ("cut", message.model, message.plan)
         case Hello():
             models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
             header = ("hello", message.pid, message.device, models)
@@ -88,9 +91,9 @@ def decode(frame: bytes) -> Message:
         header = msgpack.unpackb(head, use_list=True, strict_map_key=False)
         arrays = _Arrays(frame, _WORD + size + -size % _WORD)
         match header:
-            case ["plan", number, model, batches]:
+            case ["plan", number, model, batches, further]:
                 taken = [arrays.take(BATCH_TYPES[kind], shapes) for kind, shapes in batches]
-                return Plan(number, model, taken)
+                return Plan(number, model, taken, further)
             case ["result", number, model, results, part]:
                 return PlanResult(
                     number,
@@ -108,6 +111,8 @@ def decode(frame: bytes) -> Message:
                     ],
                     *part,
                 )
+            case ["cut", model, plan]:
+                return Cut(model, plan)
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])
             case ["failed", reason]:

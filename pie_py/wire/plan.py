@@ -236,11 +236,17 @@ BATCH_TYPES: dict[str, type[Any]] = {
 
 @dataclass(slots=True)
 class Plan:
-    """An ordered list of batches for one model."""
+    """An ordered list of batches for one model.
+
+    It may hold further steps of the same sequences behind the first. The worker tells the results
+    of each as soon as they are there, and leaves out those that it has not begun when a `Cut`
+    comes.
+    """
 
     id: int
     model: str
     batches: list[Batch] = field(default_factory=list)
+    further: list[int] = field(default_factory=list)  # batches with which further steps begin
 
 
 @dataclass(slots=True)
@@ -297,7 +303,7 @@ class PlanResult:
     model: str
     results: list[BatchResult]
     first: int = 0  # batch that the first result belongs to
-    last: bool = True  # whether the plan is done
+    last: bool = True  # whether the plan is done; with less than all results if it was cut
     idle_ns: int = 0  # between the end of the plan before, of any model, and the start of this one
 
 
@@ -326,6 +332,7 @@ class ModelDescription:
     host_pages: int = 0  # pages of host memory, for swapped ones
     layers: int = 0
     heads: int = 0  # of queries
+    most_steps: int = 1  # of the same sequences in one plan
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `inference/costs.py`
 
@@ -373,10 +380,18 @@ class Failed:
 
 
 @dataclass(slots=True)
+class Cut:
+    """Tells the worker to begin no further step of a plan: something else waits."""
+
+    model: str
+    plan: int
+
+
+@dataclass(slots=True)
 class Stop:
     """Tells the worker to exit."""
 
 
 Message: TypeAlias = (
-    Plan | PlanResult | Hello | Failed | Stop | LoadAdapter | UnloadAdapter | AdapterDone
+    Plan | PlanResult | Cut | Hello | Failed | Stop | LoadAdapter | UnloadAdapter | AdapterDone
 )

@@ -52,7 +52,7 @@ class PlanForming:
         self.riders: dict[CommandQueue, None] = {}
 
     def form(self) -> list[Entry]:
-        """The batches of a plan; none if nothing can be sent."""
+        """The batches of a plan's first step; none if nothing can be sent."""
         before, self.riders = self.riders, {}
         entries: list[Entry] = []
         self._enter_runs()
@@ -77,6 +77,21 @@ class PlanForming:
             self._add_light(entries)
         if not entries:
             self.riders = before
+        return entries
+
+    def further_step(self) -> list[Entry]:
+        """The batches of one more step of runs; none if something else waits, or if there is none.
+
+        What is queued but held back may come along with the step after the first.
+        """
+        if self.riders or not self._backlog.is_idle:
+            return []
+        steps = self._runs.step(room_for_runs([], self._limits))
+        if steps is None:
+            return []
+        entries: list[Entry] = []
+        for part in (steps.embed, steps.forward, steps.sample):
+            self._add_steps(steps, part, entries)
         return entries
 
     def _enter_runs(self) -> None:

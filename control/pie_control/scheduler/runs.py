@@ -34,7 +34,7 @@ MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more
 NO_TOKEN = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Steps:
     """One step of some runs, as rows of three batches."""
 
@@ -50,6 +50,15 @@ class Steps:
     def count(self) -> int:
         """How many runs have the step."""
         return self.rows.size
+
+    @property
+    def living(self) -> int:
+        """How many of these are not over."""
+        return self.runs.living(self)
+
+    def undo(self) -> None:
+        """The step, the newest of these runs, is not run."""
+        self.runs.undo(self)
 
     def answered(self, kind: str, answer: BatchResult, first: int) -> None:
         """Takes the result of one of the batches, in which the runs are the rows from `first`
@@ -223,6 +232,10 @@ class Runs:
         if row is not None and (fresh := self._facts.item(FRESH, row)):
             run.came(self._tokens[row, :fresh].tobytes())
             self._facts[FRESH, row] = 0
+
+    def living(self, steps: Steps) -> int:
+        """How many runs of a step are not over."""
+        return int(np.count_nonzero(self._facts[NUMBER, steps.rows] == steps.numbers))
 
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""

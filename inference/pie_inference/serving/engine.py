@@ -40,6 +40,8 @@ log = structlog.get_logger("pie.worker")
 # How long a batch that others wait for has to take for a message of its own to pay that brings
 # earlier results.
 LONG_NS = 2_000_000
+# The same of a further step of a plan: as many messages tell of steps as if each were a plan.
+STEP_NS = 200_000
 
 
 class Engine:
@@ -125,25 +127,32 @@ class Engine:
         model = self._models.get(plan.model)
         if model is None or model.device.type != "cuda":
             return self.run(plan)
-        flight = Flight(plan.id, plan.model, model.device, self._flights.get(model.device))
-        with torch.inference_mode(), current(model.device):
-            for batch in plan.batches:
-                flight.add(HANDLERS[type(batch)].long, _start(model, batch))
+        flight = Flight(plan, model.device, self._flights.get(model.device))
         self._flights[model.device] = flight
+        self.go_on(flight)
         return flight
+
+    def go_on(self, flight: Flight) -> None:
+        """Hands the next step of a flight to its GPU."""
+        model = self._models[flight.plan.model]
+        with torch.inference_mode(), current(model.device):
+            for batch in flight.next_step():
+                flight.add(HANDLERS[type(batch)].long, _start(model, batch))
 
     def run(
         self,
         plan: Plan,
         tell: Callable[[PlanResult], None] = lambda part: None,
-        look: Callable[[], None] = lambda: None,
+        look: Callable[[], bool] = lambda: False,
     ) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running.
 
         Args:
             plan: what to run.
-            tell: takes results that are ready while a long batch is still to come.
+            tell: takes results that are ready while a long batch, or a further step, is still to
+                come.
             look: called behind each long batch: what is to be run next may have come meanwhile.
+                Tells whether the plan has been cut, so that no further step of it begins.
 
         Returns:
             The results that `tell` was not given.
@@ -157,9 +166,17 @@ class Engine:
         results: list[BatchResult] = []
         first = 0
         own = self._threads[plan.model]
+        further = frozenset(plan.further)
         with torch.inference_mode():
-            for batch in plan.batches:
+            for number, batch in enumerate(plan.batches):
                 kind = batch.kind
+                if number in further:
+                    if look():
+                        break
+                    if self._long_ns.get(Forward.kind, 0) >= STEP_NS:
+                        tell(PlanResult(plan.id, plan.model, results, first, last=False))
+                        first += len(results)
+                        results = []
                 if isinstance(batch, Forward):
                     own.use(batch.inputs.size, batch.input_starts.size - 1)
                 if not HANDLERS[type(batch)].long:
