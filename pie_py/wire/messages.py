@@ -44,7 +44,7 @@ def encode(message: Message) -> bytes:
     match message:
         case Plan():
             batches = [(b.kind, _put(b, arrays)) for b in message.batches]
-            header = ("plan", message.id, message.model, batches, message.further)
+            header = ("plan", message.id, message.model, batches)
         case PlanResult():
             results = [
                 (
@@ -91,9 +91,9 @@ def decode(frame: bytes) -> Message:
         header = msgpack.unpackb(head, use_list=True, strict_map_key=False)
         arrays = _Arrays(frame, _WORD + size + -size % _WORD)
         match header:
-            case ["plan", number, model, batches, further]:
+            case ["plan", number, model, batches]:
                 taken = [arrays.take(BATCH_TYPES[kind], shapes) for kind, shapes in batches]
-                return Plan(number, model, taken, further)
+                return Plan(number, model, taken)
             case ["result", number, model, results, part]:
                 return PlanResult(
                     number,

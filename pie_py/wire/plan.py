@@ -169,6 +169,19 @@ class EmbedSampled:
 
 
 @dataclass(slots=True)
+class Again:
+    """The step before it once more, one position on, for the same sequences or some of them.
+
+    The step before is an `EmbedSampled`, a `Forward` and a `Sample` of the same `n` sequences, each
+    of one input whose key and value are kept; or another `Again`. What follows is the same three
+    batches, each with a result of its own (`pie_py.wire.steps`).
+    """
+
+    kind: ClassVar[str] = "again"
+    slots: Int32  # [n] KV slot of each sequence's next input, or -1: it has no further step
+
+
+@dataclass(slots=True)
 class SwapOut:
     """Copies `n` pages, with positions and masks, to pages of host memory."""
 
@@ -209,6 +222,7 @@ Batch: TypeAlias = (
     | FeedSampler
     | Sample
     | EmbedSampled
+    | Again
     | SwapOut
     | SwapIn
     | Clear
@@ -227,6 +241,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         FeedSampler,
         Sample,
         EmbedSampled,
+        Again,
         SwapOut,
         SwapIn,
         Clear,
@@ -238,15 +253,14 @@ BATCH_TYPES: dict[str, type[Any]] = {
 class Plan:
     """An ordered list of batches for one model.
 
-    It may hold further steps of the same sequences behind the first. The worker tells the results
-    of each as soon as they are there, and leaves out those that it has not begun when a `Cut`
-    comes.
+    Behind the batches of the first step may be any number of `Again`: further steps. The worker
+    tells the results of each step as soon as they are there, and leaves out those steps that it has
+    not begun when a `Cut` comes.
     """
 
     id: int
     model: str
     batches: list[Batch] = field(default_factory=list)
-    further: list[int] = field(default_factory=list)  # batches with which further steps begin
 
 
 @dataclass(slots=True)
@@ -295,8 +309,8 @@ class BatchResult:
 
 @dataclass(slots=True)
 class PlanResult:
-    """The worker's answer to a plan, one result per batch; or a part of it that is ready before the
-    rest.
+    """The worker's answer to a plan, one result per batch, three per `Again`; or a part of it that
+    is ready before the rest.
     """
 
     id: int

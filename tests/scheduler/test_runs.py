@@ -14,7 +14,8 @@ from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
 from pie_control.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
-from pie_py.wire.plan import EmbedSampled, Forward
+from pie_py.wire.plan import Forward
+from pie_py.wire.steps import count_steps
 
 SAMPLERS = (
     '{"temperature": 0, "seed": 0}',
@@ -279,12 +280,10 @@ def test_a_plan_holds_several_steps_where_nobody_waits() -> None:
     server.drain()
     runs = [guest.start(guest.sampler(SAMPLERS[1]), 12) for guest in guests]
     assert server.send_steps(5)
-    assert not server.plans[0].further  # the first choice of each is a command of its own
+    assert count_steps(server.plans[0]) == 1  # the first choice of each is a command of its own
     server.run_step()
     assert server.send_steps(5)
-    assert [server.plans[0].batches[i].kind for i in server.plans[0].further] == (
-        4 * [EmbedSampled.kind]
-    )
+    assert count_steps(server.plans[0]) == 5
     server.run_step()
     server.run_step()
     assert [len(guest.tokens(run)) for guest, run in zip(guests, runs, strict=True)] == [3, 3, 3]
@@ -300,7 +299,7 @@ def test_a_plan_holds_several_steps_where_nobody_waits() -> None:
     assert server.scheduler.stats()["steps_left_out"] == 2
     server.worker.sizes.clear()
     assert server.send_steps(5)
-    assert not server.plans[0].further
+    assert count_steps(server.plans[0]) == 1
     server.run_step()
     assert ("forward", 4) in [(kind, commands) for kind, commands, _ in server.worker.sizes]
     while server.plans or server.send_steps(3):

@@ -21,6 +21,7 @@ from pie_control.worker.link import Worker
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, Plan, PlanResult
+from pie_py.wire.steps import count_steps, steps_of
 from support.fake_worker import FakeWorker
 from support.rig import Rig, adapter, offload, runtime
 
@@ -110,7 +111,7 @@ class Server(Rig):
         self.worker.holders = self.service.pages._references
         self.results: list[PlanResult] = []  # not yet delivered
         self.plans: list[Plan] = []  # that are run step by step, and are not done
-        self.begun = 0  # batches of the first of these
+        self.told: int | None = None  # results of the first of these, if it has begun
         self.cut_plan = 0
 
     def send(self, steps: int = 1) -> bool:
@@ -143,17 +144,22 @@ class Server(Rig):
         Args:
             looks: whether it sees before the step that the plan is cut.
         """
-        plan, first = self.plans[0], self.begun
-        end = next(end for end in [*plan.further, len(plan.batches)] if end > first)
-        if first and looks and plan.id == self.cut_plan:
-            end, last = first, True
+        plan, first = self.plans[0], self.told
+        if first is None:
+            self.steps = steps_of(plan, self.facts.page_size)
+            self.left = count_steps(plan)
+        part = PlanResult(plan.id, plan.model, [], first or 0)
+        if first is not None and looks and plan.id == self.cut_plan:
+            self.left = 0
         else:
-            last = end == len(plan.batches)
-        part = self.worker.run(replace(plan, batches=plan.batches[first:end], further=[]))
-        self.begun = 0 if last else end
-        if last:
+            step = next(self.steps)
+            part = replace(self.worker.run(replace(plan, batches=step)), first=first or 0)
+            self.left -= 1
+        part.last = not self.left
+        self.told = None if part.last else part.first + len(part.results)
+        if part.last:
             del self.plans[0]
-        self.scheduler.complete(replace(part, first=first, last=last))
+        self.scheduler.complete(part)
 
     def deliver_part(self, count: int) -> None:
         """The first results of the oldest plan, if it has more."""

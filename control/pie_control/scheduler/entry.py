@@ -13,7 +13,7 @@ from pie_py.wire.plan import Batch, BatchResult, EmbedSampled, Forward, Sample
 class Entry:
     """One batch of a plan, from the forming of the plan to its results."""
 
-    __slots__ = ("_part", "_ready", "commands", "done", "failed", "marks", "steps")
+    __slots__ = ("_kind", "_part", "_ready", "commands", "done", "failed", "marks", "steps")
 
     def __init__(
         self,
@@ -30,11 +30,15 @@ class Entry:
         self.done = False
         self._ready = ready
         self.steps: Steps | None = None  # of runs, behind the commands
+        self._kind = ""  # of their batch
         self._part: EmbedSampled | Forward | Sample | None = None
 
-    def add(self, steps: Steps, part: EmbedSampled | Forward | Sample) -> None:
-        """Adds what steps of runs have of this kind of batch."""
+    def add(
+        self, steps: Steps, kind: str, part: EmbedSampled | Forward | Sample | None = None
+    ) -> None:
+        """Adds what steps of runs have of a kind of batch; None if an `Again` stands for it."""
         self.steps = steps
+        self._kind = kind
         self._part = part
 
     def join(self) -> Batch:
@@ -49,8 +53,8 @@ class Entry:
 
     def answered(self, answer: BatchResult) -> None:
         """Gives the steps their results."""
-        if self.steps is not None and self._part is not None:
-            self.steps.answered(self._part.kind, answer, len(self.commands))
+        if self.steps is not None:
+            self.steps.answered(self._kind, answer, len(self.commands))
 
     def finish(self) -> None:
         """Tells the marks, and forgets what the entry held: its queues keep it for longer."""

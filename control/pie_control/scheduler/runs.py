@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from pie_control.commands.kinds import BY_WIRE_KIND
 from pie_control.commands.queue import Account
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
-from pie_py.wire.plan import BatchResult, EmbedSampled, Forward, Int32, Sample
+from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
 Rows: TypeAlias = NDArray[np.intp]
 
@@ -36,15 +36,12 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """One step of some runs, as rows of three batches."""
+    """One step of some runs, as rows of three batches: `EmbedSampled`, `Forward`, `Sample`."""
 
     runs: Runs
     rows: Rows
     numbers: Int32  # of the runs: other ones may have the rows when the answer comes
     current: Int32  # of their pages, that the step fills
-    embed: EmbedSampled
-    forward: Forward
-    sample: Sample
 
     @property
     def count(self) -> int:
@@ -72,6 +69,15 @@ class Steps:
                 self.runs.failed(self, error, slice(row - first, row - first + 1))
         if answer.samples is not None:
             self.runs.came(self, answer.samples.tokens[first:])
+
+
+class Formed(NamedTuple):
+    """A step, and its batches."""
+
+    steps: Steps
+    embed: EmbedSampled
+    forward: Forward
+    sample: Sample
 
 
 class Runs:
@@ -254,7 +260,7 @@ class Runs:
         """Whether a run has a step to do."""
         return bool((self._facts[SENT] < self._facts[LIMIT]).any())
 
-    def step(self, most: int) -> Steps | None:
+    def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
         facts = self._facts
         rows = np.flatnonzero(facts[SENT] < facts[LIMIT])
@@ -296,7 +302,7 @@ class Runs:
         pages = np.cumsum(self._facts[CURRENT, rows] + 1)
         return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
 
-    def _form(self, rows: Rows) -> Steps:
+    def _form(self, rows: Rows) -> Formed:
         """The step of some rows; the next one is after it."""
         facts = self._facts[:, rows]
         forward = self._forward(rows, facts)
@@ -318,7 +324,65 @@ class Runs:
         self._facts[CHOICE, rows] += 1
         self._facts[CURRENT, rows] += filled == self._page_size
         self._facts[LAST, rows] = self._plans
-        return Steps(self, rows, facts[NUMBER], current, embed, forward, sample)
+        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample)
+
+    def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:
+        """Further steps of the runs of a step that has just been formed.
+
+        None if there are other runs: those had no room, and would wait for all of these.
+
+        Args:
+            first: the step before.
+            most: how many.
+        """
+        facts, rows, size = self._facts, first.rows, self._page_size
+        due = facts[SENT] < facts[LIMIT]
+        if (due & (facts[LAST] != self._plans) & (facts[CURRENT] < facts[PAGES])).any():
+            return []
+        if facts[CURRENT, rows].sum() + (2 + most // size) * rows.size > MAX_CONTEXT_PAGES:
+            return []
+        counts = self._room(rows, most)
+        facts = facts[:, rows]
+        filled = np.where(facts[CURRENT] < facts[PAGES], self._used[rows, facts[CURRENT]], 0)
+        offsets = filled + np.arange(counts.max(initial=0))[:, None]  # [steps, n]
+        current = facts[CURRENT] + offsets // size
+        has = counts > np.arange(len(offsets))[:, None]
+        pages = self._pages[rows, np.where(has, current, 0)]
+        slots = np.where(has, pages * size + offsets % size, -1).astype(np.int32)
+        self._go_on(rows, counts, filled)
+        formed = []
+        before = np.ones(rows.size, np.bool_)  # what has the step before
+        for step, own in enumerate(has):
+            steps = Steps(self, rows[own], facts[NUMBER, own], current[step, own])
+            formed.append((steps, Again(slots[step, before])))
+            before = own
+        return formed
+
+    def _room(self, rows: Rows, most: int) -> Int32:
+        """How many further steps each of some rows can have; they take the pages for it."""
+        facts, size = self._facts, self._page_size
+        while True:
+            current, pages = facts[CURRENT, rows], facts[PAGES, rows]
+            filled = np.where(current < pages, self._used[rows, current % self._used.shape[1]], 0)
+            wanted = np.minimum(facts[LIMIT, rows] - facts[SENT, rows], most).clip(0)
+            room = (pages - current) * size - filled
+            lacking = rows[room < wanted]
+            self._take_pages(lacking)
+            if not (facts[PAGES, lacking] > pages[room < wanted]).any():
+                counts: Int32 = np.minimum(wanted, room)
+                return counts
+
+    def _go_on(self, rows: Rows, counts: Int32, filled: Int32) -> None:
+        """Notes that rows have so many steps, from a page on that is filled so far."""
+        facts, size = self._facts, self._page_size
+        current, total = facts[CURRENT, rows], filled + counts
+        for page in range(int(total.max(initial=0)) // size + 1):
+            slots = (total - page * size).clip(max=size)
+            own = (slots > 0) & (counts > 0)
+            self._used[rows[own], current[own] + page] = slots[own]
+        facts[CURRENT, rows] += np.where(counts > 0, total // size, 0)
+        for fact in (POSITION, SENT, CHOICE):
+            facts[fact, rows] += counts
 
     def _forward(self, rows: Rows, facts: Int32) -> Forward:
         """The forward of rows with facts `[facts, n]`: one input each, into its own embed."""

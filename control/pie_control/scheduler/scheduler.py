@@ -179,16 +179,16 @@ class Scheduler:
             return None
         self._backlog.release_sent()
         entries = self._take_first() + entries
-        further: list[int] = []
-        for _ in range(1, min(steps, self._most_steps)):
-            step = [] if self._first else self._forming.further_step()
-            if not step:
-                break
-            further.append(len(entries))
-            entries += step
-        self._figures.further_steps += len(further)
         batches = [entry.join() for entry in entries]
-        plan = Plan(next(self._plan_numbers), self._model, batches, further)
+        further: list[int] = []
+        most = min(steps, self._most_steps) - 1
+        if most > 0 and not self._first:
+            for step, again in self._forming.further_steps(most):
+                further.append(len(entries))
+                entries += step
+                batches.append(again)
+        self._figures.further_steps += len(further)
+        plan = Plan(next(self._plan_numbers), self._model, batches)
         self._figures.plan_sent(ahead=bool(self._in_flight.plans))
         follows = not self._forming.riders.keys().isdisjoint(before) or any(
             entry.steps is not None for entry in entries

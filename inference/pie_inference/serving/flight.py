@@ -7,6 +7,7 @@ import torch
 from pie_inference.device.fence import passed
 from pie_inference.device.future import DeviceFuture
 from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
+from pie_py.wire.steps import count_steps, steps_of
 
 
 def has_values(result: BatchResult) -> bool:
@@ -22,10 +23,14 @@ class Flight:
     Its steps are handed over one by one, so that those that have not begun can be left out.
     """
 
-    def __init__(self, plan: Plan, device: torch.device, before: Flight | None) -> None:
+    def __init__(
+        self, plan: Plan, page_size: int, device: torch.device, before: Flight | None
+    ) -> None:
         """Begins a plan, behind another one."""
         self.plan = plan
-        self._ends = [*plan.further, len(plan.batches)]  # of the steps that have not begun
+        self._steps = steps_of(plan, page_size)
+        self._left = count_steps(plan)  # steps that have not begun
+        self._ends: list[int] = []  # batches at the end of each step that has
         self._device = device
         self._long: list[bool] = []  # whether each batch is of a long kind
         self._pending: list[DeviceFuture[BatchResult]] = []
@@ -36,22 +41,23 @@ class Flight:
     @property
     def has_more(self) -> bool:
         """Whether a step has not begun."""
-        return bool(self._ends)
+        return self._left > 0
 
     @property
     def steps(self) -> int:
         """Steps that have begun and are not done."""
-        ends = [*self.plan.further, len(self.plan.batches)]
-        begun = ends[: len(ends) - len(self._ends)]
-        return sum(end > self._told and not self._done(end - 1) for end in begun)
+        return sum(end > self._told and not self._done(end - 1) for end in self._ends)
 
     def next_step(self) -> list[Batch]:
         """The batches of the next step, which begins now."""
-        return self.plan.batches[len(self._pending) : self._ends.pop(0)]
+        step = next(self._steps)
+        self._left -= 1
+        self._ends.append(len(self._pending) + len(step))
+        return step
 
     def cut(self) -> None:
         """Leaves out the steps that have not begun."""
-        self._ends.clear()
+        self._left = 0
 
     def add(self, long: bool, result: DeviceFuture[BatchResult]) -> None:
         """Takes what will become of the batch that has just been handed over."""
@@ -72,12 +78,12 @@ class Flight:
         ended = passed(self._marks[-1]) and all(
             later.ready for later in self._pending[self._told :]
         )
-        if ended and not self._ends:
+        if ended and not self._left:
             return self._part(len(self._pending), last=True)
         ready = self._told
         while ready < len(self._pending) and self._done(ready):
             ready += 1
-        if not any(self._long[ready:]) and not self._ends:
+        if not any(self._long[ready:]) and not self._left:
             return None  # the rest comes soon
         fresh = self._pending[self._told : ready]
         if any(has_values(later.get()) for later in fresh):
