@@ -39,6 +39,17 @@ class RunTable(Protocol):
         """A run is over, or may go further, or has someone who waits for tokens."""
 
 
+class Waiter(Protocol):
+    """Waits for tokens: a future, or what reads them for the guest."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does not wait any more."""
+
+    def resolve(self) -> None:
+        """They are there, or the run is over."""
+
+
 class RunCommand(Command):
     """One run. `Runs` moves it on; the API reads its tokens and ends it.
 
@@ -112,7 +123,7 @@ class RunCommand(Command):
         # be paused, so its queue does not count it meanwhile.
         self.stalled = False
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
-        self.waiting: list[tuple[int, Future]] = []
+        self.waiting: list[tuple[int, Waiter]] = []
         self.trail: Record | None = None  # of the text in its pages, as it began
         self.table: RunTable | None = None  # once it is queued
 
@@ -142,7 +153,7 @@ class RunCommand(Command):
             return
         if count >= self.wanted:
             self._wake()
-        if count == self.limit:
+        if len(self._tokens) == self.limit and not self.over:
             self._stall(True)
 
     def end(self, error: ApiError | None) -> None:
@@ -170,20 +181,28 @@ class RunCommand(Command):
     def ask(self, count: int) -> bool:
         """Lets it go on until so many tokens can be taken; tells whether they can."""
         wanted = self.taken + count
-        limit = min(self.most, wanted + LEAD)
+        self.allow(wanted + LEAD)
+        return self.over or len(self.tokens) >= wanted
+
+    def allow(self, count: int) -> None:
+        """Lets it go on to so many tokens."""
+        limit = min(self.most, count)
         if limit > self.limit and not self.over:
             self.limit = limit
             self._stall(False)
             self._changed()
-        return self.over or len(self.tokens) >= wanted
 
     def notify(self, count: int, future: Future) -> None:
         """Makes a future ready when so many tokens can be taken, or it is over."""
         if self.ask(count):
             future.resolve()
             return
-        self.waiting.append((self.taken + count, future))
-        self.wanted = min(self.wanted, self.taken + count)
+        self.when(self.taken + count, future)
+
+    def when(self, count: int, waiter: Waiter) -> None:
+        """Makes a waiter ready when so many tokens have come, or it is over; neither is yet."""
+        self.waiting.append((count, waiter))
+        self.wanted = min(self.wanted, count)
         self._changed()
 
     def _changed(self) -> None:
@@ -196,15 +215,12 @@ class RunCommand(Command):
             self.queue.owner.queued_commands -= 1 if stalled else -1
 
     def _wake(self) -> None:
-        count = NEVER if self.over else len(self._tokens)
-        left = []
-        for wanted, future in self.waiting:
-            if wanted <= count:
-                future.resolve()
-            elif not future.ready:  # or it was cancelled
-                left.append((wanted, future))
-        self.waiting = left
-        self.wanted = min((wanted for wanted, _ in left), default=NEVER)
+        waiting, self.waiting, self.wanted = self.waiting, [], NEVER
+        for wanted, waiter in waiting:
+            if self.over or wanted <= len(self._tokens):
+                waiter.resolve()  # which may wait for more, or end it
+            elif not waiter.ready:  # or it was cancelled
+                self.when(wanted, waiter)
 
     def page_came(self, error: ApiError | None) -> None:
         """A page that it had to wait for is there; or it cannot be had."""
