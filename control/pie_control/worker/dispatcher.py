@@ -7,7 +7,6 @@ from functools import partial
 
 from pie_control.instances.turns import Executor
 from pie_control.models.served import ServedModels
-from pie_control.scheduler.scheduler import Scheduler
 from pie_control.worker.link import Worker
 from pie_control.worker.pacing import STEPS_IN_FLIGHT, Decision, Pacing
 from pie_py.wire.plan import PlanResult
@@ -81,8 +80,8 @@ class Dispatcher:
             self._running_ns = self._running_steps = 0
 
     def _decide(self, launches: bool = False) -> Decision:
-        schedulers = self._schedulers
-        steps = sum(scheduler.steps_in_flight for scheduler in schedulers)
+        services = self._models.services.values()
+        steps = sum(service.scheduler.steps_in_flight for service in services)
         return self._pacing.decide(
             self._clock(),
             idle=self._link.idle,
@@ -93,30 +92,27 @@ class Dispatcher:
             others=steps > STEPS_IN_FLIGHT and self._others_wait(),
         )
 
-    @property
-    def _schedulers(self) -> list[Scheduler]:
-        return [service.scheduler for service in self._models.services.values()]
-
     def _others_wait(self) -> bool:
         """Whether something waits for more than the steps of runs that are at the worker."""
-        return any(
-            scheduler.waits or scheduler.has_idle_steps
-            if scheduler.steps_in_flight
-            else not scheduler.is_idle
-            for scheduler in self._schedulers
-        )
+        for service in self._models.services.values():
+            scheduler = service.scheduler
+            if scheduler.waits or scheduler.has_idle_steps:
+                return True
+            if not (scheduler.steps_in_flight or scheduler.is_idle):
+                return True
+        return False
 
     def _cut(self) -> None:
         """Has the worker leave out what it has not begun of runs' steps."""
-        for scheduler in self._schedulers:
-            cut = scheduler.cut()
+        for service in self._models.services.values():
+            cut = service.scheduler.cut()
             if cut is not None:
                 self._link.order(cut)
                 self._pacing.cut()
 
     def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Tells whether there was one."""
-        schedulers = self._schedulers
+        schedulers = [service.scheduler for service in self._models.services.values()]
         for i in range(len(schedulers)):
             scheduler = schedulers[(self._next_first + i) % len(schedulers)]
             if behind and not scheduler.may_follow():
