@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pie_control.commands.command import Command, Mark
+from pie_control.commands.queue import Owner
 from pie_control.scheduler.joining import joined
 from pie_control.scheduler.runs import Steps
 from pie_py.wire.plan import Batch, BatchResult, EmbedSampled, Forward, Sample
@@ -40,6 +41,21 @@ class Entry:
         self.steps = steps
         self._kind = kind
         self._part = part
+
+    @property
+    def kind(self) -> str:
+        """The batch's."""
+        if self.commands:
+            return self.commands[0].kind
+        return self._kind if self._ready is None else self._ready.kind
+
+    @property
+    def owners(self) -> list[Owner]:
+        """Whose commands it has; of the batches of a run's step its forward alone tells."""
+        found = [command.queue.owner for command in self.commands]
+        if self.steps is not None and self._kind == Forward.kind:
+            found += self.steps.owners
+        return found
 
     def join(self) -> Batch:
         """The batch for the worker."""

@@ -29,7 +29,7 @@ class Figures:
     def __init__(self) -> None:
         self.plans = 0
         self.parts = 0  # of forwards that were cut, without the last of each
-        self.further_steps = 0  # of plans, besides the first
+        self.further_steps = 0  # of plans, behind the first
         self._steps_left_out = 0  # of these, by plans that were cut
         self.worker_ns = 0  # that batches took
         self._commands = {kind.kind: 0 for kind in KINDS}

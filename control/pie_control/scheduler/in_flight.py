@@ -8,8 +8,9 @@ from functools import partial
 import structlog
 
 from pie_control.commands.command import Command
-from pie_control.commands.queue import CommandQueue
+from pie_control.commands.queue import CommandQueue, Owner
 from pie_control.errors import ApiError
+from pie_control.instances.timeline import Span
 from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
@@ -23,9 +24,12 @@ MOST_LOGGED = 20  # instances of a failed batch
 class _SentPlan:
     """A plan at the worker."""
 
-    __slots__ = ("answered", "entries", "follows", "further", "is_cut")
+    __slots__ = ("answered", "entries", "follows", "further", "is_cut", "sent_ns")
 
-    def __init__(self, entries: list[Entry], further: list[int], follows: bool) -> None:
+    def __init__(
+        self, entries: list[Entry], further: list[int], follows: bool, sent_ns: int
+    ) -> None:
+        self.sent_ns = sent_ns
         self.entries = entries
         self.answered = 0  # batches whose results are there
         self.further = further  # entries with which further steps begin
@@ -41,7 +45,9 @@ class _SentPlan:
 class InFlight:
     """Hands results to futures: values, failures, and what depends on failures."""
 
-    def __init__(self, backlog: Backlog, figures: Figures) -> None:
+    def __init__(self, backlog: Backlog, figures: Figures, date_ns: Callable[[], int]) -> None:
+        """Takes what is queued, the counters, and the date that instances' time lines show."""
+        self._date_ns = date_ns
         self._backlog = backlog
         self._figures = figures
         self.plans: dict[int, _SentPlan] = {}  # oldest first
@@ -56,7 +62,7 @@ class InFlight:
             further: entries with which further steps begin.
             follows: whether it goes on with a queue of the plan before.
         """
-        self.plans[plan] = _SentPlan(entries, further, follows)
+        self.plans[plan] = _SentPlan(entries, further, follows, self._date_ns())
 
     @property
     def steps(self) -> int:
@@ -67,7 +73,7 @@ class InFlight:
         """The number of the newest plan, which is to be cut; None if it has no step to leave out,
         or is cut already.
 
-        Nothing else is sent before its answer: until then nobody knows how far the worker has come.
+        Nothing else is sent before its answer: only that tells how far the worker has come.
         """
         number = next(reversed(self.plans), None)
         if number is None:
@@ -114,15 +120,21 @@ class InFlight:
         plan = self.plans.get(result.id)
         if plan is None:
             return 0
-        before = plan.steps
+        before = plan.answered
         entries, answers = self._answered(plan, result)
         failed: dict[CommandQueue, None] = {}
         self._told = told = []
+        now = self._date_ns()
         for entry, answer in zip(entries, answers, strict=True):
             entry.done = True
             self._figures.worker_ns += answer.nanoseconds
+            owners = entry.owners
+            span = Span("batch", entry.kind, plan.sent_ns, now, len(owners), answer.nanoseconds)
+            for owner in owners:
+                if owner.timeline is not None:
+                    owner.timeline.add(span)
             if answer.error is not None:
-                _log_failure(entry, answer.error)
+                _log_failure(owners, answer.error)
             if answer.error is not None and entry.failed is not None:
                 told.append(partial(entry.failed, answer.error))
             if entry.commands:
@@ -136,7 +148,8 @@ class InFlight:
         self._told = None
         for tell in told:
             tell()
-        return before - plan.steps + result.last
+        ends = (*plan.further, len(plan.entries))
+        return sum(before < end <= plan.answered for end in ends)
 
     def _answered(
         self, plan: _SentPlan, result: PlanResult
@@ -163,6 +176,7 @@ class InFlight:
         """Takes the entries of the steps that a plan was cut by: they are not run."""
         left_out = plan.entries[first:]
         del plan.entries[first:]
+        plan.further = [start for start in plan.further if start < first]
         for steps in reversed(dict.fromkeys(entry.steps for entry in left_out)):
             if steps is not None:
                 steps.undo()
@@ -200,7 +214,7 @@ class InFlight:
         self.plans.clear()
 
 
-def _log_failure(entry: Entry, reason: str) -> None:
+def _log_failure(owners: Sequence[Owner], reason: str) -> None:
     """Tells whose batch has failed: the worker's log has more, but knows no instances."""
-    owners = sorted({command.queue.owner.id for command in entry.commands})
-    log.error("a batch failed", instances=owners[:MOST_LOGGED], reason=reason[:500])
+    ids = sorted({owner.id for owner in owners})
+    log.error("a batch failed", instances=ids[:MOST_LOGGED], reason=reason[:500])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER
 from pie_control.commands.kinds import BY_WIRE_KIND
-from pie_control.commands.queue import Account
+from pie_control.commands.queue import Account, Owner
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
@@ -52,6 +52,11 @@ class Steps:
     def living(self) -> int:
         """How many of these are not over."""
         return self.runs.living(self)
+
+    @property
+    def owners(self) -> list[Owner]:
+        """The instances of those that are not over."""
+        return self.runs.owners(self)
 
     def undo(self) -> None:
         """The step, the newest of these runs, is not run."""
@@ -242,6 +247,11 @@ class Runs:
     def living(self, steps: Steps) -> int:
         """How many runs of a step are not over."""
         return int(np.count_nonzero(self._facts[NUMBER, steps.rows] == steps.numbers))
+
+    def owners(self, steps: Steps) -> list[Owner]:
+        """The instances of the runs of a step that are not over."""
+        rows = steps.rows[self._facts[NUMBER, steps.rows] == steps.numbers]
+        return [run.queue.owner for row in rows.tolist() if (run := self._runs[row])]
 
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""
