@@ -74,6 +74,7 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
         dtype=loaded.dtype,
         device=loaded.device,
         stored=loaded.stored,
+        latent=shape.latent,
     )
 
 
