@@ -65,6 +65,8 @@ async def go(ctx, op, ahead):
         out = await generator.collect_tokens()
     elif how == "text":
         out = await generator.collect_text()
+    elif how == "send":
+        out = await generator.send_text()
     elif how == "steps":
         async for step in generator:
             out += (await step.execute()).tokens
@@ -143,7 +145,7 @@ GENERATIONS = st.fixed_dictionaries(
         ),
         "sampler": st.sampled_from([None, None, "own", "device", "penalties", "chance"]),
         "how": st.sampled_from(
-            ["tokens", "tokens", "text", "text", "break", "look", "fork", "steps", "cancel"]
+            ["tokens", "text", "text", "send", "send", "break", "look", "fork", "steps", "cancel"]
         ),
         "after": st.integers(1, 6),
     }

@@ -12,6 +12,7 @@ from pie_control.api.binder import implement
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.queues import queue_of
 from pie_control.api.run import end_run, next_tokens, run_progress, start_run, take_tokens
+from pie_control.api.run_text import RunTextCalls, take_run_text
 from pie_control.api.sampler_parameters import parse_parameters
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
@@ -22,9 +23,7 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, Sampler
-from pie_control.wasm import (
-    SUSPENDED,
-)
+from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py.wire.plan import Uint32
 
 
@@ -209,22 +208,26 @@ def step(
     return future.handle
 
 
-FUNCTIONS = implement(
-    "sample",
-    create_sampler,
-    destroy_sampler,
-    feed_sampler,
-    sample,
-    sample_masked,
-    take_sample,
-    next_token,
-    embed_sampled,
-    step,
-    start_run,
-    run_progress,
-    take_tokens,
-    next_tokens,
-    end_run,
-    suspends=(next_token, next_tokens),
-    arrays=("mask",),
-)
+def functions(texts: RunTextCalls) -> tuple[HostFunction, ...]:
+    """The functions of the interface."""
+    return implement(
+        "sample",
+        create_sampler,
+        destroy_sampler,
+        feed_sampler,
+        sample,
+        sample_masked,
+        take_sample,
+        next_token,
+        embed_sampled,
+        step,
+        start_run,
+        run_progress,
+        take_tokens,
+        next_tokens,
+        texts.run_text,
+        take_run_text,
+        end_run,
+        suspends=(next_token, next_tokens),
+        arrays=("mask",),
+    )

@@ -57,6 +57,13 @@ class Chooser(Protocol):
     async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
         """All tokens at once, if the server goes on by itself; else the next one, or none."""
 
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> tuple[list[int], str, bool] | None:
+        """All tokens at once with their text, see `Run.text`; None if the server does not go on by
+        itself.
+        """
+
     async def choose(self) -> Choice:
         """As `next_token`, with what is known about the token."""
 
@@ -150,6 +157,11 @@ class OwnChoice:
         """The next token."""
         return [await self.next_token(most, stops)]
 
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> None:
+        """None: the server does not go on by itself."""
+
     async def choose(self) -> Choice:
         """The next token, and the distribution that it was chosen from."""
         seen = await self._sequence.next_distribution(self._size)
@@ -229,6 +241,15 @@ class DeviceChoice:
             return tokens
         token = await self.next_token(most, stops)
         return [] if token is None else [token]
+
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> tuple[list[int], str, bool] | None:
+        """All tokens at once with their text, unless each token is needed first."""
+        before = self._sequence.tail()
+        if not await self._start(most, stops):
+            return None
+        return await self._run.text(before, ends, to_client=to_client)
 
     async def _start(self, most: int, stops: frozenset[int]) -> bool:
         """Starts a run after all that is pending; whether there is one now."""

@@ -279,6 +279,7 @@ async fn read(context: &mut Context, given: &Value, ahead: bool) -> Result<Strin
     match field(given, "how")?.as_str() {
         Some("tokens") => out = generation.collect_tokens().await?,
         Some("text") => return Ok(quote(&generation.collect_text().await?)),
+        Some("send") => return Ok(quote(&generation.send_text().await?)),
         Some("break") => {
             while let Some(token) = generation.next_token().await? {
                 out.push(token);

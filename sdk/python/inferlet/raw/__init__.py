@@ -122,6 +122,7 @@ __all__ = [
     "response_url",
     "rollback",
     "run_progress",
+    "run_text",
     "sample",
     "sample_constrained",
     "sample_masked",
@@ -148,6 +149,7 @@ __all__ = [
     "take_dist",
     "take_grammar",
     "take_response",
+    "take_run_text",
     "take_sample",
     "take_text",
     "take_texts",
@@ -1612,6 +1614,55 @@ def next_tokens(queue: int, run: int, count: int) -> list[int]:
     """
     try:
         answer: list[int] = _sample.next_tokens(as_u32(queue), as_u32(run), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def run_text(
+    queue: int,
+    run: int,
+    before: Iterable[int],
+    ends: Iterable[str],
+    hidden: Iterable[int],
+    to_client: bool,
+) -> int:
+    """Has the server read a run as text, so that the guest is woken at its end alone: a future of
+    the text of all its tokens. The text is that of the tokens' bytes, as `get_vocabs` has them;
+    bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
+    which may end a character that they begin. A stop token has no text, nor have tokens in the
+    spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
+    ends before it.
+
+    With `to_client` the text goes to the client as it comes, in messages of whole characters as
+    by `send`, while the client has room; what may be the start of one of the `ends` waits. The
+    run goes a few tokens beyond what is sent. The future is ready when all has been sent;
+    cancelled, no more is sent. The run's tokens can be taken as ever.
+    Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
+    `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.run_text(
+            as_u32(queue),
+            as_u32(run),
+            as_u32s(before),
+            as_texts(ends),
+            as_u32s(hidden),
+            bool(to_client),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_run_text(future: int) -> tuple[str, int, int]:
+    """Consumes a ready future of `run_text`: the text, how many of the run's tokens belong to it
+    with the one that has ended it, and the number of the string in `ends` that has ended it, or
+    how many there are if none has. Those tokens are what `end_run` should keep.
+    Errors: `invalid-handle`, `not-ready`; or the error that has ended the run.
+    """
+    try:
+        answer: tuple[str, int, int] = _sample.take_run_text(as_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer

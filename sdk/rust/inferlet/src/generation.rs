@@ -7,6 +7,7 @@ use crate::grammar::Grammar;
 use crate::random::Random;
 use crate::sample::Sampled;
 use crate::sampler::Sampler;
+use crate::session;
 use crate::stream::{after, last_of, StopStrings, TextDecoder};
 use crate::text::Distribution;
 
@@ -17,6 +18,8 @@ use crate::text::Distribution;
 ///
 /// let mut generation = context.generate(Sampler::top_p(0.6, 0.95)).stop_strings(["\n\n"]);
 /// while let Some(piece) = generation.next_text().await? { ... }
+///
+/// context.generate(Sampler::greedy()).max_tokens(64).send_text().await?; // to the client
 /// ```
 ///
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
@@ -227,9 +230,12 @@ impl<'a> Generator<'a> {
 
     /// All text that has not been read yet, be it as text or as tokens.
     pub async fn collect_text(mut self) -> Result<String> {
-        if self.stop_strings.is_empty() && !self.started {
+        let begun = self.started;
+        if let Some(text) = self.whole_text(false).await? {
+            return Ok(text);
+        }
+        if self.stop_strings.is_empty() && !begun {
             // The text is not read before its end: decode it once.
-            self.start()?;
             let tokenizer = self.context.model().tokenizer();
             let (mut tokens, before) = last_of(&tokenizer, &self.context.tail())?;
             tokens.extend(self.collect_tokens().await?);
@@ -241,6 +247,43 @@ impl<'a> Generator<'a> {
             text.push_str(&piece);
         }
         Ok(text)
+    }
+
+    /// Sends the text that has not been read yet to the client as it comes, and returns it.
+    ///
+    /// The server does so by itself where it goes on by itself, and waits while the client does not
+    /// read; the inferlet is woken at the end. If this is dropped before, the context is as it was.
+    pub async fn send_text(mut self) -> Result<String> {
+        if let Some(text) = self.whole_text(true).await? {
+            return Ok(text);
+        }
+        let mut text = String::new();
+        while let Some(piece) = self.next_text().await? {
+            session::stream(&piece).await?;
+            text.push_str(&piece);
+        }
+        Ok(text)
+    }
+
+    /// All text, read by the server; `None` if some was read, or each token is needed first.
+    async fn whole_text(&mut self, to_client: bool) -> Result<Option<String>> {
+        if self.started {
+            return Ok(None);
+        }
+        self.start()?;
+        let before = self.context.tail();
+        if self.done {
+            return Ok(Some(String::new()));
+        }
+        if !self.runs().await? {
+            return Ok(None);
+        }
+        let ends = self.stop_strings.strings();
+        let (tokens, text, _) = self.context.run_text(&before, ends, to_client).await?;
+        self.join(tokens)?;
+        self.done = true;
+        self.context.retract()?;
+        Ok(Some(text))
     }
 
     /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
@@ -319,14 +362,19 @@ impl<'a> Generator<'a> {
     /// As many of the next tokens as come at once; none at the end.
     async fn advance_far(&mut self) -> Result<Vec<u32>> {
         let alone = self.stop_strings.is_empty() && self.decoder.is_none() && !self.done;
-        let mut tokens = match alone && self.runs().await? {
+        let tokens = match alone && self.runs().await? {
             true => self.context.run_rest().await?,
             false => Vec::new(),
         };
-        let Some(&last) = tokens.last() else {
-            return Ok(self.next_token().await?.into_iter().collect());
-        };
-        // All but the last are in the context already, and are no stop tokens.
+        match tokens.is_empty() {
+            true => Ok(self.next_token().await?.into_iter().collect()),
+            false => self.join(tokens),
+        }
+    }
+
+    /// Notes tokens of which all but the last are in the context already; those that belong to it.
+    fn join(&mut self, mut tokens: Vec<u32>) -> Result<Vec<u32>> {
+        let Some(&last) = tokens.last() else { return Ok(tokens) };
         self.count += tokens.len() - 1;
         if !self.take_or_end(Some(last))? {
             tokens.pop();

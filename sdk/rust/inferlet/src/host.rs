@@ -1561,7 +1561,7 @@ pub mod output_text {
 /// mask: the same seed gives the same tokens, whatever else the server does. (A different batch may
 /// round the distribution differently in the last bit.)
 pub mod sample {
-    use crate::abi::call;
+    use crate::abi::{call, texts};
     use crate::error::Result;
 
     mod imports {
@@ -1643,6 +1643,21 @@ pub mod sample {
             pub fn take_tokens(queue: u32, run: u32, area: *mut usize);
             #[link_name = "next-tokens"]
             pub fn next_tokens(queue: u32, run: u32, count: u32, area: *mut usize);
+            #[link_name = "run-text"]
+            pub fn run_text(
+                queue: u32,
+                run: u32,
+                before: *const u32,
+                before_length: usize,
+                ends: *const [usize; 2],
+                ends_length: usize,
+                hidden: *const u32,
+                hidden_length: usize,
+                to_client: u32,
+                area: *mut usize,
+            );
+            #[link_name = "take-run-text"]
+            pub fn take_run_text(future: u32, area: *mut usize);
             #[link_name = "end-run"]
             pub fn end_run(queue: u32, run: u32, count: u32, area: *mut usize);
         }
@@ -1825,6 +1840,52 @@ pub mod sample {
     /// Errors: as of `run_progress` and `take_tokens`.
     pub fn next_tokens(queue: u32, run: u32, count: u32) -> Result<Vec<u32>> {
         call(|area| unsafe { imports::next_tokens(queue, run, count, area) })
+    }
+
+    /// Has the server read a run as text, so that the guest is woken at its end alone: a future of
+    /// the text of all its tokens. The text is that of the tokens' bytes, as `get_vocabs` has them;
+    /// bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
+    /// which may end a character that they begin. A stop token has no text, nor have tokens in the
+    /// spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
+    /// ends before it.
+    ///
+    /// With `to_client` the text goes to the client as it comes, in messages of whole characters as
+    /// by `send`, while the client has room; what may be the start of one of the `ends` waits. The
+    /// run goes a few tokens beyond what is sent. The future is ready when all has been sent;
+    /// cancelled, no more is sent. The run's tokens can be taken as ever.
+    /// Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
+    /// `limit-exceeded`.
+    pub fn run_text(
+        queue: u32,
+        run: u32,
+        before: &[u32],
+        ends: &[&str],
+        hidden: &[u32],
+        to_client: bool,
+    ) -> Result<u32> {
+        let ends = texts(ends);
+        call(|area| unsafe {
+            imports::run_text(
+                queue,
+                run,
+                before.as_ptr(),
+                before.len(),
+                ends.as_ptr(),
+                ends.len(),
+                hidden.as_ptr(),
+                hidden.len(),
+                to_client.into(),
+                area,
+            )
+        })
+    }
+
+    /// Consumes a ready future of `run_text`: the text, how many of the run's tokens belong to it
+    /// with the one that has ended it, and the number of the string in `ends` that has ended it, or
+    /// how many there are if none has. Those tokens are what `end_run` should keep.
+    /// Errors: `invalid-handle`, `not-ready`; or the error that has ended the run.
+    pub fn take_run_text(future: u32) -> Result<(String, u32, u32)> {
+        call(|area| unsafe { imports::take_run_text(future, area) })
     }
 
     /// Ends a run, over or not. Its first `count` tokens stand, and all that comes after them is

@@ -68,3 +68,18 @@ pub fn step(
 pub fn run_progress(queue: u32, run: u32, count: u32) -> HostFuture<()> {
     HostFuture::new(host::run_progress(queue, run, count), runtime::take)
 }
+
+/// The text of a run, how many of its tokens that are, and the number of the string in `ends` that
+/// has ended it.
+pub fn run_text(
+    queue: u32,
+    run: u32,
+    before: &[u32],
+    ends: &[impl AsRef<str>],
+    hidden: &[u32],
+    to_client: bool,
+) -> HostFuture<(String, u32, u32)> {
+    let ends: Vec<&str> = ends.iter().map(AsRef::as_ref).collect();
+    let text = host::run_text(queue, run, before, &ends, hidden, to_client);
+    HostFuture::new(text, host::take_run_text)
+}

@@ -122,6 +122,8 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "run-progress" => sample::run_progress(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "take-tokens" => sample::take_tokens(a.u32(0)?, a.u32(1)?).reply(),
         "next-tokens" => sample::next_tokens(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
+        "run-text" => sample::run_text(a.u32(0)?, a.u32(1)?, &a.u32s(2)?, &a.texts(3)?, &a.u32s(4)?, a.bool(5)?).reply(),
+        "take-run-text" => sample::take_run_text(a.u32(0)?).reply(),
         "end-run" => sample::end_run(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "compile-grammar" => grammar::compile_grammar(a.text(0)?, a.text(1)?, a.text(2)?).reply(),
         "take-grammar" => grammar::take_grammar(a.u32(0)?).reply(),

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::{spans, Context};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::future::{idle, Lone};
 use crate::{allocate, sample};
 
@@ -165,10 +165,40 @@ impl Context {
         if missing > 0 && !self.wait_for_run(&run, missing).await? {
             return Ok(Vec::new());
         }
+        let most = most.min(run.borrow().came.len());
+        let tokens: Vec<u32> = run.borrow_mut().came.drain(..most).collect();
+        Ok(self.give(&run, tokens))
+    }
+
+    /// All tokens with their text, which the server reads, and whether one of the strings has ended
+    /// it. The server may send the text to the client. All tokens but the last are in the context
+    /// then.
+    pub(crate) async fn run_text(
+        &mut self,
+        before: &[u32],
+        ends: &[String],
+        to_client: bool,
+    ) -> Result<(Vec<u32>, String, bool)> {
+        let Some(run) = self.run.clone() else { return Err(Error::other("there is no run")) };
+        let (queue, handle) = (self.queue, run.borrow().handle);
+        let text = sample::run_text(queue, handle, before, ends, &[], to_client).await;
+        let (text, tokens) = match text.and_then(|t| Ok((t, sample::take_tokens(queue, handle)?))) {
+            Ok(read) => read,
+            Err(error) => {
+                self.retract()?;
+                return Err(error);
+            }
+        };
+        let (text, count, end) = text;
+        self.completed()?;
+        let tokens = self.give(&run, tokens[..count as usize].to_vec());
+        Ok((tokens, text, (end as usize) < ends.len()))
+    }
+
+    /// The program is given tokens: all but the last are in the context then.
+    fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
         let mut run = run.borrow_mut();
-        let most = most.min(run.came.len());
-        let tokens: Vec<u32> = run.came.drain(..most).collect();
-        let [before @ .., last] = &tokens[..] else { return Ok(tokens) };
+        let [before @ .., last] = &tokens[..] else { return tokens };
         if run.given > 0 {
             self.tokens.push(run.last);
             self.pending.remove(0);
@@ -179,7 +209,7 @@ impl Context {
         }
         run.given += tokens.len();
         run.last = *last;
-        Ok(tokens)
+        tokens
     }
 
     /// Takes tokens, at least so many or all that come. False if none are left: then it is ended.
