@@ -274,6 +274,9 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
             None,
             fallible=True,
         ),
+        "mix-logits": Signature(
+            {"queue": U32, "embed": U32, "sampler_queue": U32, "sampler": U32}, None, fallible=True
+        ),
         "sample": Signature({"queue": U32, "embed": U32, "sampler": U32}, U32, fallible=True),
         "sample-masked": Signature(
             {"queue": U32, "embed": U32, "sampler": U32, "mask": U32_LIST}, U32, fallible=True

@@ -408,7 +408,8 @@ class Generator:
         if token is None or token in self._stop_tokens:
             self._done = True
             return None
-        self._sequence.pending.append(token)
+        for sequence in (self._sequence, *self._choosing.beside):
+            sequence.pending.append(token)
         self._count += 1
         if self._count == self._max_tokens:
             self._done = True
