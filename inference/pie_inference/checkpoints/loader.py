@@ -44,7 +44,7 @@ def checkpoint_folder(source: str) -> Path:
             f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
         )
     log.info("downloading a model", source=source)
-    from huggingface_hub import snapshot_download  # 0.25 s, for most starts in vain
+    from huggingface_hub import snapshot_download  # takes 0.25 s
 
     try:
         return Path(snapshot_download(source, allow_patterns=_HUB_FILES))
