@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from pie_inference.checkpoints.quantized import check_quantization
+from pie_inference.checkpoints.quantized import quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
@@ -38,6 +38,7 @@ from pie_inference.models.qwen2 import qwen2
 from pie_inference.models.qwen2_moe import qwen2_moe
 from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_moe import qwen3_moe
+from pie_inference.models.qwen3_next import qwen3_next, qwen3_next_rename
 from pie_inference.models.smollm3 import smollm3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.stacked import each_expert
@@ -116,6 +117,7 @@ ARCHITECTURES = {
     ),
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
+    "Qwen3NextForCausalLM": _decoder(qwen3_next, qwen3_next_rename),
     "LlavaForConditionalGeneration": Architecture(
         shape=lambda config: llava(config).decoder.shape,
         tensors=lambda config: llava_tensors(llava(config)),
@@ -134,7 +136,7 @@ def architecture_of(config: Config) -> Architecture:
     Raises:
         LoadError: if it names none that is supported, or its quantization is not.
     """
-    check_quantization(config)
+    quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise LoadError(f"config.json: 'architectures' is {names!r}, not a list")

@@ -447,7 +447,7 @@ class Context:
 
         Nothing attends to them any more. The tokens behind them move up in `tokens`, and keep their
         positions, as later tokens do; or, with `close`, get those that they have in `tokens` now.
-        So a text that goes on for ever stays within the model's context (StreamingLLM).
+        So a text without an end stays within the model's context (StreamingLLM).
 
         Raises:
             ValueError: these are no whole pages of what has run.
