@@ -287,10 +287,10 @@ def test_one_device_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cuda:1") == torch.device("cuda:1")
 
 
-def test_a_worker_without_gpu_loads_nothing_that_is_for_gpus() -> None:
+def test_a_worker_loads_nothing_that_is_for_gpus_or_downloads() -> None:
     program = (
         "import sys; import pie_inference.serving.worker;print([n for n in sys.modules if"
-        " n.startswith(('pie_inference.cuda', 'flashinfer', 'triton')) or n =="
+        " n.startswith(('pie_inference.cuda', 'flashinfer', 'triton', 'huggingface_hub')) or n =="
         " 'pie_inference.attention.flashinfer'])"
     )
     found = subprocess.run(

@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 import torch
-from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
 from pie_inference.checkpoints import embedded
@@ -45,6 +44,8 @@ def checkpoint_folder(source: str) -> Path:
             f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
         )
     log.info("downloading a model", source=source)
+    from huggingface_hub import snapshot_download  # takes 0.25 s
+
     try:
         return Path(snapshot_download(source, allow_patterns=_HUB_FILES))
     except Exception as error:  # the hub's client raises errors of several libraries
