@@ -26,7 +26,7 @@ def main() -> int:
         trio.run(_run, config, with_parent, ready)
     except Exception as error:  # what the server's tasks raise comes in groups
         tell_error(str(_first(error)))
-        if ready.is_set():  # nobody listens any more, and it is a fault of ours
+        if ready.is_set():  # the parent reads no more, and it is a fault of ours
             log.error("the server has failed", exc_info=True)
         else:
             log.debug("cannot serve", exc_info=True)
