@@ -87,7 +87,7 @@ FAULTS = {
     ),
     "quantized": (
         edit_config(quantization_config={"quant_method": "quip", "bits": 4}),
-        "the method 'quip' are not supported .supported: mxfp4, fp8",
+        "the method 'quip' are not supported .supported: awq, compressed-tensors",
     ),
     "too many experts": (
         edit_config(
@@ -133,6 +133,10 @@ FAULTS = {
     "wrong shape": (
         edit_tensors(lambda t: t.update({DOWN: torch.zeros(3, 5)})),
         rf"{DOWN} is \[3, 5\], not \[64, 128\]",
+    ),
+    "not a number": (
+        edit_tensors(lambda t: t.update({DOWN: t[DOWN].index_fill(0, torch.tensor(3), torch.nan)})),
+        rf"{DOWN} holds numbers that are not finite in float32",
     ),
     "whole numbers": (
         edit_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),

@@ -150,7 +150,15 @@ def load_tensors(
                 f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
                 " not floating-point numbers"
             )
-        return part(name, tensor).to(device=device, dtype=dtype)
+        found = part(name, tensor).to(device=device, dtype=dtype)
+        # One pass, without a tensor of answers: the sum is finite if all numbers are.
+        if not found.sum(dtype=torch.float32).isfinite():
+            kind = str(dtype).removeprefix("torch.")
+            raise LoadError(
+                f"{folder}: {name} holds numbers that are not finite in {kind}: download it again,"
+                " or set dtype to float32"
+            )
+        return found
 
     with ExitStack() as opened:
         sources = arrange(_stored(folder, opened))

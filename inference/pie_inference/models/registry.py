@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from pie_inference.checkpoints.quantized import check_quantization
+from pie_inference.checkpoints.quantized import quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
@@ -136,7 +136,7 @@ def architecture_of(config: Config) -> Architecture:
     Raises:
         LoadError: if it names none that is supported, or its quantization is not.
     """
-    check_quantization(config)
+    quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise LoadError(f"config.json: 'architectures' is {names!r}, not a list")
