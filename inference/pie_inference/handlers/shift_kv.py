@@ -8,7 +8,6 @@ from pie_inference.device.upload import upload
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import NONE
 from pie_inference.handlers.checks import require_below, require_lengths
-from pie_inference.layers.rope import Rope
 from pie_inference.served_model import ServedModel
 from pie_py.wire.plan import Clear, ShiftKv
 
@@ -27,10 +26,7 @@ def shift_kv(model: ServedModel, batch: ShiftKv) -> None:
 
     def turned(layer: int, keys: torch.Tensor) -> torch.Tensor:
         turn = turns[layer]
-        if turn is None:
-            return keys
-        angles = distances * turn.frequencies.to(model.device)
-        return Rope.turned(keys, angles, turn.interleaved)
+        return keys if turn is None else turn.turned(keys, distances)
 
     model.cache.shift(batch.slots, batch.distances, turned)
 

@@ -12,6 +12,7 @@ from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.layers.feed_forward import Activation
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, LinearSite
+from pie_inference.layers.rope import Rope
 from pie_inference.vision.base import ImageEncoder
 
 
@@ -72,6 +73,11 @@ class Turn:
 
     frequencies: torch.Tensor  # [planes] float32, radians a position
     interleaved: bool
+
+    def turned(self, keys: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
+        """Keys `[n, heads, head_dim]`, float32, so many positions `[n, 1]` further on."""
+        angles = distances * self.frequencies.to(keys.device)
+        return Rope.turned(keys, angles, self.interleaved)
 
 
 class Model(ABC):
