@@ -10,11 +10,12 @@ import trio
 
 from pie_control.api import ApiParts, functions
 from pie_control.api.runtime import GuestClocks
+from pie_control.confined.pool import ConfinedPool
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
+from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
-from pie_control.instances.thread_answers import ThreadAnswers
 from pie_control.instances.timers import Timers
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
@@ -54,6 +55,7 @@ class Wiring:
         guests: GuestMaker,
         programs: ProgramStore,
         worker: Worker,
+        confined: ConfinedPool,
         clock: Callable[[], float],
         clocks: GuestClocks,
     ) -> None:
@@ -64,6 +66,7 @@ class Wiring:
             guests: makes what programs run in.
             programs: that users have uploaded.
             worker: gets the plans.
+            confined: works on what users sent.
             clock: trio's, in seconds; every part measures by it.
             clocks: the clocks that users and guests read.
         """
@@ -85,8 +88,9 @@ class Wiring:
         self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
         self.http = HttpClient(config.http)
         self.mcp = McpServers(config.mcp, config.http)
-        self.grammars = GrammarService(config.grammar)
-        self.answers = ThreadAnswers(self.executor)
+        self.grammars = GrammarService(config.grammar, confined)
+        self.answers = LateAnswers(self.executor)
+        self.confined = confined
         self._programs = programs
         self._clocks = clocks
         self._join_instances()
@@ -97,6 +101,7 @@ class Wiring:
         registry.on_start.append(self.messaging.join)
         registry.on_end += [
             self.executor.discard,
+            self.answers.drop_instance,
             self.http.drop_instance,
             self.messaging.leave,
             self.models.drop_instance,
@@ -111,6 +116,7 @@ class Wiring:
                 self.executor,
                 self.timers,
                 self.answers,
+                self.confined,
                 self.models,
                 self.durations,
                 self.grammars,
@@ -131,6 +137,7 @@ class Wiring:
             self.models,
             self.adapters,
             self.mcp.registry,
+            self.confined,
             self.clock,
         )
 

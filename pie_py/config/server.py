@@ -16,7 +16,7 @@ from pie_py.config.mcp import McpConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
-from pie_py.config.services import GrammarConfig, MessagingConfig, StoreConfig
+from pie_py.config.services import ConfinedConfig, GrammarConfig, MessagingConfig, StoreConfig
 
 
 class ServerConfig(BaseSettings):
@@ -37,6 +37,7 @@ class ServerConfig(BaseSettings):
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
+    confined: ConfinedConfig = ConfinedConfig()
     grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()  # of inferlets' requests
     gateway: GatewayConfig = GatewayConfig()

@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pie_control.grammar.turns import FairThreads, Owner
+from pie_control.fairness import FairThreads, Owner
 
 SECONDS = 30.0  # until a test is given up
 

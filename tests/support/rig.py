@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pie_control.api.runtime import GuestClocks
+from pie_control.confined.pool import ConfinedPool
 from pie_control.instances.instance import Instance, State
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Guest, HostFunction
@@ -87,6 +88,7 @@ class Rig:
             NoGuests(),
             ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns),
             worker or NoWorker(),
+            ConfinedPool(self.config.confined),
             clock or self.clock,
             GuestClocks(self.clock.date_ns, self.clock.date_ns),
         )
