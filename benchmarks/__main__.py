@@ -10,6 +10,7 @@ MODULES = {
     "run-ahead": "benchmarks.run_ahead",
     "prefix": "benchmarks.prefix",
     "capacity": "benchmarks.capacity",
+    "streaming": "benchmarks.streaming",
     "contexts": "benchmarks.contexts.compare",
     "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",

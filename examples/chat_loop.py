@@ -14,9 +14,7 @@ async def main(args: list[str]) -> str:
     turns = 0
     while message := await session.receive():
         context.user(message)
-        answer = context.generate(Sampler.top_p(0.7, 0.9), max_tokens=256)
-        async for text in answer.stream_text():
-            session.send(text)
+        await context.generate(Sampler.top_p(0.7, 0.9), max_tokens=256).send_text()
         session.send("\n")
         turns += 1
     return f"{turns} turns"

@@ -32,7 +32,6 @@ async def main(args: list[str]) -> str:
         session.send(f"{url}\n{text}\n")
         context = Context(model)
         context.fill(f"{text}\n\nThis page is about")
-        async for piece in context.generate(Sampler.argmax(), max_tokens=32).stream_text():
-            session.send(piece)
+        await context.generate(Sampler.argmax(), max_tokens=32).send_text()
         session.send("\n")
     return ""

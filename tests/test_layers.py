@@ -163,7 +163,8 @@ def files_of(package: str) -> list[Path]:
     """
     folder, _ = PACKAGES[package]
     guests = {"guests", "guest.py"}
-    return [file for file in sorted(folder.rglob("*.py")) if not guests & set(file.parts)]
+    files = sorted(folder.rglob("*.py"))
+    return [file for file in files if not guests & set(file.relative_to(folder).parts)]
 
 
 def module_name(package: str, file: Path) -> str:

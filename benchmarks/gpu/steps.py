@@ -42,16 +42,13 @@ class Decoding:
     def begin(self, temperature: float = 0, top_k: int = 0, top_p: float = 1) -> list[Batch]:
         """Makes the samplers, and has each choose a token."""
         every = np.arange(self.count, dtype=np.int32)
-        numbers = np.tile(np.array([temperature, top_p, 0, 1, 0, 0], np.float32), (self.count, 1))
+        numbers = np.tile(np.array([temperature, top_p, 0], np.float32), (self.count, 1))
         sampler = SetSampler(
             samplers=every,
             numbers=numbers,
             top_k=np.full(self.count, top_k, np.int32),
             seeds=np.repeat(every.astype(np.uint32), 2).reshape(self.count, 2),
             rows=np.full(self.count, -1, np.int32),
-            bias_starts=np.zeros(self.count + 1, np.int32),
-            bias_tokens=NONE,
-            biases=np.zeros(0, np.float32),
         )
         tokens = EmbedText(every % 256 + 2, np.zeros(self.count, np.int32), every)
         return [sampler, tokens, self._sample()]

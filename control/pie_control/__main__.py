@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import signal
 import sys
 
@@ -12,6 +9,7 @@ import structlog
 import trio
 
 from pie_control.server import serve
+from pie_py.config.child import read_options, tell_error, tell_ready
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.server")
@@ -22,30 +20,11 @@ def main() -> int:
 
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
-    parser = argparse.ArgumentParser(prog="python -m pie_control")
-    parser.add_argument("--config", required=True, help="a ServerConfig, as JSON")
-    parser.add_argument("--with-parent", action="store_true", help="exit when stdin closes")
-    parser.add_argument("--log-level", default="info")
-    options = parser.parse_args()
-    level = logging.getLevelNamesMapping()[options.log_level.upper()]
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-            # Plain: the default one prints local variables, arguments of users among them.
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-            ),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    config = ServerConfig.model_validate(json.loads(options.config))
+    config, with_parent = read_options("pie_control")
     try:
-        trio.run(_run, config, options.with_parent)
+        trio.run(_run, config, with_parent)
     except Exception as error:  # what the server's tasks raise comes in groups
-        _say({"error": str(_first(error))})
+        tell_error(str(_first(error)))
         log.debug("cannot serve", exc_info=True)
         return 1
     return 0
@@ -57,7 +36,7 @@ async def _run(config: ServerConfig, with_parent: bool) -> None:
         if with_parent:
             nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
         endpoint = await nursery.start(lambda task_status: serve(config, task_status=task_status))
-        _say({"ready": True, "endpoint": endpoint})
+        tell_ready(endpoint)
 
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:
@@ -70,10 +49,6 @@ async def _stop_on_signal(scope: trio.CancelScope) -> None:
 async def _stop_with_parent(scope: trio.CancelScope) -> None:
     await trio.lowlevel.wait_readable(sys.stdin)
     scope.cancel()
-
-
-def _say(message: dict[str, object]) -> None:
-    print(json.dumps(message), flush=True)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -23,7 +23,7 @@ _COMMON = {
 }
 _MORE = {
     404: "there is nothing of that name",
-    409: "it has ended",
+    409: "it has ended, or is in use",
     504: "it took too long",
 }
 

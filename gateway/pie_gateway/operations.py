@@ -45,6 +45,7 @@ class Operation:
 
 
 _LISTED = (("all", {"type": "boolean", "default": False}),)
+_FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
 _NAMED = (("name", {"type": "string", "minLength": 1, "maxLength": 64}),)
 _CARD = inferlets.InstanceCard
@@ -120,6 +121,14 @@ OPERATIONS = (
     ),
     Operation(
         "GET", "/v1/programs/{program}", programs.program, inferlets.ProgramCard, statuses=(404,)
+    ),
+    Operation(
+        "DELETE",
+        "/v1/programs/{program}",
+        programs.remove,
+        inferlets.Removed,
+        query=_FORCED,
+        statuses=(404, 409),
     ),
     Operation(
         "POST",

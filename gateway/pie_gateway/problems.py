@@ -72,6 +72,7 @@ _STATUS = {
     "not-found": 404,
     "permission-denied": 403,
     "already-exists": 409,
+    "busy": 409,
     "cancelled": 409,
     "limit-exceeded": 503,
     "out-of-resources": 503,

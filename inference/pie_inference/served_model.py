@@ -17,6 +17,7 @@ from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.base import Model
 from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import ModelDescription
 
@@ -36,6 +37,7 @@ class ServedModel:
     attention: AttentionBackend
     device: torch.device
     samplers: SamplerPool
+    kept_logits: KeptLogits
     host: HostMemory
     adapters: AdapterTable
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU

@@ -3,15 +3,14 @@
 Only tokens count that the large model itself finds likely enough.
 """
 
-import math
-
-from inferlet import Context, Model, gather
+from inferlet import Context, DeviceSampler, Model
 
 
 async def main(
     prompt: str = "Once upon a time",
     amateur: str = "pie-tiny-draft",
     alpha: float = 0.1,
+    beta: float = 1.0,
     max_tokens: int = 24,
     model_name: str | None = None,
 ) -> dict[str, object]:
@@ -21,23 +20,14 @@ async def main(
         prompt: what to continue.
         amateur: the small model; the tokenizer is the same.
         alpha: share of the likeliest token's probability that a token must have.
+        beta: how much of the small model's logits is taken off.
         max_tokens: tokens of the text.
         model_name: the large model.
     """
     expert = Context(Model.load(model_name)).fill(prompt)
     other = Context(Model.load(amateur)).fill(prompt)
-    tokens: list[int] = []
-    for _ in range(max_tokens):
-        likely, less = await gather(
-            expert.distribution(), other.distribution(expert.model.vocab_size)
-        )
-        beside = dict(zip(less.tokens, less.probabilities, strict=True))
-        scores = {
-            token: math.log(p) - math.log(beside[token])
-            for token, p in zip(likely.tokens, likely.probabilities, strict=True)
-            if p >= alpha * likely.probabilities[0]
-        }
-        tokens.append(max(scores, key=scores.__getitem__))
-        expert.append(tokens[-1:])
-        other.append(tokens[-1:])
+    sampler = DeviceSampler(mix=[1, -beta], plausibility=alpha, temperature=0)
+    tokens = await expert.generate(
+        sampler, beside=[other], max_tokens=max_tokens, stop=[]
+    ).collect_tokens()
     return {"text": expert.model.tokenizer.decode(tokens), "tokens": tokens}

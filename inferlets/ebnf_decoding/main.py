@@ -3,7 +3,7 @@
 The server chooses among the tokens that keep to it; what it leaves no choice of is not computed.
 """
 
-from inferlet import Context, Grammar, Model, Sampler, session
+from inferlet import Context, Grammar, Model, Sampler
 
 
 async def main(
@@ -35,8 +35,7 @@ async def main(
     generator = context.generate(
         Sampler.multinomial(temperature, seed), grammar=grammar, max_tokens=max_tokens
     )
-    async for text in generator.stream_text():
-        session.send(text)
+    await generator.send_text()
     if not generator.is_complete:
         raise ValueError("cut short before the grammar's end: give more --max-tokens")
     return ""

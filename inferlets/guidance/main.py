@@ -3,15 +3,14 @@
 Two contexts of one model run in one batch: `logits = other + scale * (prompt - other)`.
 """
 
-import math
-
-from inferlet import Context, Model, gather
+from inferlet import Context, DeviceSampler, Model
 
 
 async def main(
     prompt: str = "Once upon a time there was a sad girl called Anna.",
     other: str = "Once upon a time there was a girl called Anna.",
     scale: float = 2.0,
+    temperature: float = 0.0,
     max_tokens: int = 24,
     model_name: str | None = None,
 ) -> dict[str, object]:
@@ -21,22 +20,14 @@ async def main(
         prompt: what to continue.
         other: the prompt to be compared with; a negative prompt is one to keep away from.
         scale: 1 is the prompt alone, 0 the other one.
+        temperature: 0 takes the most likely token.
         max_tokens: tokens of the text.
         model_name: one that the server serves.
     """
     served = Model.load(model_name)
     wanted, beside = Context(served).fill(prompt), Context(served).fill(other)
-    tokens: list[int] = []
-    for _ in range(max_tokens):
-        first, second = await gather(
-            wanted.distribution(served.vocab_size), beside.distribution(served.vocab_size)
-        )
-        logs = dict(zip(second.tokens, map(math.log, second.probabilities), strict=True))
-        scores = {
-            token: logs[token] + scale * (math.log(p) - logs[token])
-            for token, p in zip(first.tokens, first.probabilities, strict=True)
-        }
-        tokens.append(max(scores, key=scores.__getitem__))
-        wanted.append(tokens[-1:])
-        beside.append(tokens[-1:])
+    sampler = DeviceSampler(mix=[scale, 1 - scale], temperature=temperature)
+    tokens = await wanted.generate(
+        sampler, beside=[beside], max_tokens=max_tokens, stop=[]
+    ).collect_tokens()
     return {"text": served.tokenizer.decode(tokens), "tokens": tokens}

@@ -5,7 +5,7 @@ Run: pie-py run inferlets/text_completion --prompt "The capital of"
 
 from argparse import ArgumentParser
 
-from inferlet import Context, Model, Sampler, session
+from inferlet import Context, Model, Sampler
 
 
 async def main(args: list[str]) -> str:
@@ -26,6 +26,5 @@ async def main(args: list[str]) -> str:
         generator = context.generate(sampler, max_tokens=options.max_tokens)
     except ValueError as error:
         parser.error(str(error))
-    async for text in generator.stream_text():
-        session.send(text)
+    await generator.send_text()
     return ""

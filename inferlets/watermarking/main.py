@@ -3,55 +3,38 @@
 The detector needs no model: it counts such tokens, and says how unlikely their number is by chance.
 """
 
-import math
-import random
-import zlib
-from itertools import pairwise
-
-from inferlet import Context, Model
-
-
-def is_green(before: int, token: int) -> bool:
-    """Whether the hash favours a token after another one."""
-    return zlib.crc32(b"%d %d" % (before, token)) & 1 == 0
-
-
-def z_score(tokens: list[int]) -> float:
-    """Standard deviations by which favoured tokens outnumber half of them."""
-    pairs = list(pairwise(tokens))
-    green = sum(is_green(before, token) for before, token in pairs)
-    return (green - len(pairs) / 2) / math.sqrt(len(pairs) / 4)
+from inferlet import Context, DeviceSampler, Model, watermark
 
 
 async def main(
     prompt: str = "Once upon a time",
     delta: float = 4.0,
+    key: int = 15485863,
     max_tokens: int = 60,
     seed: int = 1,
+    quality: bool = False,
     model_name: str | None = None,
 ) -> dict[str, object]:
-    """Returns the text, the detector's score, and the mean log-probability per token.
+    """Returns the text and the detector's score.
 
     Args:
         prompt: what to continue.
         delta: what is added to the logits of favoured tokens; 0 makes no mark.
+        key: who knows it can detect the mark.
         max_tokens: tokens of the text.
         seed: makes it repeatable.
+        quality: whether to return the mean log-probability of a token, too.
         model_name: one that the server serves.
     """
     context = Context(Model.load(model_name)).fill(prompt)
-    tokens, draw, quality = context.tokens[-1:], random.Random(seed), 0.0
-    generator = context.generate(max_tokens=max_tokens, stop=[])
-    async for step in generator:
-        likely = await step.distribution()
-        weights = [
-            p * math.exp(delta * is_green(tokens[-1], token))
-            for token, p in zip(likely.tokens, likely.probabilities, strict=True)
-        ]
-        tokens += generator.accept(draw.choices(likely.tokens, weights))
-        quality += likely.logprob(tokens[-1])
+    before = context.fork() if quality else None
+    last = context.tokens[-1:]
+    sampler = DeviceSampler(watermark_bias=delta, watermark_key=key, seed=seed)
+    tokens = await context.generate(sampler, max_tokens=max_tokens, stop=[]).collect_tokens()
+    logs = (await before.score([tokens]))[0] if before else []
     return {
-        "text": context.model.tokenizer.decode(tokens[1:]),
-        "z": z_score(tokens),
-        "mean_logprob": quality / max_tokens,
+        "text": context.model.tokenizer.decode(tokens),
+        "tokens": tokens,
+        "z": watermark.z_score(last + tokens, key=key),
+        "mean_logprob": sum(logs) / len(logs) if logs else None,
     }

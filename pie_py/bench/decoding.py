@@ -110,8 +110,26 @@ async def go_together(
     Raises:
         RuntimeError: if an instance ends before.
     """
-    instances: list[Instance] = []
+    instances, _ = await begin_together(client, program, arguments, before_go)
     results: list[Any] = []
+
+    async def finish(instance: Instance) -> None:
+        results.append(json.loads(await instance.result()))
+
+    async with anyio.create_task_group() as tasks:
+        for instance in instances:
+            tasks.start_soon(finish, instance)
+    return results
+
+
+async def begin_together(
+    client: Client,
+    program: str,
+    arguments: Sequence[Sequence[str]],
+    before_go: Callable[[], None] = lambda: None,
+) -> tuple[list[Instance], int]:
+    """As `go_together`, but does not wait for their ends; tells when they go on, too."""
+    instances: list[Instance] = []
 
     async def launch(given: Sequence[str]) -> None:
         instance = await client.launch(program, list(given))
@@ -120,10 +138,6 @@ async def go_together(
             await instance.result()  # raises with its reason
             raise RuntimeError("the inferlet ended before it was told to go on")
 
-    async def finish(instance: Instance) -> None:
-        await instance.send(str(start))
-        results.append(json.loads(await instance.result()))
-
     async with anyio.create_task_group() as tasks:
         for given in arguments:
             tasks.start_soon(launch, given)
@@ -131,8 +145,8 @@ async def go_together(
     start = time.monotonic_ns() + TELL_NS * (len(instances) + TELL_AT_LEAST)
     async with anyio.create_task_group() as tasks:
         for instance in instances:
-            tasks.start_soon(finish, instance)
-    return results
+            tasks.start_soon(instance.send, str(start))
+    return instances, start
 
 
 async def decode_in(

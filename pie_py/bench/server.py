@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pie_py.client.server_process import ServerProcess
+from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
 
@@ -43,7 +44,8 @@ def bench_server(model: ModelConfig, **settings: Any) -> Iterator[BenchServer]:
             endpoint=f"ipc://{folder}/door",
             data_folder=Path(folder) / "data",
             models=(model,),
+            log=LogConfig(level="warning"),
             **settings,
         )
-        with ServerProcess(config, "warning", Path(folder) / "log") as process:
+        with ServerProcess(config, Path(folder) / "log") as process:
             yield BenchServer(process.wait_ready(), process.pid)

@@ -118,12 +118,15 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
 
     with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        if not verbose:
+            quiet = config.log.model_copy(update={"level": "warning"})
+            config = config.model_copy(update={"log": quiet})
         config = config.model_copy(update={"endpoint": f"ipc://{folder}/door"})
         log = None if verbose else folder / "log"
         signal.signal(
             signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED)
         )  # so that it is cleaned up
-        with ServerProcess(config, "info" if verbose else "warning", log) as server:
+        with ServerProcess(config, log) as server:
             models = ", ".join(model.name or model.source for model in config.models)
             if target is not None and target.kind == "python":
                 _prepare_python(config.cache_folder)

@@ -24,32 +24,42 @@ from pie_py.cli.server_config import server_config
 @http_options
 @config_options
 @click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Of the log on standard error.  [default: text]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
+    help="What is logged.  [default: info]",
 )
-def command(endpoint: str | None, log_level: str, **options: Any) -> None:
+def command(**options: Any) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     An endpoint that other machines reach is encrypted and lets in only users with a key
     (`pie-py keys add USER`). On tcp://127.0.0.1 and ipc:// every client is user "local". HTTP is
     served beside it, for OpenAI's clients and for browsers.
     """
-    config = server_config(endpoint=endpoint, **options)
-    from pie_py.client.server_process import ServerFailed, ServerProcess
+    config = server_config(**options)
+    import structlog
 
-    with ServerProcess(config, log_level) as server, ExitStack() as stack:
+    from pie_py.cli.gateway_process import GatewayProcess
+    from pie_py.client.server_process import ServerFailed, ServerProcess
+    from pie_py.config.logs import set_up_logs
+
+    set_up_logs(config.log)
+    tell = say if config.log.format == "text" else structlog.get_logger("pie.serve").info
+    with ServerProcess(config) as server, ExitStack() as stack:
         server.stop_on_signals()
-        say(f"starting with {', '.join(model.name or model.source for model in config.models)}")
+        tell(f"starting with {', '.join(model.name or model.source for model in config.models)}")
         try:
             endpoint = server.wait_ready()
             if config.gateway.enabled:
                 config = config.model_copy(update={"endpoint": endpoint})
-                gateway = ServerProcess(config, log_level, module="pie_gateway")
-                say(f"HTTP at {stack.enter_context(gateway).wait_ready()}")
-            say(f"ready at {endpoint}; Ctrl-C stops it")
+                gateway = stack.enter_context(GatewayProcess(config))
+                tell(f"HTTP at {gateway.url}")
+            tell(f"ready at {endpoint}; Ctrl-C stops it")
         except ServerFailed as error:
-            say(f"error: {error}")
+            tell(f"error: {error}")
             sys.exit(EXIT_FAILED)
         sys.exit(server.wait())

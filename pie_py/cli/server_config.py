@@ -83,6 +83,10 @@ def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
 def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
     """Fields of ServerConfig that the options set."""
     fields = {field: given[name] for name, field in _SERVER_FIELDS.items() if name in given}
+    if log := {
+        name: given[f"log_{name}"] for name in ("level", "format") if f"log_{name}" in given
+    }:
+        fields["log"] = log
     if gateway := gateway_fields(given):
         fields["gateway"] = gateway
     if http := _http_fields(given.get("http_hosts", ()), given.get("http_networks", ())):

@@ -235,6 +235,25 @@ class Client:
 
     # Programs
 
+    async def remove_program(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
+        """Removes the user's programs of a name, former ones too, or of a content hash.
+
+        Args:
+            name: or the hash, or six or more digits of it.
+            force: also with running instances, which are ended.
+
+        Returns:
+            What was removed, as `programs` tells it.
+
+        Raises:
+            RpcError: `not-found`; `busy` while instances run; `permission-denied` if the program is
+                another user's.
+        """
+        removed: list[dict[str, Any]] = await self._connected.request(
+            "remove-program", program=name, force=force
+        )
+        return removed
+
     async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
         """Uploads a component or a Python program and returns its content hash.
 

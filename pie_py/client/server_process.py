@@ -24,7 +24,6 @@ class ServerProcess:
     def __init__(
         self,
         config: ServerConfig,
-        log_level: str,
         log_file: Path | None = None,
         module: str = "pie_control",
     ) -> None:
@@ -32,7 +31,6 @@ class ServerProcess:
 
         Args:
             config: of the server.
-            log_level: of its log.
             log_file: of its log; standard error by default.
             module: the control process, or `pie_gateway`.
         """
@@ -46,8 +44,6 @@ class ServerProcess:
                     "-m",
                     module,
                     "--with-parent",
-                    "--log-level",
-                    log_level,
                     "--config",
                     config.model_dump_json(),
                 ],

@@ -240,6 +240,22 @@ class Client:
         """
         return self._call(asynchronous.Client.inspect, instance_id)
 
+    def remove_program(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
+        """Removes the user's programs of a name, former ones too, or of a content hash.
+
+        Args:
+            name: or the hash, or six or more digits of it.
+            force: also with running instances, which are ended.
+
+        Returns:
+            What was removed, as `programs` tells it.
+
+        Raises:
+            RpcError: `not-found`; `busy` while instances run; `permission-denied` if the program is
+                another user's.
+        """
+        return self._call(asynchronous.Client.remove_program, name, force=force)
+
     def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
         """Uploads a component or a Python program and returns its content hash.
 

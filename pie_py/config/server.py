@@ -12,6 +12,7 @@ from pie_py.config.endpoint import DEFAULT_ENDPOINT
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits
+from pie_py.config.logs import LogConfig
 from pie_py.config.mcp import McpConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
@@ -33,6 +34,7 @@ class ServerConfig(BaseSettings):
     admins: tuple[
         str, ...
     ] = ()  # users whose keys may load adapters; users without need of a key may, too
+    log: LogConfig = LogConfig()
     limits: Limits = Limits()
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()

@@ -26,6 +26,10 @@ def _nothing() -> Int32:
     return np.zeros(0, np.int32)
 
 
+def _no_numbers() -> Float32:
+    return np.zeros(0, np.float32)
+
+
 @dataclass(slots=True)
 class EmbedText:
     """Writes the token embedding and the position of `n` tokens into embeds."""
@@ -125,13 +129,19 @@ class SetSampler:
 
     kind: ClassVar[str] = "set_sampler"
     samplers: Int32  # [n] slots
-    numbers: Float32  # [n, 6] temperature, top-p, min-p, penalties: repetition, presence, frequency
+    numbers: Float32  # [n, 3] temperature, top-p, min-p of the choice itself
     top_k: Int32  # [n] 0 is all
     seeds: Uint32  # [n, 2] low and high word
-    rows: Int32  # [n] rows of the pool of token counts, or -1: no penalties
-    bias_starts: Int32  # [n + 1] offsets into the two below
-    bias_tokens: Int32  # distinct within a sampler
-    biases: Float32  # added to the tokens' logits
+    rows: Int32  # [n] rows of the memory of tokens, or -1: no operation needs them
+    # What is done to the logits before, see `pie_py.wire.operations`; empty if nothing is.
+    operation_starts: Int32 = field(
+        default_factory=_nothing
+    )  # [n + 1] offsets into the three below
+    operations: Int32 = field(default_factory=_nothing)  # [o] each sampler's in their order
+    arguments: Float32 = field(default_factory=_no_numbers)  # [o, ARGUMENTS]
+    token_starts: Int32 = field(default_factory=_nothing)  # [o + 1] offsets into the two below
+    tokens: Int32 = field(default_factory=_nothing)  # [t] of operations, distinct within one
+    values: Float32 = field(default_factory=_no_numbers)  # [t] of each token
 
 
 @dataclass(slots=True)
@@ -141,8 +151,18 @@ class FeedSampler:
     kind: ClassVar[str] = "feed_sampler"
     samplers: Int32  # [n]
     generated: Int32  # [n] 1 if the tokens count as generated, 0 if they were given
+    steps: Uint32  # [n] how many tokens the sampler has chosen before
     starts: Int32  # [n + 1] offsets into tokens
     tokens: Int32
+
+
+@dataclass(slots=True)
+class KeepLogits:
+    """Computes the logits after `n` output embeds and keeps them, for choices to mix in."""
+
+    kind: ClassVar[str] = "keep_logits"
+    embeds: Int32  # [n]
+    rows: Int32  # [n] of `LOGIT_ROWS`, which all models of a worker share
 
 
 @dataclass(slots=True)
@@ -156,6 +176,8 @@ class Sample:
     top: Int32  # [n] most likely tokens to report with each sample
     masked: Int32  # [n] row of masks, or -1
     masks: Uint32  # [m, w] bit t % 32 of word t // 32 allows token t
+    # [n, OTHERS] rows of kept logits that are mixed in, or -1; empty if none is
+    mixed: Int32 = field(default_factory=_nothing)
 
 
 @dataclass(slots=True)
@@ -207,6 +229,7 @@ Batch: TypeAlias = (
     | NextDist
     | SetSampler
     | FeedSampler
+    | KeepLogits
     | Sample
     | EmbedSampled
     | SwapOut
@@ -225,6 +248,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         NextDist,
         SetSampler,
         FeedSampler,
+        KeepLogits,
         Sample,
         EmbedSampled,
         SwapOut,
@@ -322,7 +346,7 @@ class ModelDescription:
     traits: list[str]
     image_rule: dict[str, int] | None = None  # `ImageRule`'s fields; None if it reads text only
     samplers: int = 1024  # samplers in the pool
-    count_rows: int = 1024  # most samplers with penalties, which keep counts of tokens
+    count_rows: int = 1024  # most samplers that remember tokens, as penalties do
     host_pages: int = 0  # pages of host memory, for swapped ones
     layers: int = 0
     heads: int = 0  # of queries

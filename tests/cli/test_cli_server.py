@@ -111,6 +111,10 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     assert (attached.returncode, attached.stdout) == (1, "forever\n")
     assert "killed: by local" in attached.stderr
     assert ask("ps", *here).stdout.count("\n") == 1
+    removed = ask("programs", "rm", "chat", *here)
+    assert removed.stderr == f"chat ({digest[:12]}) is removed\n"
+    assert ask("programs", *here).stdout.count("\n") == 2
+    assert ask("programs", "rm", "chat", *here).returncode == 1
     assert "pie-tiny" in ask("models", *here).stdout
 
 
@@ -187,30 +191,69 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
     assert "/nowhere" in missing.stderr
 
 
+@contextlib.contextmanager
+def served(*args: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """`pie-py serve` once it is ready, and what it has said by then."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", "serve", "--threads", "1", *args],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **environment},
+    )
+    try:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "ready at" in line:
+                break
+        yield process, said
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.slow
+def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        served(
+            *("--endpoint", f"ipc://{folder}/door", "--log-format", "json"),
+            PIE_PY_DATA_FOLDER=str(tmp_path),
+        ) as (process, said),
+    ):
+        lines = [json.loads(line) for line in said]
+        (url,) = [line["event"].split()[-1] for line in lines if "HTTP at" in line["event"]]
+        assert "worker ready" in [line["event"] for line in lines]
+        started = next(line for line in lines if "device" in line and "worker" in line["event"])
+        assert started["level"] == "info"
+        for _ in range(2):
+            (gateway,) = [
+                child
+                for child in psutil.Process(process.pid).children()
+                if "pie_gateway" in child.cmdline()
+            ]
+            gateway.kill()
+            assert process.stderr is not None
+            lost = next(line for line in process.stderr if "gateway lost" in line)
+            again = next(line for line in process.stderr if "gateway ready again" in line)
+            assert json.loads(lost)["status"] == -signal.SIGKILL
+            assert json.loads(again)["url"] == url
+            assert httpx2.get(f"{url}/ready").status_code == 200
+    assert process.returncode == 0
+
+
 @pytest.mark.slow
 def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pie_py", "serve", "--endpoint", endpoint, "--threads", "1"],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**ENVIRONMENT, "PIE_PY_DATA_FOLDER": str(tmp_path)},
-        )
-        assert process.stderr is not None
-        url = ""
-        for line in process.stderr:
-            if line.startswith("HTTP at "):
-                url = line.split()[-1]
-            if line.startswith("ready at"):
-                assert endpoint in line
-                break
-        assert httpx2.get(f"{url}/ready").status_code == 200
-        second = cli("serve", "--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path))
-        assert second.returncode == 1
-        assert f"{endpoint} is in use already" in second.stderr
-        process.terminate()
-        process.communicate(timeout=30)
+        with served("--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path)) as (process, said):
+            assert endpoint in said[-1]
+            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+            assert httpx2.get(f"{url}/ready").status_code == 200
+            second = cli("serve", "--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path))
+            assert second.returncode == 1
+            assert f"{endpoint} is in use already" in second.stderr
         assert process.returncode == 0
         with pytest.raises(httpx2.ConnectError):
             httpx2.get(f"{url}/ready")

@@ -55,6 +55,21 @@ def test_one_program_may_have_two_names(store: ProgramStore) -> None:
     assert store.find("a", "ann").name == "a"
 
 
+def test_what_is_removed_is_gone_with_its_bytes(store: ProgramStore, tmp_path: Path) -> None:
+    former = store.put(TWO, "a", "python", "ann")
+    first = store.put(ONE, "a", "python", "ann")
+    theirs = store.put(ONE, "b", "python", "bob")
+    store.remove(store.all_of("a", "ann"))
+    assert store.list() == [theirs]
+    assert not Path(former.path).exists()
+    assert Path(first.path).exists(), "bob has it, too"
+    assert store.all_of(theirs.hash, "ann") == []
+    assert ProgramStore(tmp_path, 1000, time.time_ns).list() == [theirs]
+    store.remove(store.all_of(theirs.hash[:8], "bob"))
+    assert not store.has(theirs.hash)
+    assert store.put(ONE, "a", "python", "ann") == store.find("a", "ann")
+
+
 def test_near_names_are_told(store: ProgramStore) -> None:
     with pytest.raises(ApiError, match="none is uploaded yet"):
         store.find("x", "ann")

@@ -62,7 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("bad-input")
     with start(folder, limits=LIMITS, grammar={"compile_seconds": 2.0}) as running:
         yield running
-        assert "Traceback" not in running.server.stderr
+        assert "Traceback" not in running.server.log
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from support.servers import Server
 pytestmark = pytest.mark.slow
 
 PROGRAMS = 16
-HOWS = ("tokens", "tokens", "text", "break", "cancel")
+HOWS = ("tokens", "text", "send", "break", "cancel")
 
 
 def program(seed: int) -> dict[str, Any]:

@@ -57,6 +57,28 @@ def test_programs(http: httpx2.Client) -> None:
     assert http.post("/v1/programs", content=b"x").json()["error"]["param"] == "name"
 
 
+def test_programs_are_removed(http: httpx2.Client) -> None:
+    for source in ("# former\n" + ECHO, "# present\n" + ECHO):
+        http.post("/v1/programs", params={"name": "passing"}, content=source.encode())
+    body = {"program": "passing", "args": ["hear"]}
+    instance = http.post("/v1/instances", json=body).json()["id"]
+    busy = http.delete("/v1/programs/passing")
+    assert (busy.status_code, busy.json()["error"]["code"]) == (409, "busy")
+    assert instance in busy.json()["error"]["message"]
+    assert http.delete("/v1/programs/passing?force=maybe").status_code == 400
+    removed = http.delete("/v1/programs/passing?force=true").json()["removed"]
+    assert [card["name"] for card in removed] == ["passing", "passing"]
+    assert http.get(f"/v1/instances/{instance}").json()["state"] == "killed"
+    assert http.delete("/v1/programs/passing").status_code == 404
+
+
+def test_the_programs_of_routes_come_back_when_they_are_removed(http: httpx2.Client) -> None:
+    body = {"model": "pie-tiny", "prompt": "Hi", "max_tokens": 1}
+    assert http.post("/v1/completions", json=body).status_code == 200
+    assert http.delete("/v1/programs/gateway-chat").status_code == 200
+    assert http.post("/v1/completions", json=body).status_code == 200
+
+
 def test_a_program_is_run(http: httpx2.Client) -> None:
     told = events(http.post("/v1/inferlets/echo", json={"args": ["a", "b"]}).text)
     assert [each["type"] for each in told] == ["instance", "text", "end"]

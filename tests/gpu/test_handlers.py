@@ -102,7 +102,8 @@ def test_every_kind_of_batch(folder: Path, fused_sampling: bool) -> None:
     both.run(samplers(8))
     for step in range(4):
         both.run(
-            sample(8, step, 1000), FeedSampler(ints([5]), ints([0]), ints([0, 2]), ints([7, 8]))
+            sample(8, step, 1000),
+            FeedSampler(ints([5]), ints([0]), np.zeros(1, np.uint32), ints([0, 2]), ints([7, 8])),
         )
     sampled = EmbedSampled(ints(range(8)), ints(range(40, 48)), ints(range(500, 508)))
     step_two = forward(
@@ -187,13 +188,10 @@ def test_many_plans_in_flight(folder: Path, config: dict[str, Any]) -> None:
             landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
         chosen = SetSampler(
             samplers=ints([0, 1, 2]),
-            numbers=np.tile(np.array([0.0, 1.0, 0.0, 1.0, 0.0, 0.0], np.float32), (3, 1)),
+            numbers=np.tile(np.array([0.0, 1.0, 0.0], np.float32), (3, 1)),
             top_k=ints([0] * 3),
             seeds=np.zeros((3, 2), np.uint32),
             rows=ints([-1] * 3),
-            bias_starts=ints([0] * 4),
-            bias_tokens=NONE,
-            biases=np.zeros(0, np.float32),
         )
         first = sample(3, 0, 1000)
         first.embeds, first.masked, first.top = (

@@ -10,27 +10,30 @@ import torch
 from pie_inference.layers.experts import Experts, Stacked, groups
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.linear import linear
+from pie_inference.layers.router import Router, Routing
 
 HIDDEN, INNER = 32, 24
 
 
 def pair(experts: int, chosen: int, normalized: bool) -> tuple[Experts, Experts]:
-    """The same mixture with stacked weights, and without."""
+    """The same mixture with stacked weights, and without; one that is normalized has biases."""
     generator = torch.Generator().manual_seed(experts)
 
     def weights(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator) * 0.3
 
-    stacked = Stacked(weights(experts, 2 * INNER, HIDDEN), weights(experts, HIDDEN, INNER))
-    router = linear(weights(experts, HIDDEN))
+    biases = (weights(experts, 2 * INNER), weights(experts, HIDDEN)) if normalized else ()
+    stacked = Stacked(weights(experts, 2 * INNER, HIDDEN), weights(experts, HIDDEN, INNER), *biases)
+    router = Router(linear(weights(experts, HIDDEN)), Routing(chosen, normalized))
     blocks = [
-        GatedMlp(linear(stacked.gate_up[i]), linear(stacked.down[i]), "silu")
+        GatedMlp(
+            linear(stacked.gate_up[i], biases[0][i] if biases else None),
+            linear(stacked.down[i], biases[1][i] if biases else None),
+            "silu",
+        )
         for i in range(experts)
     ]
-    return (
-        Experts(router, blocks, chosen, normalized, "silu", stacked),
-        Experts(router, blocks, chosen, normalized, "silu"),
-    )
+    return Experts(router, blocks, "silu", stacked), Experts(router, blocks, "silu")
 
 
 @pytest.mark.parametrize("normalized", [True, False])

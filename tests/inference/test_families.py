@@ -81,6 +81,17 @@ def test_variants(name: str, tmp_path: Path) -> None:
         assert greedy == _generate(folder, texts[1], 8)
 
 
+def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None:
+    """DeepSeek V3 stores one behind its last."""
+    folder = make_family(tmp_path / "model", "deepseekv3-plain")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.2.eh_proj.weight"] = torch.zeros(4, 8)
+    save_file(tensors, folder / "model.safetensors")
+    rig = Rig(folder)
+    (found,) = rig.forward(Step(rig.sequence(9), tokens_of(9), outputs=9))
+    assert_close(found, expected_logits(folder, tokens_of(9)))
+
+
 def test_many_sequences_in_one_batch(folder: Path) -> None:
     rig = Rig(folder, page_size=8, pages=200)
     lengths = [1, 3, 9, 9, 17, 40, 64, 63]

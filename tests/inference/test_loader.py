@@ -20,7 +20,6 @@ from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.devices import choose_device
 from pie_inference.loading.sizing import free_memory
-from pie_inference.memory.kv_cache import KvCache
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
 
@@ -87,8 +86,8 @@ FAULTS = {
         "architecture BertModel is not supported .supported: LlamaForCausalLM, Mistral",
     ),
     "quantized": (
-        edit_config(quantization_config={"quant_method": "gptq", "bits": 4}),
-        "quantized weights are not supported",
+        edit_config(quantization_config={"quant_method": "quip", "bits": 4}),
+        "the method 'quip' are not supported .supported: mxfp4, fp8",
     ),
     "too many experts": (
         edit_config(
@@ -205,7 +204,7 @@ def test_a_pool_beyond_the_memory_is_refused(good: Path, tmp_path: Path) -> None
 
 
 def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
-    page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
+    page = 16 * (2 * 2 * 2 * 16) * 4  # 2 layers, keys and values, 2 heads of 16, float32
     told = load_models([ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99)])[0]
     assert (told.cache.pages, told.embeds.size) == (10, 99)
     assert (told.description.kv_pages, told.description.embeds) == (10, 99)
@@ -215,7 +214,7 @@ def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
 
 
 def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
-    page = 16 * KvCache.slot_bytes(2, 2, 16, torch.float32)
+    page = 16 * (2 * 2 * 2 * 16) * 4  # 2 layers, keys and values, 2 heads of 16, float32
     configs = [ModelConfig(source=str(good), name=name) for name in "abc"]
     three = load_models(configs)
     assert len({model.cache.pages for model in three}) == 1

@@ -19,7 +19,8 @@ from support.model_rig import Rig, ints, offsets
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embed_sampled import UNKNOWN
-from pie_inference.sampling.pool import SamplerPool
+from pie_inference.sampling.pool import Program, SamplerPool
+from pie_py.wire.operations import Operation, Step, packed
 from pie_py.wire.plan import (
     Clear,
     EmbedSampled,
@@ -62,28 +63,43 @@ def put(
     row: int = -1,
     bias: dict[int, float] | None = None,
 ) -> None:
-    numbers = [[temperature, top_p, min_p, repetition, presence, frequency]]
-    bias = bias or {}
     handlers.set_sampler(
         rig.model,
         SetSampler(
             samplers=ints([slot]),
-            numbers=np.array(numbers, np.float32),
+            numbers=np.array([[temperature, top_p, min_p]], np.float32),
             top_k=ints([top_k]),
             seeds=np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32),
             rows=ints([row]),
-            bias_starts=offsets([len(bias)]),
-            bias_tokens=ints(list(bias)),
-            biases=np.array(list(bias.values()), np.float32),
+            **packed([adjusting(repetition, presence, frequency, row, bias or {})]),
         ),
     )
+
+
+def adjusting(
+    repetition: float, presence: float, frequency: float, row: int, bias: dict[int, float]
+) -> list[Step]:
+    steps = [Step(Operation.LOGIT_BIAS, (), bias)] if bias else []
+    if row >= 0:
+        steps += [
+            Step(Operation.REPETITION_PENALTY, [repetition]),
+            Step(Operation.PRESENCE_PENALTY, [presence]),
+            Step(Operation.FREQUENCY_PENALTY, [frequency]),
+        ]
+    return steps
 
 
 @torch.inference_mode()
 def feed(rig: Rig, slot: int, tokens: list[int], generated: bool) -> None:
     handlers.feed_sampler(
         rig.model,
-        FeedSampler(ints([slot]), ints([generated]), offsets([len(tokens)]), ints(tokens)),
+        FeedSampler(
+            ints([slot]),
+            ints([generated]),
+            np.zeros(1, np.uint32),
+            offsets([len(tokens)]),
+            ints(tokens),
+        ),
     )
 
 
@@ -249,10 +265,10 @@ def test_what_a_step_asks_of_its_samplers_is_what_they_were_set_to(
     pool = SamplerPool(300, torch.device("cpu"), 4)
     adjusts, draws = [False] * 4, [False] * 4
     for slot, temperature, top_p, top_k, row, biased in made:
-        numbers = np.array([[temperature, top_p, 0, 1, 0, 0]], np.float32)
-        pool.set(ints([slot]), numbers, ints([top_k]), np.zeros((1, 2), np.uint32), ints([row]))
-        if biased:
-            pool.set_bias(slot, ints([7]), np.ones(1, np.float32))
+        numbers = np.array([[temperature, top_p, 0]], np.float32)
+        operations = (Operation.LOGIT_BIAS,) * biased + (Operation.PRESENCE_PENALTY,) * (row >= 0)
+        seeds = np.zeros((1, 2), np.uint32)
+        pool.set(ints([slot]), numbers, ints([top_k]), seeds, ints([row]), [Program(operations)])
         adjusts[slot] = biased or row >= 0
         draws[slot] = temperature > 0 and top_p > 0 and top_k != 1
     some = ints(sorted(asked))

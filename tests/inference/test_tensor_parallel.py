@@ -133,13 +133,10 @@ def plans(model: str) -> Iterator[Plan]:
     positions = ints([*range(21), *range(9)])
     sampler = SetSampler(
         samplers=ints([0, 1]),
-        numbers=np.array([[0, 1, 0, 1, 0, 0], [1, 0.9, 0, 1, 0, 0]], np.float32),
+        numbers=np.array([[0, 1, 0], [1, 0.9, 0]], np.float32),
         top_k=ints([0, 20]),
         seeds=np.array([[1, 2], [3, 4]], np.uint32),
         rows=ints([-1, -1]),
-        bias_starts=ints([0, 0, 0]),
-        bias_tokens=NONE,
-        biases=np.zeros(0, np.float32),
     )
     yield Plan(
         0, model, [EmbedText(ints(tokens_of(count)), positions, ints(range(count))), forward]

@@ -20,22 +20,25 @@ FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """The library on a running server."""
-    checkpoint = make_llama(tmp_path_factory.mktemp("checkpoint") / "model")
+    folder = tmp_path_factory.mktemp("checkpoints")
+    checkpoint = make_llama(folder / "test")
+    small = make_llama(folder / "small", layers=1, seed=5)
     models = [
         {"source": "pie-tiny", "kv_pages": 2048},
         {"source": str(EMBEDDED / "pie-tiny-draft"), "kv_pages": 512},
         {"source": str(checkpoint), "name": "test", "page_size": 16, "kv_pages": 2048},
+        {"source": str(small), "page_size": 16, "kv_pages": 64},
     ]
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        tempfile.TemporaryDirectory(prefix="pie-") as data,
         Server(
-            Path(folder),
+            Path(data),
             models=models,
             http={"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
         ) as server,
         server.client() as client,
     ):
-        yield Library(client, checkpoint)
+        yield Library(client, checkpoint, small)
 
 
 class Tools(BaseHTTPRequestHandler):

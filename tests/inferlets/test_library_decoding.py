@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import pytest
 import torch
 from support import reference
 from support.library import Library
+
+from inferlet import watermark
 
 STORY = "Once upon a time there was a small fox called Rena. She"
 
@@ -78,19 +82,41 @@ def test_guidance(library: Library, scale: float) -> None:
         beside.append(token)
 
 
-def test_contrastive_decoding_prefers_what_the_small_model_does_not_say(library: Library) -> None:
-    plain = library.complete("Once upon a time", 12)
-    # With a bar of 1 only the likeliest token is left.
-    alone = library.run("contrastive_decoding", alpha=1, max_tokens=12)
-    assert alone["text"] == plain
-    assert library.run("contrastive_decoding", alpha=0.05, max_tokens=12)["text"] != plain
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.1, 1.0), (0.3, 0.5)])
+def test_contrastive_decoding(library: Library, alpha: float, beta: float) -> None:
+    """Each token is the best of those that both models' full distributions leave."""
+    found = library.run(
+        "contrastive_decoding",
+        prompt="The quick",
+        alpha=alpha,
+        beta=beta,
+        max_tokens=10,
+        model_name="test",
+        amateur="small",
+    )
+    tokens, differ = library.encode("The quick"), 0
+    for token in found["tokens"]:
+        expert = reference.probabilities(library.checkpoint, tokens).log()
+        amateur = reference.probabilities(library.small, tokens).log()
+        scores = expert - beta * amateur
+        scores[expert < expert.max() + math.log(alpha)] = -math.inf
+        assert scores[token] == pytest.approx(scores.max().item(), abs=1e-4)
+        differ += token != expert.argmax()
+        tokens.append(token)
+    assert (differ > 0) == (alpha < 1)
 
 
 def test_watermark_is_detected(library: Library) -> None:
-    options: dict[str, object] = {"prompt": "The quick", "max_tokens": 80, "model_name": "test"}
-    marked = library.run("watermarking", delta=4, **options)
-    plain = library.run("watermarking", delta=0, **options)
+    def run(delta: float) -> Any:
+        options = ["--prompt", "The quick", "--max-tokens", "80", "--model-name", "test"]
+        more = ["--delta", str(delta), "--quality"]
+        return json.loads(library.launch("watermarking", [*options, *more]).result())
+
+    marked, plain = run(4), run(0)
     assert marked["z"] > 4
+    tokens = marked["tokens"]
+    assert watermark.z_score(tokens, key=15485863) == pytest.approx(marked["z"], abs=0.3)
+    assert abs(watermark.z_score(tokens, key=15485864)) < 3
     assert abs(plain["z"]) < 2
     # What it costs: less than a nat per token, of some 4.5 that the random model's texts have.
     assert marked["mean_logprob"] > plain["mean_logprob"] - 1

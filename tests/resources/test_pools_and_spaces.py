@@ -213,10 +213,10 @@ def test_what_is_freed_and_still_taken_has_a_limit_too() -> None:
             later.pop()()
         allocate(4, lambda count: False)
     for _ in range(8):
-        samplers.free(samplers.create(counted=False, top=0)[0], later.append)
+        samplers.free(samplers.create(remembers=False, mixes=0, top=0)[0], later.append)
     with pytest.raises(ApiError, match="8 destroyed samplers"):
-        samplers.create(counted=False, top=0)
+        samplers.create(remembers=False, mixes=0, top=0)
     while later:
         later.pop()()
     for _ in range(4):
-        samplers.create(counted=False, top=0)
+        samplers.create(remembers=False, mixes=0, top=0)

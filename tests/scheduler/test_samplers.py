@@ -14,6 +14,7 @@ from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample
 from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
+from pie_py.wire.operations import Operation
 
 
 def ready_guest(server: Server, tokens: int = 3) -> tuple[Guest, list[int], int]:
@@ -256,7 +257,7 @@ def test_biases_reach_the_worker() -> None:
     guest.sampler(json.dumps({"logit_bias": {"7": None, "9": -1.5}, "top_k": 4}))
     server.drain()
     [sampler] = server.worker.samplers.values()
-    assert sampler.facts[3] == ((7, -np.inf), (9, -1.5))
+    assert sampler.facts[3] == ((Operation.LOGIT_BIAS, 0, 0, 0, 0, (7, -np.inf), (9, -1.5)),)
     assert sampler.facts[1] == 4
 
 

@@ -65,6 +65,8 @@ async def go(ctx, op, ahead):
         out = await generator.collect_tokens()
     elif how == "text":
         out = await generator.collect_text()
+    elif how == "send":
+        out = await generator.send_text()
     elif how == "steps":
         async for step in generator:
             out += (await step.execute()).tokens
@@ -143,7 +145,7 @@ GENERATIONS = st.fixed_dictionaries(
         ),
         "sampler": st.sampled_from([None, None, "own", "device", "penalties", "chance"]),
         "how": st.sampled_from(
-            ["tokens", "tokens", "text", "text", "break", "look", "fork", "steps", "cancel"]
+            ["tokens", "text", "text", "send", "send", "break", "look", "fork", "steps", "cancel"]
         ),
         "after": st.integers(1, 6),
     }
@@ -316,3 +318,22 @@ return out
         assert tokens[6:8] == [120, 121]
         assert len(tokens) == 12
         assert tokens in [[t for t, _ in s.history] for s in rig.worker.samplers.values()]
+
+
+def test_tokens_of_the_program_before_a_run_has_given_one(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read is cancelled while the first token is on its way; then the program goes on its own way."""
+    body = """
+ctx = Context(model).fill("ab")
+generator = ctx.generate(max_tokens=8)
+task = asyncio.create_task(generator.collect_tokens())
+while not ctx.sequence.facts()["ahead"]:
+    await asyncio.sleep(0)
+task.cancel()
+await asyncio.wait([task])
+assert generator.accept([120]) == [120]
+return await generator.collect_tokens()
+"""
+    out, _ = measured(rig, monkeypatch, body)
+    assert out == continuation([BOS, *b"abx"], 7)

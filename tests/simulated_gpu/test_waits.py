@@ -80,13 +80,10 @@ def alike(count: int, temperature: float = 0, top_p: float = 1, top_k: int = 0) 
     chosen: Any = samplers(8)
     return SetSampler(
         samplers=ints(range(count)),
-        numbers=np.tile(np.array([temperature, top_p, 0, 1, 0, 0], np.float32), (count, 1)),
+        numbers=np.tile(np.array([temperature, top_p, 0], np.float32), (count, 1)),
         top_k=ints([top_k] * count),
         seeds=chosen.seeds[:count],
         rows=ints([-1] * count),
-        bias_starts=ints([0] * (count + 1)),
-        bias_tokens=NONE,
-        biases=np.zeros(0, np.float32),
     )
 
 
@@ -134,7 +131,7 @@ def test_sampling_of_every_kind(engine: Engine, top_p: float) -> None:
     chosen.numbers[3, 1] = top_p  # the second is of more tokens than a CPU sorts
     assert not waits(engine, chosen)
     for step in range(3):
-        fed = FeedSampler(ints([5]), ints([0]), ints([0, 1]), ints([7]))
+        fed = FeedSampler(ints([5]), ints([0]), np.zeros(1, np.uint32), ints([0, 1]), ints([7]))
         assert not waits(engine, sample(8, step, 1000), fed)
     assert not waits(engine, EmbedSampled(ints(range(3)), ints([40] * 3), ints(range(3))))
 

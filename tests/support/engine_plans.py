@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pie_inference.serving.engine import Engine
+from pie_py.wire.operations import Operation, Step, packed
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
@@ -67,25 +68,44 @@ def forward(
 
 
 def samplers(count: int) -> SetSampler:
-    """Of every kind: greedy, free, top-k, top-p, min-p, penalties, biases."""
-    numbers = np.tile(np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0], np.float32), (count, 1))
+    """Eight or more, of every kind: greedy, free, top-k, top-p, min-p, and operations."""
+    numbers = np.tile(np.array([1.0, 1.0, 0.0], np.float32), (count, 1))
     numbers[0, 0] = 0.0
     numbers[3, 1] = 0.7
     numbers[4, 2] = 0.1
-    numbers[5, 3:] = (1.3, 0.2, 0.1)
     top_k = np.zeros(count, np.int32)
     top_k[2] = 5
     rows = np.full(count, -1, np.int32)
-    rows[5] = 0
+    rows[5], rows[7] = 0, 1
+    steps: list[list[Step]] = [[] for _ in range(count)]
+    steps[5] = [
+        Step(Operation.REPETITION_PENALTY, [1.3]),
+        Step(Operation.PRESENCE_PENALTY, [0.2]),
+        Step(Operation.FREQUENCY_PENALTY, [0.1]),
+    ]
+    steps[6] = [Step(Operation.LOGIT_BIAS, (), {9: 50.0, 11: 49.0})]
+    steps[7] = [
+        Step(Operation.MIX, [1.5, 0.01, -0.5]),
+        Step(Operation.NO_REPEAT_NGRAM, [3]),
+        Step(Operation.DRY, [0.8, 1.75, 2], {13: 0.0}),
+        Step(Operation.WATERMARK, [2, 0.5, 7, 9]),
+        Step(Operation.MASK),
+        Step(Operation.TEMPERATURE, [0.7]),
+        Step(Operation.TOP_K, [60]),
+        Step(Operation.TOP_P, [0.95]),
+        Step(Operation.MIN_P, [0.001]),
+        Step(Operation.TYPICAL_P, [0.95]),
+        Step(Operation.EPSILON_CUTOFF, [0.001]),
+        Step(Operation.ETA_CUTOFF, [0.001]),
+        Step(Operation.XTC, [0.01, 0.5]),
+    ]
     return SetSampler(
         samplers=ints(range(count)),
         numbers=numbers,
         top_k=top_k,
         seeds=np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
         rows=rows,
-        bias_starts=ints([0] * 6 + [0, 2] + [2] * (count - 7)),
-        bias_tokens=ints([9, 11]),
-        biases=np.array([50.0, 49.0], np.float32),
+        **packed(steps),
     )
 
 

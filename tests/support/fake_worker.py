@@ -355,17 +355,20 @@ class FakeWorker:
         assert len(set(rows)) == len(rows)
         assert all(row < self.facts.count_rows for row in rows)
         for i, slot in enumerate(batch.samplers.tolist()):
-            bias = slice(*batch.bias_starts[i : i + 2].tolist())
+            steps = range(*(batch.operation_starts[i : i + 2].tolist() or (0, 0)))
             facts = (
                 tuple(batch.numbers[i].tolist()),
                 int(batch.top_k[i]),
                 int(batch.seeds[i, 0]) + (int(batch.seeds[i, 1]) << 32),
-                tuple(
-                    zip(batch.bias_tokens[bias].tolist(), batch.biases[bias].tolist(), strict=True)
-                ),
+                tuple(self._step(batch, at) for at in steps),
             )
             self.samplers[slot] = self.sampler(facts, bool(batch.rows[i] >= 0))
         return BatchResult()
+
+    def _step(self, batch: SetSampler, at: int) -> tuple[object, ...]:
+        part = slice(*batch.token_starts[at : at + 2].tolist())
+        pairs = zip(batch.tokens[part].tolist(), batch.values[part].tolist(), strict=True)
+        return int(batch.operations[at]), *batch.arguments[at].tolist(), *pairs
 
     def feed_sampler(self, batch: FeedSampler) -> BatchResult:
         self._note("feed_sampler", len(batch.samplers), len(batch.tokens))

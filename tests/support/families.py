@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from transformers import (
+    DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
     GemmaConfig,
     Glm4Config,
     GlmConfig,
+    GptOssConfig,
     GraniteConfig,
+    GraniteMoeConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -46,6 +49,12 @@ LONG = {
     "original_max_position_embeddings": 256,
     "partial_rotary_factor": 0.5,
 }
+
+
+def _deepseek(**options: Any) -> DeepseekV3Config:
+    """Every head has a key of its own, made from the latent."""
+    return DeepseekV3Config(**{**options, "num_key_value_heads": options["num_attention_heads"]})
+
 
 FAMILIES: dict[str, Callable[..., PreTrainedConfig]] = {
     "llama": functools.partial(LlamaConfig, head_dim=16),
@@ -123,6 +132,58 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
         attention_multiplier=0.2,
         residual_multiplier=0.4,
         logits_scaling=2.0,
+    ),
+    "granite-moe": functools.partial(
+        GraniteMoeConfig,
+        num_local_experts=5,
+        num_experts_per_tok=3,
+        embedding_multiplier=3.0,
+        attention_multiplier=0.2,
+        residual_multiplier=0.4,
+        logits_scaling=2.0,
+    ),
+    "gptoss": functools.partial(
+        GptOssConfig,
+        head_dim=32,
+        sliding_window=WINDOW,
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        swiglu_limit=1.5,
+        rope_parameters={**YARN, "truncate": False},
+    ),
+    "deepseekv3": functools.partial(
+        _deepseek,
+        num_hidden_layers=3,
+        first_k_dense_replace=1,
+        q_lora_rank=24,
+        kv_lora_rank=40,
+        qk_rope_head_dim=16,
+        qk_nope_head_dim=24,
+        v_head_dim=20,
+        n_routed_experts=8,
+        num_experts_per_tok=3,
+        n_group=4,
+        topk_group=2,
+        moe_intermediate_size=48,
+        rope_parameters={**YARN, "mscale": 1.0, "mscale_all_dim": 0.7},
+    ),
+    "deepseekv3-plain": functools.partial(
+        _deepseek,
+        q_lora_rank=None,
+        kv_lora_rank=32,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=16,
+        v_head_dim=16,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        n_shared_experts=2,
+        first_k_dense_replace=0,
+        moe_intermediate_size=32,
+        rope_interleave=False,
+        norm_topk_prob=False,
+        attention_bias=True,
     ),
     "glm": functools.partial(GlmConfig, head_dim=16, attention_bias=True),
     "glm4": functools.partial(Glm4Config, head_dim=32),

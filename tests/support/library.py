@@ -19,9 +19,10 @@ EMBEDDED = ROOT / "inference/pie_inference/embedded"
 class Library:
     """Runs programs of the library."""
 
-    def __init__(self, client: Client, checkpoint: Path) -> None:
+    def __init__(self, client: Client, checkpoint: Path, small: Path) -> None:
         self.client = client
         self.checkpoint = checkpoint  # of the model `test`
+        self.small = small  # of the model `small`, with the same tokens
         self._uploaded: dict[str, str] = {}
 
     def launch(self, name: str, args: Sequence[str] = (), **options: object) -> Any:

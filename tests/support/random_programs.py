@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_py.wire.operations import ARGUMENTS, Operation
 from support.fake_worker import Sampler, Slot, attention, distribution, embedded, run_forward
 from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
@@ -527,7 +528,10 @@ class Programs(RuleBasedStateMachine):
         )
         assert error == ("out-of-resources" if full else None)
         if error is None:
-            facts = ((1.0, 1.0, 0.0, 1.0, presence, 0.0), 0, seed, tuple(bias.items()))
+            biased = (Operation.LOGIT_BIAS, *[0.0] * ARGUMENTS, *bias.items())
+            penalised = (Operation.PRESENCE_PENALTY, presence, *[0.0] * (ARGUMENTS - 1))
+            steps = (biased,) * bool(bias) + (penalised,) * bool(presence)
+            facts = ((1.0, 1.0, 0.0), 0, seed, steps)
             lane.samplers[handle] = [Sampler(facts, presence != 0), 0, top]
 
     @rule(data=st.data())

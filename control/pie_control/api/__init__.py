@@ -17,6 +17,7 @@ from pie_control.api.images import ImageCalls
 from pie_control.api.mcp import McpCalls
 from pie_control.api.messaging import MessagingCalls
 from pie_control.api.offload import OffloadCalls
+from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls
 from pie_control.api.source import SourceCalls
 from pie_control.api.store import StoreCalls
@@ -79,7 +80,7 @@ def functions(parts: ApiParts) -> tuple[HostFunction, ...]:
         *prefix.FUNCTIONS,
         *text.FUNCTIONS,
         *ImageCalls(models).functions(),
-        *sample.FUNCTIONS,
+        *sample.functions(RunTextCalls(models, parts.turns)),
         *grammar.functions(),
         *TokenizeCalls(models, parts.answers, parts.confined).functions(),
     )

@@ -1,7 +1,8 @@
-"""What a guest's queue handle stands for."""
+"""What a guest's handles of queues and of their runs stand for."""
 
 from __future__ import annotations
 
+from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
@@ -20,3 +21,18 @@ def queue_of(instance: Instance, handle: int, trait: str | None = None) -> OpenQ
     if trait is not None and trait not in queue.model.traits:
         queue.model.check_trait(trait)
     return queue
+
+
+def run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunCommand]:
+    """A queue, and the run behind a handle.
+
+    Raises:
+        ApiError: `invalid-handle`, `unsupported`.
+    """
+    target = queue_of(instance, queue, "sample")
+    try:
+        return target, target.runs[run]
+    except KeyError:
+        raise ApiError(
+            "invalid-handle", f"{run} is no run of this queue (ended already?)"
+        ) from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.queues import queue_of
+from pie_control.api.queues import queue_of, run_of
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.run import FirstToken, RunCommand
 from pie_control.commands.sample import SampleCommand
@@ -45,6 +45,8 @@ def start_run(
         )
     if source == own:
         raise ApiError("invalid-argument", "a run needs an embed of its own, besides `embed`")
+    if found.mixes:
+        raise ApiError("invalid-argument", "a run goes on by itself: its sampler can't mix logits")
     _check_length(target, position, most)
     through = find_adapter(target, adapter) if adapter else None
     reclaim = partial(target.model.end_younger, instance)
@@ -86,16 +88,6 @@ def _asking(instance: Instance, target: OpenQueue) -> Ask:
     return ask
 
 
-def _run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunCommand]:
-    target = queue_of(instance, queue, "sample")
-    try:
-        return target, target.runs[run]
-    except KeyError:
-        raise ApiError(
-            "invalid-handle", f"{run} is no run of this queue (ended already?)"
-        ) from None
-
-
 def _check_count(count: int) -> None:
     if count < 1:
         raise ApiError("invalid-argument", "0 tokens asked for; ask for at least one")
@@ -103,7 +95,7 @@ def _check_count(count: int) -> None:
 
 def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
     """Opens a future that is ready when tokens can be taken."""
-    _, found = _run_of(instance, queue, run)
+    _, found = run_of(instance, queue, run)
     _check_count(count)
     future = instance.futures.create(FutureKind.DONE)
     found.notify(count, future)
@@ -112,12 +104,12 @@ def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
 
 def take_tokens(instance: Instance, queue: int, run: int) -> Any:
     """Tokens that are there."""
-    return _numbers(_run_of(instance, queue, run)[1].take())
+    return _numbers(run_of(instance, queue, run)[1].take())
 
 
 def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
     """Suspends the guest until tokens can be taken, and takes them."""
-    _, found = _run_of(instance, queue, run)
+    _, found = run_of(instance, queue, run)
     _check_count(count)
     if found.ask(count):
         return _numbers(found.take())
@@ -138,7 +130,7 @@ def _numbers(tokens: array[int]) -> Any:
 
 def end_run(instance: Instance, queue: int, run: int, count: int) -> list[int]:
     """Ends a run, of which the first tokens stand; spans of the pages that it has taken."""
-    target, found = _run_of(instance, queue, run)
+    target, found = run_of(instance, queue, run)
     if count > len(found.tokens):
         raise ApiError(
             "invalid-argument", f"{count} tokens to keep of a run that has {len(found.tokens)}"

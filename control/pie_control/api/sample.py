@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,10 @@ from pie_control.api.binder import implement
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.queues import queue_of
 from pie_control.api.run import end_run, next_tokens, run_progress, start_run, take_tokens
-from pie_control.api.sampler_parameters import parse_parameters
+from pie_control.api.run_text import RunTextCalls, take_run_text
+from pie_control.api.sampler_parameters import compiled, parse_parameters
 from pie_control.commands.forward import NO_ADAPTER
+from pie_control.commands.keep_logits import KeepLogitsCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
 from pie_control.commands.token_mask import TokenMask
@@ -21,10 +22,9 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
+from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.samplers import NO_COUNTS, Sampler
-from pie_control.wasm import (
-    SUSPENDED,
-)
+from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py.wire.plan import Uint32
 
 
@@ -33,21 +33,14 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     target = queue_of(instance, queue, "sample")
     wanted = parse_parameters(parameters, target.model.description.vocab_size)
     target.queue.check_room()
-    handle, sampler = target.space.samplers.create(counted=wanted.counts, top=wanted.logprobs)
+    program = compiled(wanted)
+    handle, sampler = target.space.samplers.create(
+        remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
+    )
     sampler.top = min(sampler.top, target.model.description.vocab_size)
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    biases = [-math.inf if bias is None else bias for bias in wanted.logit_bias.values()]
-    target.scheduler.enqueue(
-        target.queue,
-        SetSamplerCommand(
-            sampler,
-            wanted.numbers,
-            wanted.top_k,
-            seed,
-            [int(token) for token in wanted.logit_bias],
-            biases,
-        ),
-    )
+    command = SetSamplerCommand(sampler, program.numbers, program.top_k, seed, program.steps)
+    target.scheduler.enqueue(target.queue, command)
     return handle
 
 
@@ -71,7 +64,44 @@ def feed_sampler(
         )
     if tokens and found.counts != NO_COUNTS:
         target.queue.check_room()
-        target.scheduler.enqueue(target.queue, FeedSamplerCommand(found, tokens, generated))
+        target.scheduler.enqueue(
+            target.queue, FeedSamplerCommand(found, tokens, generated, found.steps)
+        )
+
+
+def mix_logits(
+    instance: Instance, queue: int, embed: int, sampler_queue: int, sampler: int
+) -> None:
+    """Keeps the logits after an embed for a sampler's next choice, perhaps of another model."""
+    source, target = (
+        queue_of(instance, queue, "sample"),
+        queue_of(instance, sampler_queue, "sample"),
+    )
+    found = target.space.samplers.find(sampler)
+    sizes = [one.model.description.vocab_size for one in (source, target)]
+    if sizes[0] != sizes[1]:
+        raise ApiError(
+            "invalid-argument", f"the models have {sizes[0]} and {sizes[1]} tokens, not the same"
+        )
+    if len(found.mixing) >= found.mixes:
+        raise ApiError(
+            "invalid-argument",
+            f"the sampler has weights for {found.mixes} other logits (`mix`: its own, then theirs)",
+        )
+    row = _written_embed(source, embed)
+    source.queue.check_room()
+    kept = LogitRow(source.model.logit_rows)
+    source.scheduler.enqueue(source.queue, KeepLogitsCommand(row, kept))
+    found.mixing.append(kept)
+
+
+def _written_embed(target: OpenQueue, embed: int) -> int:
+    row = target.space.embeds.find_one(embed)
+    if not target.space.embed_pool.written.item(row):
+        raise ApiError(
+            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
+        )
+    return row
 
 
 def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
@@ -106,12 +136,9 @@ def enqueue_sample(
 ) -> int:
     """Queues a choice and opens a future of it; `on_token` gets the token, or None for none."""
     space = target.space
-    row = space.embeds.find_one(embed)
+    row = _written_embed(target, embed)
     found = space.samplers.find(sampler)
-    if not space.embed_pool.written.item(row):
-        raise ApiError(
-            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
-        )
+    found.check_mixing()
     target.queue.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
     _choose(target, row, found, mask, future, on_token)
@@ -127,7 +154,8 @@ def _choose(
     on_token: Callable[[int | None], None] | None,
 ) -> None:
     target.scheduler.enqueue(
-        target.queue, SampleCommand(row, sampler, sampler.steps, mask, future, on_token)
+        target.queue,
+        SampleCommand(row, sampler, sampler.steps, mask, future, on_token, sampler.take_mixing()),
     )
     sampler.steps += 1
 
@@ -197,6 +225,7 @@ def step(
     _check_embedding(target, sampler, found, position)
     pages, room = check_step(target, input_pages, output_page)
     through = find_adapter(target, adapter) if adapter else None
+    found.check_mixing()
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
     _embed(target, found, position, row)
@@ -209,22 +238,27 @@ def step(
     return future.handle
 
 
-FUNCTIONS = implement(
-    "sample",
-    create_sampler,
-    destroy_sampler,
-    feed_sampler,
-    sample,
-    sample_masked,
-    take_sample,
-    next_token,
-    embed_sampled,
-    step,
-    start_run,
-    run_progress,
-    take_tokens,
-    next_tokens,
-    end_run,
-    suspends=(next_token, next_tokens),
-    arrays=("mask",),
-)
+def functions(texts: RunTextCalls) -> tuple[HostFunction, ...]:
+    """The functions of the interface."""
+    return implement(
+        "sample",
+        create_sampler,
+        destroy_sampler,
+        feed_sampler,
+        mix_logits,
+        sample,
+        sample_masked,
+        take_sample,
+        next_token,
+        embed_sampled,
+        step,
+        start_run,
+        run_progress,
+        take_tokens,
+        next_tokens,
+        texts.run_text,
+        take_run_text,
+        end_run,
+        suspends=(next_token, next_tokens),
+        arrays=("mask",),
+    )

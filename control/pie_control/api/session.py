@@ -18,18 +18,18 @@ def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
     size = message_size(message)
     check_size(instance, size)
-    _make_room(instance)
+    make_room(instance)
     instance.outbox.put(message, size)
 
 
 def send_blob(instance: Instance, data: bytes) -> None:
     """Sends bytes to the client."""
     check_size(instance, len(data))
-    _make_room(instance)
+    make_room(instance)
     instance.outbox.put(data, len(data))
 
 
-def _make_room(instance: Instance) -> None:
+def make_room(instance: Instance) -> None:
     """A child has no client: its newest messages are kept for a client that attaches later."""
     if instance.parent is not None and not instance.client.attached:
         while not instance.outbox.has_room:
@@ -39,7 +39,7 @@ def _make_room(instance: Instance) -> None:
 def writable(instance: Instance) -> int:
     """Opens a future that is ready when there is room for a message."""
     future = instance.futures.create(FutureKind.DONE)
-    _make_room(instance)
+    make_room(instance)
     callback = future.resolve
     future.on_cancel = lambda: instance.outbox.forget(callback)
     instance.outbox.when_room(callback)

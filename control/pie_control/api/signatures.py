@@ -274,6 +274,9 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
             None,
             fallible=True,
         ),
+        "mix-logits": Signature(
+            {"queue": U32, "embed": U32, "sampler_queue": U32, "sampler": U32}, None, fallible=True
+        ),
         "sample": Signature({"queue": U32, "embed": U32, "sampler": U32}, U32, fallible=True),
         "sample-masked": Signature(
             {"queue": U32, "embed": U32, "sampler": U32, "mask": U32_LIST}, U32, fallible=True
@@ -317,6 +320,19 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
         "run-progress": Signature({"queue": U32, "run": U32, "count": U32}, U32, fallible=True),
         "take-tokens": Signature({"queue": U32, "run": U32}, U32_LIST, fallible=True),
         "next-tokens": Signature({"queue": U32, "run": U32, "count": U32}, U32_LIST, fallible=True),
+        "run-text": Signature(
+            {
+                "queue": U32,
+                "run": U32,
+                "before": U32_LIST,
+                "ends": STRING_LIST,
+                "hidden": U32_LIST,
+                "to_client": BOOL,
+            },
+            U32,
+            fallible=True,
+        ),
+        "take-run-text": Signature({"future": U32}, Tuple(STRING, U32, U32), fallible=True),
         "end-run": Signature({"queue": U32, "run": U32, "count": U32}, U32_LIST, fallible=True),
     },
     "grammar": {

@@ -75,6 +75,7 @@ class Command(ABC):
     # Most kinds have an effect that others may depend on: they run though their future is
     # cancelled.
     is_withdrawn_if_cancelled: ClassVar[bool] = False
+    is_told_when_sent: ClassVar[bool] = False
     refused_as: ClassVar[Code] = "internal"  # if the worker refuses one command of a batch
 
     queue: CommandQueue = field(init=False, repr=False)
@@ -110,6 +111,9 @@ class Command(ABC):
     def is_held_back(self) -> bool:
         """Whether it has to wait, though it is the first of its queue."""
         return self.after > 0 and self.queue.must_follow(self)
+
+    def was_sent(self) -> None:  # noqa: B027
+        """It is in a plan, if its kind is told."""
 
     def trace(self, provenance: Provenance) -> Mark | None:
         """Tells what it makes of the contents of pages, as it is queued.

@@ -11,6 +11,7 @@ from pie_control.commands.distribution import NextDistCommand
 from pie_control.commands.embed_image import EmbedImageCommand
 from pie_control.commands.embed_text import EmbedTextCommand
 from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.keep_logits import KeepLogitsCommand
 from pie_control.commands.mask_page import MaskKvCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
@@ -26,6 +27,7 @@ KINDS: tuple[type[Command], ...] = (
     NextDistCommand,
     SetSamplerCommand,
     FeedSamplerCommand,
+    KeepLogitsCommand,
     SampleCommand,
     EmbedSampledCommand,
     SwapOutCommand,

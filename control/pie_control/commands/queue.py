@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Owner(Protocol):
     """What a scheduler knows of an instance."""
 
+    id: str
     limits: Limits
     queued_commands: int
 

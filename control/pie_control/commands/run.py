@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from pie_control.commands.command import Command, Touched
 from pie_control.errors import ApiError
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 # never waits for that; one that has stopped reading without ending the run costs no more.
 LEAD = 32
 NEVER = 1 << 62
+
+
+class Waiter(Protocol):
+    """Waits for tokens: a future, or what reads them for the guest."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does not wait any more."""
+
+    def resolve(self) -> None:
+        """They are there, or the run is over."""
 
 
 class RunCommand(Command):
@@ -98,7 +109,7 @@ class RunCommand(Command):
         # be paused, so its queue does not count it meanwhile.
         self.stalled = False
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
-        self.waiting: list[tuple[int, Future]] = []
+        self.waiting: list[tuple[int, Waiter]] = []
         self.trail: Record | None = None  # of the text in its pages, as it began
         # Told when it is over or may go further. Set by the scheduler.
         self.on_change: Callable[[RunCommand], None] = lambda run: None
@@ -114,7 +125,7 @@ class RunCommand(Command):
             self.end(None)
         elif count >= self.wanted:
             self._wake()
-        if count == self.limit and not self.over:
+        if len(tokens) == self.limit and not self.over:
             self._stall(True)
 
     def end(self, error: ApiError | None) -> None:
@@ -142,20 +153,28 @@ class RunCommand(Command):
     def ask(self, count: int) -> bool:
         """Lets it go on until so many tokens can be taken; tells whether they can."""
         wanted = self.taken + count
-        limit = min(self.most, wanted + LEAD)
+        self.allow(wanted + LEAD)
+        return self.over or len(self.tokens) >= wanted
+
+    def allow(self, count: int) -> None:
+        """Lets it go on to so many tokens."""
+        limit = min(self.most, count)
         if limit > self.limit and not self.over:
             self.limit = limit
             self._stall(False)
             self.on_change(self)
-        return self.over or len(self.tokens) >= wanted
 
     def notify(self, count: int, future: Future) -> None:
         """Makes a future ready when so many tokens can be taken, or it is over."""
         if self.ask(count):
             future.resolve()
             return
-        self.waiting.append((self.taken + count, future))
-        self.wanted = min(self.wanted, self.taken + count)
+        self.when(self.taken + count, future)
+
+    def when(self, count: int, waiter: Waiter) -> None:
+        """Makes a waiter ready when so many tokens have come, or it is over; neither is yet."""
+        self.waiting.append((count, waiter))
+        self.wanted = min(self.wanted, count)
 
     def _stall(self, stalled: bool) -> None:
         if stalled is not self.stalled:
@@ -163,15 +182,12 @@ class RunCommand(Command):
             self.queue.owner.queued_commands -= 1 if stalled else -1
 
     def _wake(self) -> None:
-        count = NEVER if self.over else len(self.tokens)
-        left = []
-        for wanted, future in self.waiting:
-            if wanted <= count:
-                future.resolve()
-            elif not future.ready:  # or it was cancelled
-                left.append((wanted, future))
-        self.waiting = left
-        self.wanted = min((wanted for wanted, _ in left), default=NEVER)
+        waiting, self.waiting, self.wanted = self.waiting, [], NEVER
+        for wanted, waiter in waiting:
+            if self.over or wanted <= len(self.tokens):
+                waiter.resolve()  # which may wait for more, or end it
+            elif not waiter.ready:  # or it was cancelled
+                self.when(wanted, waiter)
 
     def page_came(self, error: ApiError | None) -> None:
         """A page that it had to wait for is there; or it cannot be had."""

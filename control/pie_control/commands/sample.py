@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from pie_control.commands.command import Command, Numbers, Touched, int32
+from pie_control.commands.command import NOTHING, Command, Numbers, Touched, int32
 from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError, Code
+from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.samplers import Sampler
-from pie_py.wire.plan import BatchResult, EmbedSampled, Sample, Uint32
+from pie_py.wire.operations import OTHERS
+from pie_py.wire.plan import BatchResult, EmbedSampled, Int32, Sample, Uint32
 
 if TYPE_CHECKING:
     from pie_control.commands.scrub import Scrub
@@ -50,6 +52,7 @@ class SampleCommand(Command):
     mask: TokenMask | None
     future: Taker
     on_token: Callable[[int | None], None] | None = None  # told the token, or None if there is none
+    mixed: Sequence[LogitRow] = ()
 
     def read(self) -> Touched:
         """The embed."""
@@ -78,11 +81,14 @@ class SampleCommand(Command):
             top=int32([command.sampler.top for command in commands]),
             masked=int32(masked),
             masks=np.stack(masks) if masks else np.zeros((0, 0), np.uint32),
+            mixed=_rows(commands),
         )
 
     def is_held_back(self) -> bool:
-        """Whether its mask is not there yet, or another queue goes first."""
+        """Whether its mask or logits are not there yet, or another queue goes first."""
         if self.mask is not None and not self.mask.want():
+            return True
+        if not all(row.sent for row in self.mixed):
             return True
         return self.after > 0 and self.queue.must_follow(self)
 
@@ -99,7 +105,9 @@ class SampleCommand(Command):
         tokens, logprobs = samples.tokens.tolist(), samples.logprobs.tolist()
         top_tokens, top_logprobs = samples.top_tokens.view(np.uint32), samples.top_logprobs
         for i, command in enumerate(commands):
-            if command.queue.failure is None and tokens[i] >= 0:
+            if any(row.failed for row in command.mixed):
+                command.fail(command.refusal(""))
+            elif command.queue.failure is None and tokens[i] >= 0:
                 top = command.sampler.top
                 if command.on_token is not None:
                     command.on_token(tokens[i])
@@ -108,13 +116,17 @@ class SampleCommand(Command):
                 )
 
     def refusal(self, text: str) -> ApiError:
-        """What is wrong with its mask, if the mask says so."""
+        """What is wrong with its mask or with logits, if they say so."""
+        if any(row.failed for row in self.mixed):
+            return ApiError("failed-dependency", "logits to be mixed in could not be computed")
         if self.mask is not None and self.mask.error:
             return ApiError("limit-exceeded", self.mask.error)
         return ApiError(self.refused_as, text)
 
     def fail(self, error: ApiError) -> None:
         """Fails its future: there is no token."""
+        if self.future.ready:
+            return
         if self.on_token is not None:
             self.on_token(None)
         self.future.fail(error)
@@ -129,6 +141,16 @@ class SampleCommand(Command):
     def scrub(self, scrub: Scrub) -> None:
         """The sampler's last token is not the one that was to be."""
         scrub.samplers.add(self.sampler.slot)
+
+
+def _rows(commands: Sequence[SampleCommand]) -> Int32:
+    """What each mixes in, as `Sample` wants it: -1 for nothing, -2 for what there is not."""
+    if not any(command.mixed for command in commands):
+        return NOTHING
+    rows = np.full((len(commands), OTHERS), -1, np.int32)
+    for row, command in zip(rows, commands, strict=True):
+        row[: len(command.mixed)] = [-2 if one.failed else one.row for one in command.mixed]
+    return rows
 
 
 @dataclass(slots=True, eq=False)

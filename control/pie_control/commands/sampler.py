@@ -18,6 +18,7 @@ from pie_control.commands.command import (
     within,
 )
 from pie_control.resources.samplers import Sampler
+from pie_py.wire.operations import Step, packed
 from pie_py.wire.plan import FeedSampler, SetSampler
 
 if TYPE_CHECKING:
@@ -31,11 +32,10 @@ class SetSamplerCommand(Command):
 
     kind: ClassVar[str] = SetSampler.kind
     sampler: Sampler
-    numbers: list[float]  # temperature, top-p, min-p, penalties: repetition, presence, frequency
+    numbers: list[float]  # temperature, top-p, min-p of the choice itself
     top_k: int
     seed: int  # 64 bits
-    bias_tokens: Numbers  # [b]
-    biases: list[float]  # [b]
+    steps: Sequence[Step]  # before
 
     def read(self) -> Touched:
         """Nothing."""
@@ -55,9 +55,7 @@ class SetSamplerCommand(Command):
             top_k=int32([command.top_k for command in commands]),
             seeds=np.array(seeds, np.uint32),
             rows=int32([command.sampler.counts for command in commands]),
-            bias_starts=starts_of(len(command.bias_tokens) for command in commands),
-            bias_tokens=int32([token for command in commands for token in command.bias_tokens]),
-            biases=np.array([bias for command in commands for bias in command.biases], np.float32),
+            **packed([command.steps for command in commands]),
         )
 
     def trace(self, provenance: Provenance) -> None:
@@ -80,6 +78,7 @@ class FeedSamplerCommand(Command):
     sampler: Sampler
     tokens: Numbers  # [n]
     generated: bool
+    chosen: int  # tokens that the sampler has chosen before
 
     @classmethod
     def count_rows(cls, commands: Sequence[Self]) -> int:
@@ -100,6 +99,7 @@ class FeedSamplerCommand(Command):
         return FeedSampler(
             samplers=int32([command.sampler.slot for command in commands]),
             generated=int32([command.generated for command in commands]),
+            steps=np.array([command.chosen for command in commands], np.uint32),
             starts=starts_of(len(command.tokens) for command in commands),
             tokens=int32([token for command in commands for token in command.tokens]),
         )

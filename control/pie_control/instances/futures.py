@@ -18,6 +18,7 @@ class FutureKind(Enum):
     BLOB = "take-blob"
     DIST = "take-dist"
     SAMPLE = "take-sample"
+    RUN_TEXT = "take-run-text"
     GRAMMAR = "take-grammar"
     RESPONSE = "take-response"
     ATTENTION = "take-attention"

@@ -152,7 +152,7 @@ class Registry:
         del self._live[instance.id]
         self._keep_ended(instance)
         if state is State.FAILED:
-            log.info("instance failed", id=instance.id, user=instance.user, reason=text[:300])
+            log.info("instance failed", instance=instance.id, user=instance.user, reason=text[:300])
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Ends an instance for a fault that is not its own."""

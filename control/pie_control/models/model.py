@@ -21,7 +21,7 @@ from pie_control.models.adapters import Adapters
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
 from pie_control.resources.host_memory import HostMemory, HostPages
-from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.pools import EmbedPool, FreeList, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.scheduler import Scheduler
@@ -77,6 +77,7 @@ class ModelService:
         config: SchedulerConfig,
         interception: InterceptionConfig,
         prefix_cache: PrefixCacheConfig,
+        logit_rows: FreeList,
         *,
         turns: Turns,
         ends: Ends,
@@ -90,6 +91,7 @@ class ModelService:
             config: what batches hold.
             interception: how pages are moved under pressure.
             prefix_cache: which shared prefixes are kept.
+            logit_rows: rows of logits that the worker keeps, of all models.
             turns: gives instances their turns when their pages are back.
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
@@ -103,6 +105,7 @@ class ModelService:
         self.samplers = SamplerPool(
             description.samplers, description.count_rows, first_name=description.embeds
         )
+        self.logit_rows = logit_rows
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
         self.exports = Exports(self.pages)
         self.adapters = Adapters(description.name, description.adapters)

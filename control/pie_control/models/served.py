@@ -11,6 +11,8 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.models.model import ModelService
 from pie_control.models.tokenizer import TextCodec
+from pie_control.resources.pools import FreeList
+from pie_py.wire.operations import LOGIT_ROWS
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
@@ -60,6 +62,7 @@ class ServedModels:
         self._ends = ends
         self._durations = durations
         self._clock = clock
+        self._logit_rows = FreeList(LOGIT_ROWS)
 
     def start(self, descriptions: list[ModelDescription]) -> None:
         """A worker is ready and serves these models, with empty pools.
@@ -67,6 +70,7 @@ class ServedModels:
         Raises:
             UnusableTokenizer: if a model has none.
         """
+        self._logit_rows = FreeList(LOGIT_ROWS)
         for description in descriptions:
             if description.name not in self.codecs:
                 self.codecs[description.name] = TextCodec(Path(description.folder))
@@ -84,6 +88,7 @@ class ServedModels:
             config.scheduler,
             config.interception,
             config.prefix_cache,
+            self._logit_rows,
             turns=self._turns,
             ends=self._ends,
             durations=self._durations,

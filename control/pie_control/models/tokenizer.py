@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -48,6 +47,7 @@ class TextCodec:
             raise UnusableTokenizer(f"{folder}: the chat template: {error}") from None
         self.generation_defaults = _defaults(read_object(folder / "generation_config.json"))
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
         self.id_limit: int = max(vocabulary.values(), default=-1) + 1  # ids may have gaps
 
     @cached_property
@@ -91,21 +91,35 @@ class TextCodec:
     @cached_property
     def vocabulary(self) -> list[bytes]:
         """The bytes of every token, by id; ids that no token has are empty."""
-        added = {i: t.content for i, t in self._tokenizer.get_added_tokens_decoder().items()}
-        byte_level = '"ByteLevel"' in json.dumps(
-            json.loads(self._tokenizer.to_str()).get("decoder") or {}
-        )
-        table: list[bytes] = [b""] * self.id_limit
-        for token, i in self._tokenizer.get_vocab(with_added_tokens=True).items():
-            if i in added:
-                table[i] = added[i].encode()
-            elif byte_level:
-                table[i] = bytes(_BYTE_OF[c] for c in token if c in _BYTE_OF)
-            elif match := _BYTE_TOKEN.fullmatch(token):
-                table[i] = bytes([int(match[1], 16)])
-            else:
-                table[i] = token.replace("\u2581", " ").encode()
-        return table
+        return [self.bytes_of(token) for token in range(self.id_limit)]
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of a token; none of an id that no token has."""
+        found = self._bytes.get(token)
+        if found is None:
+            found = self._bytes[token] = self._read_bytes(token)
+        return found
+
+    def _read_bytes(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode()
+        text: str | None = self._tokenizer.id_to_token(token)
+        if text is None:
+            return b""
+        if self._is_byte_level:
+            return bytes(_BYTE_OF[c] for c in text if c in _BYTE_OF)
+        if match := _BYTE_TOKEN.fullmatch(text):
+            return bytes([int(match[1], 16)])
+        return text.replace("\u2581", " ").encode()
+
+    @cached_property
+    def _added(self) -> dict[int, str]:
+        return {i: t.content for i, t in self._tokenizer.get_added_tokens_decoder().items()}
+
+    @cached_property
+    def _is_byte_level(self) -> bool:
+        decoder = self._tokenizer.decoder
+        return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
 
     @property
     def has_chat_template(self) -> bool:

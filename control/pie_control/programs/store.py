@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -82,8 +82,7 @@ class ProgramStore:
         self.check(name, size)
         blob = self._blob(digest)
         blob.parent.mkdir(exist_ok=True)
-        os.replace(path, blob)
-        return self._add(Program(digest, name, kind, size, user, self.date_ns(), str(blob)))
+        return self._add(Program(digest, name, kind, size, user, self.date_ns(), str(blob)), path)
 
     def name_again(self, digest: str, name: str, user: str) -> Program | None:
         """Names a program whose bytes are here already; None if they are not.
@@ -150,6 +149,27 @@ class ProgramStore:
                 " (max_program_bytes in its configuration)",
             )
 
+    def remove(self, programs: Iterable[Program]) -> None:
+        """Removes programs that `all_of` has told, and the bytes that no other program has."""
+        gone = set(programs)
+        with self._locked():
+            self._refresh()
+            self._write([program for program in self._all() if program not in gone])
+            self._read()
+            for digest in {program.hash for program in gone} - self._by_hash.keys():
+                self._blob(digest).unlink(missing_ok=True)
+
+    def all_of(self, name: str, user: str) -> Sequence[Program]:
+        """The user's programs of a name, former ones too, or of a hash or the beginning of one.
+
+        Raises:
+            ApiError: as `find`.
+        """
+        found = self.find(name, user)
+        mine = self.list(user)
+        named = [program for program in mine if program.name == name]
+        return named or [program for program in mine if program.hash == found.hash]
+
     def temporary_path(self) -> Path:
         """A new empty file on the store's file system. The caller removes it."""
         handle, name = tempfile.mkstemp(dir=self._folder, prefix=_TEMPORARY)
@@ -202,11 +222,14 @@ class ProgramStore:
 
     # The index on disk
 
-    def _add(self, program: Program) -> Program:
+    def _add(self, program: Program, path: Path | None = None) -> Program:
+        """Adds a program, and its bytes if they lie at a temporary path."""
         with self._locked():
             self._refresh()
+            if path is not None:
+                os.replace(path, program.path)
             self._remember(program)
-            self._write()
+            self._write(self._all())
         return program
 
     def _remember(self, program: Program) -> None:
@@ -259,11 +282,11 @@ class ProgramStore:
                 self._remember(program)
         self._stamp = stamp
 
-    def _write(self) -> None:
-        programs = [asdict(program) for program in self._all()]
-        for fields in programs:
+    def _write(self, programs: Iterable[Program]) -> None:
+        facts = [asdict(program) for program in programs]
+        for fields in facts:
             del fields["path"]
-        text = json.dumps({"format": _FORMAT, "programs": programs})
+        text = json.dumps({"format": _FORMAT, "programs": facts})
         path = self.temporary_path()
         path.write_text(text, encoding="utf-8")
         os.replace(path, self._index)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pie_control.errors import ApiError
+from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.pools import FreeList
 
 NO_COUNTS = -1
@@ -17,13 +18,33 @@ class Sampler:
 
     slot: int  # in the worker's pool
     name: int  # after those of the embeds, so that the two never meet
-    counts: int  # row of token counts that penalties need, or NO_COUNTS
+    counts: int  # row of remembered tokens that penalties and others need, or NO_COUNTS
+    mixes: int  # logits that each choice mixes into its own
     top: int  # most likely tokens reported with each sample
     steps: int = 0  # tokens asked for so far
+    mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
+
+    def check_mixing(self) -> None:
+        """Refuses a choice for which not all is there.
+
+        Raises:
+            ApiError: `invalid-argument`: there is not as much as it wants.
+        """
+        if len(self.mixing) != self.mixes:
+            raise ApiError(
+                "invalid-argument",
+                f"the sampler mixes {self.mixes} other logits in, and `mix-logits` has been called"
+                f" {len(self.mixing)} times for this choice",
+            )
+
+    def take_mixing(self) -> list[LogitRow]:
+        """What the next choice mixes in."""
+        mixing, self.mixing = self.mixing, []
+        return mixing
 
 
 class SamplerPool:
-    """Physical slots of samplers, and rows of token counts, which are fewer and larger."""
+    """Physical slots of samplers, and rows of remembered tokens, which are fewer and larger."""
 
     def __init__(self, size: int, count_rows: int, first_name: int) -> None:
         self.size = size
@@ -45,8 +66,8 @@ class Samplers:
     def __len__(self) -> int:
         return len(self._live)
 
-    def create(self, *, counted: bool, top: int) -> tuple[int, Sampler]:
-        """Takes a slot, and a row of counts if the sampler has penalties; returns its handle, too.
+    def create(self, *, remembers: bool, mixes: int, top: int) -> tuple[int, Sampler]:
+        """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 
         Raises:
             ApiError: `limit-exceeded`, `out-of-resources`.
@@ -62,17 +83,17 @@ class Samplers:
             )
         if not pool.slots.free:
             raise ApiError("out-of-resources", f"all {pool.size} samplers of the model are in use")
-        if counted and not pool.rows.free:
+        if remembers and not pool.rows.free:
             raise ApiError(
                 "out-of-resources",
-                "as many samplers with penalties as the model has room for are in use;"
-                " leave the penalties out or try again later",
+                "as many samplers with penalties (or others that remember tokens) as the model has"
+                " room for are in use; leave the penalties out or try again later",
             )
         slot = int(pool.slots.take(1)[0])
-        counts = int(pool.rows.take(1)[0]) if counted else NO_COUNTS
+        counts = int(pool.rows.take(1)[0]) if remembers else NO_COUNTS
         handle = self._next
         self._next += 1
-        sampler = self._live[handle] = Sampler(slot, pool.first_name + slot, counts, top)
+        sampler = self._live[handle] = Sampler(slot, pool.first_name + slot, counts, mixes, top)
         return handle, sampler
 
     def find(self, handle: int) -> Sampler:

@@ -50,6 +50,13 @@ class Chunk(msgspec.Struct):
     data: bytes
 
 
+class RemoveProgram(msgspec.Struct):
+    """Of `remove-program`."""
+
+    program: str
+    force: bool = False  # end its instances
+
+
 class Launch(msgspec.Struct):
     """Of `launch`."""
 

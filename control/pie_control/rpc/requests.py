@@ -88,6 +88,7 @@ class Requests:
             "has": (params.Has, self._has),
             "upload": (params.Upload, self._upload),
             "upload-chunk": (params.Chunk, self._upload_chunk),
+            "remove-program": (params.RemoveProgram, self._remove_program),
             "launch": (params.Launch, self._launch),
             "attach": (params.Attach, self._attach),
             "detach": (params.OfInstance, self._detach),
@@ -219,6 +220,28 @@ class Requests:
         """Takes the next bytes of an upload; answers with the program after the last ones."""
         program = await self._uploads.add(session, asked)
         return None if program is None else describe_program(program)
+
+    def _remove_program(self, session: Session, asked: params.RemoveProgram) -> Answer:
+        """Removes programs of the user: those of a name, or of a hash."""
+        programs = self._programs.all_of(asked.program, session.user)
+        if not programs:
+            raise ApiError("permission-denied", f"{asked.program!r} was uploaded by another user")
+        running = [
+            instance
+            for instance in self._registry.instances(session.user)
+            if instance.state is State.RUNNING and instance.program in programs
+        ]
+        if running and not asked.force:
+            named = ", ".join(instance.id for instance in running[:5])
+            raise ApiError(
+                "busy",
+                f"{asked.program} has {len(running)} running instances ({named}): end them, or"
+                " have them ended by force",
+            )
+        for instance in running:
+            self._registry.kill(instance, f"{session.user} has removed its program")
+        self._programs.remove(programs)
+        return [describe_program(program) for program in programs]
 
     # Instances
 

@@ -160,6 +160,9 @@ class PlanForming:
                     entry.marks += command.marks
             queue.last = entry
             queues[queue] = None
+        if kind.is_told_when_sent:
+            for command in commands:
+                command.was_sent()
         heads = self._backlog.heads[kind]
         if len(queues) == len(heads):
             heads.clear()

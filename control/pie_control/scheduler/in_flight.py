@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import structlog
+
 from pie_control.commands.command import Command
 from pie_control.commands.queue import CommandQueue
 from pie_control.errors import ApiError
@@ -12,6 +14,10 @@ from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
 from pie_py.wire.plan import BatchResult, PlanResult
+
+log = structlog.get_logger("pie.scheduler")
+
+MOST_LOGGED = 20  # instances of a failed batch
 
 
 class _SentPlan:
@@ -71,6 +77,8 @@ class InFlight:
         for entry, answer in zip(entries, answers, strict=True):
             entry.done = True
             self._figures.worker_ns += answer.nanoseconds
+            if answer.error is not None:
+                _log_failure(entry, answer.error)
             if answer.error is not None and entry.failed is not None:
                 told.append(partial(entry.failed, answer.error))
             if entry.commands:
@@ -136,3 +144,9 @@ class InFlight:
                     run.end(error)
             entry.finish()
         self.plans.clear()
+
+
+def _log_failure(entry: Entry, reason: str) -> None:
+    """Tells whose batch has failed: the worker's log has more, but knows no instances."""
+    owners = sorted({command.queue.owner.id for command in entry.commands})
+    log.error("a batch failed", instances=owners[:MOST_LOGGED], reason=reason[:500])

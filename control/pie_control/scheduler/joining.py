@@ -26,6 +26,7 @@ def joined(commands: Batch, steps: EmbedSampled | Forward | Sample) -> Batch:
                 np.concatenate([first.top, second.top]),
                 np.concatenate([first.masked, second.masked]),
                 first.masks,
+                _mixed(first.mixed, second.samplers.size),
             )
         case Forward() as first, Forward() as second:
             return _joined_forwards(first, second)
@@ -58,6 +59,11 @@ def _joined_forwards(first: Forward, second: Forward) -> Forward:
         observed=each(first.observed, second.observed, 0),
         detail=each(first.detail, second.detail, 0),
     )
+
+
+def _mixed(first: Int32, runs: int) -> Int32:
+    """What commands mix in, and so many runs, which mix nothing in."""
+    return np.pad(first, ((0, runs), (0, 0)), constant_values=-1) if first.size else NOTHING
 
 
 def _starts(first: Int32, second: Int32) -> Int32:

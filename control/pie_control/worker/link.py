@@ -160,6 +160,7 @@ class WorkerLink:
                             "threads": self._config.worker_threads,
                             "tensor_parallel_size": self._config.tensor_parallel_size,
                             "observer": self._observer(),
+                            "log": self._config.log.model_dump(),
                         }
                     ),
                 ],

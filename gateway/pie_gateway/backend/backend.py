@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import anyio
 
@@ -13,7 +14,7 @@ from pie_gateway.backend.job import Job
 from pie_gateway.backend.snapshot import Snapshots
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import of_client
-from pie_py.client import Client, ClientError
+from pie_py.client import Client, ClientError, Instance, RpcError
 from pie_py.config.gateway import Route
 from pie_py.config.shipped_files import shipped_folder
 
@@ -54,17 +55,26 @@ class Backend:
         """Who the server takes its requests for."""
         return self.client.user
 
-    async def program(self, route: Route) -> str:
-        """Name or hash of the program that serves a route.
+    def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
+        """An instance for a job, which `async with` launches."""
+        return Generation(partial(self._launch, route), job, images)
+
+    async def _launch(self, route: Route, argument: str) -> Instance:
+        """Launches the program of a route.
 
         Raises:
-            Problem: it cannot be uploaded.
+            ClientError: the server refuses.
+            Problem: the library's program cannot be uploaded.
         """
-        return self._programs.get(route) or await self._library()
-
-    async def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
-        """An instance for a job, which `async with` launches."""
-        return Generation(self.client, await self.program(route), job, images)
+        if own := self._programs.get(route):
+            return await self.client.launch(own, [argument])
+        try:
+            return await self.client.launch(await self._library(), [argument])
+        except RpcError as error:
+            if error.code != "not-found":
+                raise
+        self._uploaded = None  # a user has removed it
+        return await self.client.launch(await self._library(), [argument])
 
     async def vocabulary(self, model: str) -> Vocabulary:
         """The tokens of a model, read once.

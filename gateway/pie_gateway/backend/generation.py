@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -13,7 +13,7 @@ from pie_gateway.backend.events import End, Event, Piece, Prompt, decode_event
 from pie_gateway.backend.job import Job
 from pie_gateway.backend.observer import Observer
 from pie_gateway.problems import Problem, of_client
-from pie_py.client import Client, ClientError, Instance, RpcError
+from pie_py.client import ClientError, Instance, RpcError
 
 KILL_SECONDS = 5.0
 
@@ -24,9 +24,11 @@ class Generation:
     It is read no faster than its events are taken: the server then holds the instance up.
     """
 
-    def __init__(self, client: Client, program: str, job: Job, images: Sequence[bytes]) -> None:
-        self._client = client
-        self._program = program
+    def __init__(
+        self, launch: Callable[[str], Awaitable[Instance]], job: Job, images: Sequence[bytes]
+    ) -> None:
+        """Takes what launches the program with an argument, and what the instance is given."""
+        self._launch = launch
         self._job = job
         self._images = images
         self._instance: Instance | None = None
@@ -45,7 +47,7 @@ class Generation:
         """
         argument = msgspec.json.encode(self._job).decode()
         try:
-            self._instance = await self._client.launch(self._program, [argument])
+            self._instance = await self._launch(argument)
             for observer in self.observers:
                 observer.launched(self._instance.id)
             await self._send_images(self._instance)

@@ -48,13 +48,9 @@ class Exchange:
         """The body, as a structure; see `reading.read_json` for errors."""
         return await read_json(self.request, self.config, kind)
 
-    async def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
-        """An instance for a job, which `async with` launches; its tokens count for the user.
-
-        Raises:
-            Problem: the route's program cannot be uploaded.
-        """
-        generation = await self.backend.generation(route, job, images)
+    def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
+        """An instance for a job, which `async with` launches; its tokens count for the user."""
+        generation = self.backend.generation(route, job, images)
         generation.observers += [
             _Accounts(self.limits, self.request.state.instances),
             self.metrics.requests.generation(job.model, self.user),

@@ -52,19 +52,19 @@ class RequestIds:
                 message = {**message, "headers": headers}
             await send(message)
 
-        try:
-            await self._app(scope, receive, send_with_id)
-        finally:
-            self._count(scope, status)
-            log.info(
-                "request",
-                id=found,
-                method=scope["method"],
-                path=scope["path"],
-                status=status or "gone",
-                instances=instances,
-                ms=round((time.perf_counter() - started) * 1000, 1),
-            )
+        with structlog.contextvars.bound_contextvars(request=found):
+            try:
+                await self._app(scope, receive, send_with_id)
+            finally:
+                self._count(scope, status)
+                log.info(
+                    "request",
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status or "gone",
+                    instances=instances,
+                    ms=round((time.perf_counter() - started) * 1000, 1),
+                )
 
     def _count(self, scope: Scope, status: int) -> None:
         """Counts by the path as it is declared: what clients make up would be no end of series."""

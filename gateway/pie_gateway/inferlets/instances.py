@@ -10,7 +10,7 @@ from starlette.responses import Response
 from pie_gateway.http.answers import event, json_response
 from pie_gateway.http.door import Exchange
 from pie_gateway.http.streams import stream_response, while_asked
-from pie_gateway.inferlets.running import asked, of_path, told_by
+from pie_gateway.inferlets.running import asked, flag, of_path, told_by
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.inferlets import (
     DetachedRequest,
@@ -29,10 +29,7 @@ from pie_py.client import InferletFailed
 
 async def instances(exchange: Exchange) -> Response:
     """The user's instances; with `all=true` those that ended lately, too."""
-    ended = exchange.request.query_params.get("all", "false")
-    if ended not in ("true", "false"):
-        raise Problem(400, "`all` is true or false", param="all")
-    found = await asked(exchange.backend.client.instances(ended=ended == "true"))
+    found = await asked(exchange.backend.client.instances(ended=flag(exchange, "all")))
     return json_response(InstanceList(msgspec.convert(found, list[InstanceCard])))
 
 

@@ -9,9 +9,9 @@ from pie_gateway.http.answers import json_response
 from pie_gateway.http.door import Exchange
 from pie_gateway.http.reading import read_body
 from pie_gateway.http.streams import while_asked
-from pie_gateway.inferlets.running import asked
+from pie_gateway.inferlets.running import asked, flag
 from pie_gateway.problems import Problem
-from pie_gateway.schemas.inferlets import ProgramCard, ProgramList
+from pie_gateway.schemas.inferlets import ProgramCard, ProgramList, Removed
 
 
 async def programs(exchange: Exchange) -> Response:
@@ -34,6 +34,18 @@ async def upload(exchange: Exchange) -> Response:
 async def program(exchange: Exchange) -> Response:
     """One of the user's programs, by name or hash."""
     return json_response(await _card(exchange, exchange.request.path_params["program"]))
+
+
+async def remove(exchange: Exchange) -> Response:
+    """Removes programs of a name, former ones too, or of a hash; with `force=true` also while
+    instances run, which are ended.
+    """
+    removed = await asked(
+        exchange.backend.client.remove_program(
+            exchange.request.path_params["program"], force=flag(exchange, "force")
+        )
+    )
+    return json_response(Removed(msgspec.convert(removed, list[ProgramCard])))
 
 
 async def _card(exchange: Exchange, name: str) -> ProgramCard:

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from pie_gateway.http.door import Exchange
-from pie_gateway.problems import of_client
+from pie_gateway.problems import Problem, of_client
 from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Text
 from pie_py.client import Client, ClientError, InferletFailed, Instance
 
@@ -65,6 +65,18 @@ async def told_by(instance: Instance) -> AsyncIterator[Told]:
         yield Ended("killed" if error.state == "killed" else "failed", error.text)
     except ClientError as error:
         raise of_client(error) from None
+
+
+def flag(exchange: Exchange, name: str) -> bool:
+    """A parameter of the query that is true or false, which it is by default.
+
+    Raises:
+        Problem: 400, it is neither.
+    """
+    found = exchange.request.query_params.get(name, "false")
+    if found not in ("true", "false"):
+        raise Problem(400, f"`{name}` is true or false", param=name)
+    return found == "true"
 
 
 def of_path(exchange: Exchange) -> str:

@@ -133,7 +133,7 @@ async def prepare(exchange: Exchange, asked: ChatRequest, route: Route = "chat")
     )
     shown = dialect_of(words, calls=bool(tools)).markers
     fill_ends(job, asked, model["stop_tokens"], words, shown)
-    return Talk(asked, job, await exchange.generation(route, job, images), words)
+    return Talk(asked, job, exchange.generation(route, job, images), words)
 
 
 def _must_call(asked: ChatRequest) -> bool:

@@ -24,6 +24,12 @@ class ProgramList(msgspec.Struct):
     data: list[ProgramCard]
 
 
+class Removed(msgspec.Struct):
+    """The programs that were removed."""
+
+    removed: list[ProgramCard]
+
+
 class InstanceCard(msgspec.Struct):
     """An instance."""
 

@@ -25,6 +25,7 @@ class AttentionOptions:
     scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     softcap: float | None = None  # scores `s` become `softcap * tanh(s / softcap)`
     window: int | None = None  # sliding window in positions; None: all of them
+    sinks: bool = False  # whether its queries also see a sink: see `PreparedAttention.attend`
 
 
 class PreparedAttention(ABC):
@@ -36,11 +37,21 @@ class PreparedAttention(ABC):
 
     @abstractmethod
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """Stores keys and values `[t, 2 * kv_heads * head_dim]` of the inputs in their slots."""
+        """Stores keys and values `[t, 2 * kv_heads * head_dim]` of the inputs in their slots; of
+        latents, `[t, head_dim]`.
+        """
 
     @abstractmethod
-    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Attends with queries `[t, heads, head_dim]`, after `store` of the same layer.
+
+        Args:
+            layer: its number.
+            queries: of the inputs.
+            sinks: `[heads]`, of a layer whose options have them: the score of a key that every
+                query sees, and whose value is zero (Xiao et al. 2024).
 
         Returns:
             `[t, heads * head_dim]`; zeros for an input that nothing is visible to.

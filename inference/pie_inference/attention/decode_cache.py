@@ -29,8 +29,7 @@ Bool = NDArray[np.bool_]
 
 
 class DecodeCache:
-    """A copy of some slots of the pool, `[layers, rows, room, 2, kv_heads, head_dim]`: a row per
-    sequence.
+    """A copy of some slots of the pool, `[layers, rows, room, width]`: a row per sequence.
 
     Forwards do not name sequences, so a sequence is recognized by its last key: it has the row in
     which the token before its input was stored, in whatever order and with whatever others it is
@@ -93,7 +92,7 @@ class DecodeCache:
 
         Args:
             layer: its number.
-            keys_values: of the inputs, `[n, 2 * kv_heads * head_dim]`, in the order of their rows.
+            keys_values: of the inputs, `[n, width]`, in the order of their rows.
         """
         data = self._layers[layer]
         if self._stale is not None:
@@ -103,10 +102,9 @@ class DecodeCache:
             self._made[self._now] = self._clock
 
     def read(self, layer: int, rows: slice, keys: int) -> torch.Tensor:
-        """Keys and values `[rows, keys, 2, kv_heads, head_dim]`, after `store` of the layer."""
-        cache = self._cache
-        data = self._layers[layer].view(-1, self.room, 2, cache.kv_heads, cache.head_dim)
-        found: torch.Tensor = data[rows, :keys]
+        """What the pool has of keys, `[rows, keys, width]`, after `store` of the layer."""
+        data = self._layers[layer]
+        found: torch.Tensor = data.view(-1, self.room, data.shape[-1])[rows, :keys]
         return found
 
     def _find(self, slots: Int64, lengths: Int64) -> Int64:

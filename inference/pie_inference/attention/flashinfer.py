@@ -394,7 +394,9 @@ class _Prepared(PreparedAttention):
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         self._backend.store(layer, self._slots, keys_values)
 
-    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         backend = self._backend
         result = queries.new_empty(queries.shape)
         for group in self._groups:

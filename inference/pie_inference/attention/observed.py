@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention.scores import softmax_beside
 from pie_inference.attention.sequences import Sequences, live_columns
 from pie_inference.device.future import DeviceFuture
 from pie_inference.device.upload import upload
@@ -67,11 +68,13 @@ class ObservedAttention(PreparedAttention):
         """See `PreparedAttention.store`."""
         self._inner.store(layer, keys_values)
 
-    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """See `PreparedAttention.attend`."""
         for watched in self._watched.values():
-            self._note(layer, queries[watched.rows], watched)
-        return self._inner.attend(layer, queries)
+            self._note(layer, queries[watched.rows], sinks, watched)
+        return self._inner.attend(layer, queries, sinks)
 
     def result(self) -> DeviceFuture[Attention]:
         """The notes, after the last layer."""
@@ -112,17 +115,24 @@ class ObservedAttention(PreparedAttention):
             torch.zeros(rows, filled + end - first, device=device),
         )
 
-    def _note(self, layer: int, queries: torch.Tensor, watched: _Watched) -> None:
+    def _note(
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        sinks: torch.Tensor | None,
+        watched: _Watched,
+    ) -> None:
         """Adds a layer's probabilities of queries `[observed, heads, head_dim]`."""
         options, cache = self._layers[layer], self._cache
         rows = cache.rows[layer].index_select(0, watched.slots)
-        keys = cache.unpack(rows).view(-1, 2, cache.kv_heads, cache.head_dim)[:, 0].float()
+        keys = cache.split(rows)[:, 0].float()
         hidden = watched.hidden[options.window]
         step = max(1, MAX_SCORES // (self._heads * keys.shape[0]))
         found = torch.zeros(self._heads, keys.shape[0], device=keys.device)
         for first in range(0, queries.shape[0], step):
             part = slice(first, first + step)
-            found += _probabilities(queries[part].float(), keys, hidden[part], options).sum(1)
+            own = queries[part].float()
+            found += _probabilities(own, keys, hidden[part], options, sinks).sum(1)
         match watched.detail:
             case "heads":
                 at = slice(layer * self._heads, (layer + 1) * self._heads)
@@ -146,7 +156,11 @@ def _seen(sequences: Sequences, i: int, context: int) -> Bool:
 
 
 def _probabilities(
-    queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor, options: AttentionOptions
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    hidden: torch.Tensor,
+    options: AttentionOptions,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Softmax over the keys, `[heads, queries, keys]`; zeros for a query that sees none.
 
@@ -155,6 +169,7 @@ def _probabilities(
         keys: `[keys, kv_heads, head_dim]`; consecutive heads share one.
         hidden: `[queries, keys]`.
         options: of the layer.
+        sinks: `[heads]`, which take their part of each sum; None if the layer has none.
     """
     count, heads, dim = queries.shape
     kv_heads = keys.shape[1]
@@ -163,5 +178,6 @@ def _probabilities(
     scores *= options.scale if options.scale is not None else dim**-0.5
     if options.softcap is not None:
         scores = scores.div_(options.softcap).tanh_().mul_(options.softcap)
-    probabilities = scores.masked_fill_(hidden, float("-inf")).softmax(-1)
+    scores = scores.masked_fill_(hidden, float("-inf"))
+    probabilities = softmax_beside(scores, None if sinks is None else sinks.float().view(-1, 1))
     return probabilities.masked_fill_(hidden, 0.0)

@@ -1,4 +1,4 @@
-"""Attention with capped scores, which no kernel of PyTorch's has."""
+"""Attention with capped scores, or sinks, which no kernel of PyTorch's has."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pie_inference.attention.masks import Visibility
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
 
 
-def capped_attention(
+def scored_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     seen: Visibility,
     scale: float,
-    softcap: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Softmax over `softcap * tanh(scale * q·k / softcap)`, in float32.
+    """Softmax over `scale * q·k`, capped or not, in float32.
 
     Args:
         query: `[batch, heads, queries, head_dim]`.
@@ -25,7 +26,8 @@ def capped_attention(
         value: like `key`.
         seen: which keys the queries see.
         scale: of scores.
-        softcap: what scores stay below.
+        softcap: scores `s` become `softcap * tanh(s / softcap)`, if there is one.
+        sinks: `[heads]`, scores of a key that all queries see, and whose value is zero.
 
     Returns:
         `[batch, heads, queries, head_dim]`.
@@ -39,35 +41,54 @@ def capped_attention(
         mask = mask.view(1, 1, queries, keys)
     step = max(1, MAX_SCORES // (batch * heads * keys))
     parts = [
-        _capped(
+        _scored(
             query[:, :, first : first + step],
             key,
             value,
             None if mask is None else mask[:, :, first : first + step],
             scale,
             softcap,
+            sinks,
         )
         for first in range(0, queries, step)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
-def _capped(
+def _scored(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     mask: torch.Tensor | None,
     scale: float,
-    softcap: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     batch, heads, queries, dim = query.shape
     kv_heads, keys = key.shape[1:3]
     # The query heads that share a key head are queries of one head: no key is repeated.
     shared = query.reshape(batch, kv_heads, -1, dim)
     scores = torch.matmul(shared, key.transpose(2, 3)).float()
-    scores.mul_(scale / softcap).tanh_().mul_(softcap)
+    if softcap is None:
+        scores.mul_(scale)
+    else:
+        scores.mul_(scale / softcap).tanh_().mul_(softcap)
+    by_head = scores.view(batch, heads, queries, keys)
     if mask is not None:
-        by_head = scores.view(batch, heads, queries, keys)
         by_head += mask
-    weights = scores.softmax(-1).to(value.dtype)
-    return torch.matmul(weights, value).view(batch, heads, queries, dim)
+    weights = softmax_beside(by_head, None if sinks is None else sinks.float().view(-1, 1, 1))
+    return torch.matmul(weights.view(scores.shape).to(value.dtype), value).view(query.shape)
+
+
+def softmax_beside(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """Softmax over the last dimension, whose weights a further score, if there is one, takes from.
+
+    Args:
+        scores: `[..., keys]`.
+        sinks: `[..., 1]`, or what is expanded to that.
+    """
+    if sinks is None:
+        return scores.softmax(-1)
+    most = scores.amax(-1, keepdim=True).maximum(sinks)
+    weights = (scores - most).exp_()
+    return weights.div_(weights.sum(-1, keepdim=True) + (sinks - most).exp())

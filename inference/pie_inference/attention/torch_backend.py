@@ -30,7 +30,7 @@ from pie_inference.attention.groups import (
 from pie_inference.attention.masks import Visibility
 from pie_inference.attention.paging import ranges
 from pie_inference.attention.pieces import KeySlots
-from pie_inference.attention.scores import capped_attention
+from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.shared_prefix import (
     Parts,
@@ -64,9 +64,8 @@ class TorchAttention(AttentionBackend):
         self._groups = Groups(cache, heads, layers)
         self._device = cache.data.device
         # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
-        # Only the CPU kernel tells it, and that one cannot cap scores.
-        capped = any(options.softcap is not None for options in layers)
-        self._joins = self._device.type == "cpu" and not capped
+        # Only the CPU kernel tells it, and that one cannot cap scores, and has no sinks.
+        self._joins = self._device.type == "cpu" and not any(map(_scores, layers))
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
@@ -151,7 +150,7 @@ class TorchAttention(AttentionBackend):
         """Keys and values of a group, `[batch, keys, 2, kv_heads, head_dim]`."""
         if group.cached is not None:
             span = group.cached
-            return self.cache.unpack(span.cache.read(layer, span.rows, group.keys))
+            return self.cache.split(span.cache.read(layer, span.rows, group.keys))
         found = self._select(layer, group.key_index, group.batch * group.keys)
         return found.view(group.batch, group.keys, *found.shape[1:])
 
@@ -172,7 +171,7 @@ class TorchAttention(AttentionBackend):
                 self._gathered = rows.new_empty(needed)
             found = self._gathered[:needed].view(-1, width)
             torch.index_select(rows, 0, index, out=found)
-        return self.cache.unpack(found).view(count, 2, self.cache.kv_heads, self.cache.head_dim)
+        return self.cache.split(found)
 
 
 def _without(s: Sequences, prefixes: list[SharedPrefix]) -> Sequences:
@@ -237,9 +236,11 @@ class _TorchPrepared(PreparedAttention):
         for cache, rows in self._stores:
             cache.store(layer, keys_values[rows])
 
-    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         options = self._backend.layers[layer]
-        rest = self._attend_groups(layer, queries, options)
+        rest = self._attend_groups(layer, queries, options, sinks)
         found = rest.found
         for prefix in self._prefixes:
             keys_values = self._backend.gather_prefix(layer, prefix)
@@ -247,7 +248,13 @@ class _TorchPrepared(PreparedAttention):
             found[prefix.rows] = joined(Parts(found[prefix.rows], rest.sums[prefix.rows]), part)
         return found
 
-    def _attend_groups(self, layer: int, queries: torch.Tensor, options: AttentionOptions) -> Parts:
+    def _attend_groups(
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        options: AttentionOptions,
+        sinks: torch.Tensor | None,
+    ) -> Parts:
         """What all queries find in keys of their own; the sums only if there is anything to
         join.
         """
@@ -256,7 +263,13 @@ class _TorchPrepared(PreparedAttention):
             seen = group.seen[options.window]
             keys_values = self._backend.gather(layer, group)
             part = _attend_group(
-                queries[group.rows], keys_values, group, seen, options, summed=bool(self._prefixes)
+                queries[group.rows],
+                keys_values,
+                group,
+                seen,
+                options,
+                sinks,
+                summed=bool(self._prefixes),
             )
             if seen.blank is not None:
                 part.found.index_fill_(0, seen.blank, 0.0)
@@ -279,22 +292,23 @@ def _attend_group(
     group: Group,
     seen: Visibility,
     options: AttentionOptions,
+    sinks: torch.Tensor | None,
     *,
     summed: bool,
 ) -> Parts:
     """Output of one group; the sums `[batch * queries, 0]` unless they are wanted."""
     key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
     heads, dim = queries.shape[1:]
-    folded = options.softcap is None and not group.by_head
+    folded = not _scores(options) and not group.by_head
     if folded:
         # The query heads that share a key head are queries of one head: no key is repeated.
         query = queries.view(group.batch, key.shape[1], -1, dim)
     else:
         query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
     sums = queries.new_empty((group.batch * group.queries, 0))
-    if options.softcap is not None:
+    if _scores(options):
         scale = options.scale or dim**-0.5
-        out = capped_attention(query, key, value, seen, scale, options.softcap)
+        out = scored_attention(query, key, value, seen, scale, options.softcap, sinks)
     elif summed:
         out, found = flash(
             query, key, value, is_causal=seen.causal, attn_mask=seen.mask, scale=options.scale
@@ -313,3 +327,8 @@ def _attend_group(
         )
     out = out if folded else out.transpose(1, 2)
     return Parts(out.reshape(group.batch * group.queries, -1), sums)
+
+
+def _scores(options: AttentionOptions) -> bool:
+    """Whether a layer does with scores what PyTorch's kernels do not."""
+    return options.softcap is not None or options.sinks

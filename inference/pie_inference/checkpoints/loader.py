@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
 from pie_inference.checkpoints import embedded
+from pie_inference.checkpoints.sources import Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
 
 log = structlog.get_logger("pie.worker.load")
@@ -122,7 +124,7 @@ def load_tensors(
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
-    rename: Callable[[str], str | None] = str,
+    arrange: Callable[[Sources], Sources] = lambda sources: sources,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes.
@@ -132,53 +134,69 @@ def load_tensors(
         expected: names and shapes.
         dtype: of the result.
         device: of the result.
-        rename: from a name in the checkpoint to an expected one, or None for what is not wanted.
+        arrange: makes sources of the expected names of those that are stored.
         part: what is wanted of an expected tensor.
 
     Raises:
         LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
             another shape; the text names them.
     """
-    files = _tensor_files(folder)
-    tensors: dict[str, torch.Tensor] = {}
-    unknown: list[str] = []
-    wrong: list[str] = []
-    heads: list[tuple[str, torch.Tensor]] = []
-    for file in files:
+
+    def taken(name: str, source: Source) -> torch.Tensor:
+        tensor = source.read()
+        if not tensor.is_floating_point():
+            raise LoadError(
+                f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
+                " not floating-point numbers"
+            )
+        return part(name, tensor).to(device=device, dtype=dtype)
+
+    with ExitStack() as opened:
+        sources = arrange(_stored(folder, opened))
+        _check(folder, expected, sources)
+        tensors = {name: taken(name, sources[name]) for name in expected}
+        for name in sources.keys() - expected.keys():
+            if name.endswith("lm_head.weight") and _differs(sources[name].read(), tensors):
+                log.warning("the stored head is not the embedding: it is used", name=name)
+                tensors[name] = taken(name, sources[name])
+    return tensors
+
+
+def _stored(folder: Path, opened: ExitStack) -> Sources:
+    """The tensors in the files of a checkpoint, which stay open as long as `opened`."""
+    found: dict[str, Source] = {}
+    for file in _tensor_files(folder):
         try:
-            with safe_open(file, framework="pt", device="cpu") as opened:
-                for stored in opened.keys():  # noqa: SIM118 - not a mapping
-                    name = rename(stored)
-                    if name is None:
-                        continue
-                    shape = expected.get(name)
-                    found = tuple(opened.get_slice(stored).get_shape())
-                    if shape is None and name.endswith("lm_head.weight"):
-                        heads.append((name, opened.get_tensor(stored)))
-                    elif shape is None:
-                        unknown.append(name)
-                    elif found != shape:
-                        wrong.append(f"{name} is {list(found)}, not {list(shape)}")
-                    else:
-                        tensor = opened.get_tensor(stored)
-                        if not tensor.is_floating_point():
-                            wrong.append(f"{name} holds {tensor.dtype}, not floating-point numbers")
-                        tensors[name] = part(name, tensor).to(device=device, dtype=dtype)
+            tensors = opened.enter_context(safe_open(file, framework="pt", device="cpu"))
+            names = tensors.keys()
         except (SafetensorError, OSError) as error:
-            raise LoadError(f"{file} cannot be read, download it again: {error}") from None
+            raise unreadable(file, error) from None
+        found |= {name: Stored(file, tensors, name) for name in names}
+    return found
+
+
+def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], sources: Sources) -> None:
+    """Raises `LoadError` unless all tensors are there, with their shapes, and no others."""
+    shapes = {name: source.shape for name, source in sources.items()}
+    wrong = [
+        f"{name} is {list(shapes[name])}, not {list(shape)}"
+        for name, shape in expected.items()
+        if shapes.get(name, shape) != shape
+    ]
     if wrong:
         raise LoadError(f"{folder}: tensors that disagree with config.json: {_few(wrong)}")
-    missing = [name for name in expected if name not in tensors]
+    missing = [name for name in expected if name not in shapes]
     if missing:
         raise LoadError(f"{folder}: the checkpoint lacks tensors: {_few(missing)}")
-    surplus = [n for n in unknown if not _DERIVED.search(n)]
+    surplus = [
+        name
+        for name in shapes
+        if name not in expected
+        and not name.endswith("lm_head.weight")
+        and not _DERIVED.search(name)
+    ]
     if surplus:
         raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
-    for name, head in heads:
-        if _differs(head, tensors):
-            log.warning("the head is stored and differs from the embedding: it is used", name=name)
-            tensors[name] = part(name, head).to(device=device, dtype=dtype)
-    return tensors
 
 
 def _differs(head: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> bool:

@@ -225,7 +225,9 @@ class Step(PreparedAttention):
         """See `PreparedAttention.store`."""
         self._attention.store(layer, self._slots, keys_values)
 
-    def attend(self, layer: int, queries: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """See `PreparedAttention.attend`."""
         attention = self._attention
         out = queries.new_empty(queries.shape)

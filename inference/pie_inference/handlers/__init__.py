@@ -11,6 +11,7 @@ from pie_inference.handlers.embed_image import embed_image
 from pie_inference.handlers.embed_sampled import embed_sampled
 from pie_inference.handlers.embed_text import embed_text
 from pie_inference.handlers.forward import forward, writes_outputs
+from pie_inference.handlers.keep_logits import keep_logits
 from pie_inference.handlers.mask_kv import mask_kv
 from pie_inference.handlers.next_dist import next_dist
 from pie_inference.handlers.sample import sample
@@ -25,6 +26,7 @@ from pie_py.wire.plan import (
     EmbedText,
     FeedSampler,
     Forward,
+    KeepLogits,
     MaskKv,
     NextDist,
     Sample,
@@ -44,6 +46,7 @@ __all__ = [
     "feed_sampler",
     "forward",
     "forward_within_memory",
+    "keep_logits",
     "mask_kv",
     "next_dist",
     "sample",
@@ -63,6 +66,7 @@ HANDLERS: dict[type[object], Handler] = {
     NextDist: Handler(next_dist),
     SetSampler: Handler(set_sampler),
     FeedSampler: Handler(feed_sampler),
+    KeepLogits: Handler(keep_logits),
     Sample: Handler(sample),
     Clear: Handler(clear),
     SwapOut: Handler(swap_out, writes_host_pages),

@@ -14,7 +14,9 @@ from pie_inference.errors import BadBatch
 from pie_inference.handlers.checks import require_below, require_lengths
 from pie_inference.sampling.choose import choose
 from pie_inference.sampling.order import top_tokens
+from pie_inference.sampling.pool import Choices, allowed
 from pie_inference.served_model import ServedModel
+from pie_py.wire.operations import LOGIT_ROWS, OTHERS
 from pie_py.wire.plan import BatchResult, Int32, Sample, Samples
 
 if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
@@ -71,7 +73,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
     if model.fused_sampling is not None:
         return _sample_fused(model, model.fused_sampling, batch, rows)
-    pool, samplers = model.samplers, batch.samplers[rows]
+    pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     adjusted = pool.adjusts(samplers)
     on_cpu = model.device.type == "cpu"
@@ -79,7 +81,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     if on_cpu and wants_no_more and not pool.draws(samplers):
         likeliest = _likeliest(raw)
         if likeliest is not None:
-            pool.note(samplers, likeliest[0])
+            pool.note(samplers, choices.steps, likeliest[0])
             return list(likeliest)
     parameters = pool.parameters(samplers, batch.steps[rows])
     masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
@@ -87,16 +89,16 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     wanted = logits
     if masked.size or adjusted:
         wanted = logits.clone()
-        pool.adjust(wanted, samplers)
+        pool.adjust(wanted, choices)
         if masked.size:
-            allowed = _allowed(batch.masks[batch.masked[rows][masked]], model)
+            may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = model.index(masked)
-            wanted[index] = wanted[index].masked_fill_(~allowed, -torch.inf)
+            wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
     tokens = choose(wanted, parameters)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
-    pool.note(samplers, tokens)
+    pool.note(samplers, choices.steps, tokens)
     return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
 
 
@@ -104,15 +106,15 @@ def _sample_fused(
     model: ServedModel, fused: FusedSampling, batch: Sample, rows: slice
 ) -> list[torch.Tensor]:
     """As `_sample_rows`; tokens and log-probabilities are one tensor."""
-    pool, samplers = model.samplers, batch.samplers[rows]
+    pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
     parameters = pool.parameters(samplers, batch.steps[rows])
     table = fused.table(parameters, samplers, batch.embeds[rows], batch.masked[rows])
     raw = wanted = model.network.logits(model.embeds.read_at(fused.embeds_of(table)))
     if pool.adjusts(samplers):
         wanted = raw.to(torch.float32, copy=True)
-        pool.adjust(wanted, samplers)
+        pool.adjust(wanted, choices)
     chosen = fused.choose(raw, wanted, table, batch.masks)
-    pool.count(samplers, chosen[0])
+    pool.remember(samplers, choices.steps, chosen[0])
     if not batch.top[rows].any():
         return [chosen]
     return [chosen, *_top(batch.top[rows], *_on_gpu(raw, adjusted=True))]
@@ -172,14 +174,16 @@ def _top(wanted: Int32, logits: torch.Tensor, whole: torch.Tensor | None) -> lis
     return [tokens, logprobs if whole is None else logprobs - whole[some, None]]
 
 
-def _allowed(words: NDArray[np.uint32], model: ServedModel) -> torch.Tensor:
-    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token
-    `t`.
-    """
-    octets = upload(np.ascontiguousarray(words).view(np.uint8), model.device)
-    shifts = torch.arange(8, dtype=torch.uint8, device=model.device)
-    bits = (octets[:, :, None] >> shifts) & 1
-    return bits.flatten(1)[:, : model.network.shape.vocab_size].bool()
+def _choices(model: ServedModel, batch: Sample, rows: slice) -> Choices:
+    """Some rows of a batch, for their samplers."""
+    return Choices(
+        batch.samplers[rows],
+        batch.steps[rows],
+        batch.masked[rows],
+        batch.masks,
+        batch.mixed[rows],
+        model.kept_logits,
+    )
 
 
 def _check(model: ServedModel, batch: Sample) -> None:
@@ -191,5 +195,8 @@ def _check(model: ServedModel, batch: Sample) -> None:
     require_below("sample: mask + 1", batch.masked + 1, len(batch.masks) + 1)
     if batch.masks.ndim != 2 or (len(batch.masks) and batch.masks.shape[1] * 32 < vocabulary):
         raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
+    if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, OTHERS):
+        raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
+    require_below("sample: kept row", batch.mixed.clip(0), LOGIT_ROWS)
     if len(set(batch.samplers.tolist())) != batch.samplers.size:
         raise BadBatch("sample: a sampler is in one batch twice")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
+from pie_inference.sampling.operations import OPERATIONS
+from pie_inference.sampling.pool import Program
 from pie_inference.served_model import ServedModel
+from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
 from pie_py.wire.plan import FeedSampler, SetSampler
 
 
@@ -15,31 +20,52 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     pool = model.samplers
     count = batch.samplers.size
     require_lengths("set_sampler", batch.samplers, batch.top_k, batch.rows)
-    require_lengths("set_sampler: biases", batch.bias_tokens, batch.biases)
+    require_lengths("set_sampler: values", batch.tokens, batch.values)
     require_below("set_sampler: sampler", batch.samplers, pool.size)
     require_below("set_sampler: row + 1", batch.rows + 1, pool.count_rows + 1)
-    require_offsets("set_sampler: bias_starts", batch.bias_starts, count, batch.bias_tokens.size)
-    require_below("set_sampler: token", batch.bias_tokens, model.network.shape.vocab_size)
-    if batch.numbers.shape != (count, 6) or batch.seeds.shape != (count, 2):
-        raise BadBatch("set_sampler: numbers are not [n, 6], or seeds not [n, 2]")
-    # The arrays are views of the message, which must not be kept.
-    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows)
-    for i in np.flatnonzero(np.diff(batch.bias_starts)).tolist():
-        part = slice(*batch.bias_starts[i : i + 2].tolist())
-        tokens, values = batch.bias_tokens[part].copy(), batch.biases[part].copy()
-        pool.set_bias(int(batch.samplers[i]), tokens, values)
+    if batch.numbers.shape != (count, 3) or batch.seeds.shape != (count, 2):
+        raise BadBatch("set_sampler: numbers are not [n, 3], or seeds not [n, 2]")
+    programs = _programs(model, batch)
+    remembering = [program.uses(COUNTING | LOOKING_BACK) for program in programs]
+    if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():
+        raise BadBatch("set_sampler: an operation needs a row of remembered tokens")
+    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs)
+
+
+def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:
+    """What each sampler does to logits, copied: the message must not be kept."""
+    count, operations = batch.samplers.size, batch.operations.size
+    if not operations:
+        return [Program()] * count
+    require_offsets("set_sampler: operation_starts", batch.operation_starts, count, operations)
+    require_offsets("set_sampler: token_starts", batch.token_starts, operations, batch.tokens.size)
+    require_below("set_sampler: operation", batch.operations, len(OPERATIONS))
+    require_below("set_sampler: token", batch.tokens, model.network.shape.vocab_size)
+    found = []
+    for first, last in pairwise(batch.operation_starts.tolist()):
+        parts = [slice(*ends) for ends in pairwise(batch.token_starts[first : last + 1].tolist())]
+        program = Program(
+            tuple(map(Operation, batch.operations[first:last].tolist())),
+            batch.arguments[first:last].copy(),
+            [(batch.tokens[part].copy(), batch.values[part].copy()) for part in parts],
+        )
+        found.append(program)
+    return found
 
 
 def feed_sampler(model: ServedModel, batch: FeedSampler) -> None:
     """Counts tokens for penalties."""
     count = batch.samplers.size
-    require_lengths("feed_sampler", batch.samplers, batch.generated)
+    require_lengths("feed_sampler", batch.samplers, batch.generated, batch.steps)
     require_offsets("feed_sampler: starts", batch.starts, count, batch.tokens.size)
     require_below("feed_sampler: sampler", batch.samplers, model.samplers.size)
     require_below("feed_sampler: token", batch.tokens, model.network.shape.vocab_size)
     lengths = np.diff(batch.starts)
+    within = np.arange(batch.tokens.size) - np.repeat(batch.starts[:-1], lengths)
     model.samplers.feed(
         np.repeat(batch.samplers, lengths),
         batch.tokens,
         np.repeat(batch.generated, lengths).astype(np.bool_),
+        np.repeat(batch.steps, lengths) + within,
+        np.repeat(lengths, lengths) - within - 1,
     )

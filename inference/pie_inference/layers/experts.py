@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pie_inference.layers.feed_forward import Activation, FeedForward, Gate, GatedMlp
+from pie_inference.layers.feed_forward import Activation, Clamp, FeedForward, Gate, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.router import Router
 
 # Major compute capabilities whose grouped products do not ask the host for the groups.
 GROUPING = (9, 10)
@@ -29,19 +30,35 @@ def groups(dtype: torch.dtype, device: torch.device, *sizes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """The weights of all experts side by side: gate and up `[experts, 2 * inner, hidden]`, down."""
+    """The weights of all experts side by side: gate and up `[experts, 2 * inner, hidden]`, down;
+    and the biases, if they have any.
+    """
 
     gate_up: torch.Tensor
     down: torch.Tensor  # [experts, hidden, inner]
+    gate_up_bias: torch.Tensor | None = None  # [experts, 2 * inner]
+    down_bias: torch.Tensor | None = None  # [experts, hidden]
 
     @classmethod
     def empty(
-        cls, experts: int, hidden: int, inner: int, dtype: torch.dtype, device: torch.device
+        cls,
+        experts: int,
+        hidden: int,
+        inner: int,
+        bias: bool,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> Stacked:
         """Room for them."""
+
+        def room(*shape: int) -> torch.Tensor:
+            return torch.empty((experts, *shape), dtype=dtype, device=device)
+
         return cls(
-            torch.empty((experts, 2 * inner, hidden), dtype=dtype, device=device),
-            torch.empty((experts, hidden, inner), dtype=dtype, device=device),
+            room(2 * inner, hidden),
+            room(hidden, inner),
+            room(2 * inner) if bias else None,
+            room(hidden) if bias else None,
         )
 
 
@@ -50,30 +67,25 @@ class Experts(FeedForward):
 
     def __init__(
         self,
-        router: Linear,
+        router: Router,
         experts: list[GatedMlp],
-        chosen: int,
-        normalized: bool,
         activation: Activation,
         stacked: Stacked | None = None,
+        clamp: Clamp | None = None,
     ) -> None:
         """Makes a mixture.
 
         Args:
-            router: hidden to a score an expert.
+            router: picks experts.
             experts: the blocks.
-            chosen: how many a token goes through, those of the highest scores.
-            normalized: whether the weights of the chosen add up to one; else they are the softmax
-                over all.
             activation: of the blocks.
             stacked: the blocks' weights, of which theirs are views, where one product serves for
                 all.
+            clamp: of the blocks.
         """
         self._router = router
         self._experts = experts
-        self._chosen = chosen
-        self._normalized = normalized
-        self._gate = Gate(activation)
+        self._gate = Gate(activation, clamp)
         self._stacked = stacked
         if stacked is not None:
             self._ids = torch.arange(len(experts), device=stacked.down.device)
@@ -88,22 +100,17 @@ class Experts(FeedForward):
         """`y` `[t, hidden]`: the weighted sum of what a token's experts say."""
         if not x.shape[0]:
             return x
-        scores = self._router(x)
-        if adapters is not None:
-            adapters.add_(scores, x, self._router)
-        weights, experts = scores.softmax(-1, dtype=torch.float32).topk(self._chosen)
-        if self._normalized:
-            weights = weights / weights.sum(-1, keepdim=True)
+        weights, experts = self._router(x, adapters)
         # The tokens that go to an expert lie side by side.
         owners, order = experts.view(-1).sort(stable=True)
-        sources = order // self._chosen
+        sources = order // weights.shape[1]
         if self._stacked is None or self._adapted(adapters):
             sorted_rows = self._one_by_one(x, owners, sources, adapters)
         else:
             sorted_rows = self._together(self._stacked, x, owners, sources)
         rows = torch.empty_like(sorted_rows).index_copy_(0, order, sorted_rows)
         # Summed in the order of a token's experts: a sum that does not depend on the batch.
-        weighted = rows.view(x.shape[0], self._chosen, -1) * weights.to(x.dtype).unsqueeze(-1)
+        weighted = rows.view(*weights.shape, -1) * weights.to(x.dtype).unsqueeze(-1)
         return weighted.sum(1)
 
     def _together(
@@ -113,7 +120,12 @@ class Experts(FeedForward):
         ends = torch.searchsorted(owners, self._ids, right=True, out_int32=True)
         part = x.index_select(0, sources)
         both = F.grouped_mm(part, stacked.gate_up.transpose(1, 2), offs=ends)
-        return F.grouped_mm(self._gate(both), stacked.down.transpose(1, 2), offs=ends)
+        if stacked.gate_up_bias is not None:
+            both += stacked.gate_up_bias.index_select(0, owners)
+        y = F.grouped_mm(self._gate(both), stacked.down.transpose(1, 2), offs=ends)
+        if stacked.down_bias is not None:
+            y += stacked.down_bias.index_select(0, owners)
+        return y
 
     def _one_by_one(
         self,
@@ -149,9 +161,9 @@ def _adapters_of(
 
 
 class WithShared(FeedForward):
-    """A mixture, and a block that every token goes through, with a weight of its own."""
+    """A mixture, and a block that every token goes through, with a weight of its own or without."""
 
-    def __init__(self, mixture: Experts, shared: GatedMlp, gate: Linear) -> None:
+    def __init__(self, mixture: Experts, shared: GatedMlp, gate: Linear | None) -> None:
         """Takes the parts; `gate` gives the number whose sigmoid weighs the shared block."""
         self._mixture = mixture
         self._shared = shared
@@ -166,6 +178,8 @@ class WithShared(FeedForward):
         """`y` `[t, hidden]`."""
         if not x.shape[0]:
             return x
+        if self._gate is None:
+            return self._shared.add_to(self._mixture(x, adapters), x, adapters)
         weight = self._gate(x)
         if adapters is not None:
             adapters.add_(weight, x, self._gate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -42,37 +43,57 @@ class FeedForward(ABC):
         return residual + self(x, adapters)
 
 
-class Gate:
-    """`activation(gate) * up`, of gate and up side by side."""
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """The gate of gpt-oss: `gate * sigmoid(alpha * gate) * (up + 1)`, both within bounds."""
 
-    def __init__(self, activation: Activation) -> None:
+    alpha: float
+    limit: float  # of the gate from above, of up from both sides
+
+    def __call__(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        """`[n, inner]`."""
+        gate = gate.clamp(max=self.limit)
+        return (up.clamp(-self.limit, self.limit) + 1) * gate * torch.sigmoid(gate * self.alpha)
+
+
+class Gate:
+    """`activation(gate) * up`, of gate and up side by side; or, if there is one, what a clamp
+    makes of them.
+    """
+
+    def __init__(self, activation: Activation, clamp: Clamp | None = None) -> None:
         """Of PyTorch's operations, unless `use` brings a kernel."""
         self._activation = ACTIVATIONS[activation]
         self._name = activation
+        self._clamp = clamp
         self._gated: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def use(self, kernels: Kernels) -> None:
         """Computes with a device's kernel from now on, if it has one."""
-        self._gated = kernels.gated.get(self._name)
+        self._gated = None if self._clamp else kernels.gated.get(self._name)
 
     def __call__(self, both: torch.Tensor) -> torch.Tensor:
         """`[n, inner]` of `[n, 2 * inner]`."""
         if self._gated is not None and both.shape[-1] * both.itemsize % ALIGNED == 0:
             return self._gated(both)
         gate, up = both.chunk(2, -1)
+        if self._clamp is not None:
+            return self._clamp(gate, up)
         return self._activation(gate).mul_(up)
 
 
 class GatedMlp(FeedForward):
     """`down(activation(gate(x)) * up(x))` (Shazeer 2020)."""
 
-    def __init__(self, gate_up: Linear, down: Linear, activation: Activation) -> None:
+    def __init__(
+        self, gate_up: Linear, down: Linear, activation: Activation, clamp: Clamp | None = None
+    ) -> None:
         """Takes the products: hidden to twice the inner size, gate first, and inner size to
         hidden.
         """
         self._gate_up = gate_up
         self._down = down
-        self._gate = Gate(activation)
+        self._gate = Gate(activation, clamp)
 
     def use(self, kernels: Kernels) -> None:
         """See `FeedForward.use`."""

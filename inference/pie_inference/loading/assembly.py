@@ -19,6 +19,7 @@ from pie_inference.loading.sizing import (
     pool_sizes,
 )
 from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.served_model import ServedModel
 from pie_py.config.model import ModelConfig
 
@@ -38,9 +39,11 @@ def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Se
     memories = _memories(loaded, ranks)
     host_memory = memories[torch.device("cpu")]
     served = []
+    widest = max(model.network.shape.vocab_size for model in loaded)
+    kept_logits = KeptLogits(widest, loaded[0].device)
     for model in loaded:
         with naming(model.config), current(model.device):
-            served.append(_sized(model, memories[model.device], host_memory))
+            served.append(_sized(model, memories[model.device], host_memory, kept_logits))
     return served
 
 
@@ -61,7 +64,9 @@ def _memories(loaded: Sequence[LoadedNetwork], ranks: Ranks) -> dict[torch.devic
     return memories
 
 
-def _sized(model: LoadedNetwork, memory: Memory, host_memory: Memory) -> ServedModel:
+def _sized(
+    model: LoadedNetwork, memory: Memory, host_memory: Memory, kept_logits: KeptLogits
+) -> ServedModel:
     """A model with pools as large as its share of the memory allows."""
     config, shape = model.config, model.network.shape
     sizes = pool_sizes(config, shape, model.dtype, model.stored, memory)
@@ -69,7 +74,7 @@ def _sized(model: LoadedNetwork, memory: Memory, host_memory: Memory) -> ServedM
     # All ranks run the same plans, so a page must exist on each of them.
     pages, embeds, hosts = model.ranks.smallest([sizes.kv_pages, sizes.embeds, hosts], model.device)
     most = max(1, min(config.graph_batch, config.max_batch_commands))
-    served = with_pools(model, PoolSizes(pages, embeds), hosts, batch_buckets(most))
+    served = with_pools(model, PoolSizes(pages, embeds), hosts, batch_buckets(most), kept_logits)
     log.info(
         "model loaded",
         **{k: getattr(served.description, k) for k in ("name", "dtype", "kv_pages")},

@@ -24,6 +24,10 @@ def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
     if dtype not in (torch.bfloat16, torch.float16):
         name = str(dtype).removeprefix("torch.")
         return f"its kernels compute in bfloat16 and float16, not {name}; set dtype to bfloat16"
+    if shape.sinks:
+        return "its kernels that are used here have no sinks"
+    if shape.latent:
+        return "its kernels that are used here do not read latents"
     if shape.head_dim not in HEAD_DIMS:
         return (
             f"its kernels are for heads of {', '.join(map(str, HEAD_DIMS))}, not {shape.head_dim}"

@@ -14,6 +14,7 @@ from pie_inference.device.current import current
 from pie_inference.loading.network import LoadedNetwork, naming
 from pie_inference.loading.pools import with_pools
 from pie_inference.loading.sizing import Memory, batch_buckets, gpu_memory, pool_sizes
+from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.served_model import ServedModel
 
 log = structlog.get_logger("pie.worker")
@@ -83,7 +84,8 @@ def _with_small_pools(loaded: LoadedNetwork) -> tuple[ServedModel, int]:
     smallest = config.model_copy(update={"kv_pages": 1, "embeds": config.max_batch_tokens})
     sizes = pool_sizes(smallest, shape, loaded.dtype, loaded.stored, memory)
     most = max(1, min(config.graph_batch, config.max_batch_commands))
-    return with_pools(loaded, sizes, 0, [most]), memory.granted
+    kept_logits = KeptLogits(loaded.network.shape.vocab_size, loaded.device)
+    return with_pools(loaded, sizes, 0, [most], kept_logits), memory.granted
 
 
 def _clean(device: torch.device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ from pie_inference.checkpoints.loader import (
     random_tensors,
     read_config,
 )
+from pie_inference.checkpoints.quantized import dequantized
+from pie_inference.checkpoints.sources import Sources
 from pie_inference.device.current import current
 from pie_inference.errors import LoadError
 from pie_inference.loading.attention_choice import flashinfer_for, stored_dtype
@@ -116,12 +119,21 @@ def _network(
     if config.load_format == "dummy":
         tensors = random_tensors(expected, dtype, device, part)
     else:
-        rename = architecture.rename(checkpoint)
-        tensors = load_tensors(folder, expected, dtype, device, rename, part)
+        arrange = partial(_arranged, architecture, checkpoint)
+        tensors = load_tensors(folder, expected, dtype, device, arrange, part)
     with torch.inference_mode():
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)
         return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
+
+
+def _arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: Sources) -> Sources:
+    """The tensors of a checkpoint by the names, and in the form, that the architecture expects."""
+    rename = architecture.rename(checkpoint)
+    renamed = ((rename(name), source) for name, source in dequantized(checkpoint, stored).items())
+    return architecture.arrange(
+        checkpoint, {name: source for name, source in renamed if name is not None}
+    )
 
 
 def _divided(

@@ -15,6 +15,7 @@ from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
+from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
 
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 
 def with_pools(
-    loaded: LoadedNetwork, sizes: PoolSizes, host_pages: int, graph_sizes: Sequence[int]
+    loaded: LoadedNetwork,
+    sizes: PoolSizes,
+    host_pages: int,
+    graph_sizes: Sequence[int],
+    kept_logits: KeptLogits,
 ) -> ServedModel:
     """Allocates the pools of a model, and makes ready what works on them.
 
@@ -33,6 +38,7 @@ def with_pools(
         sizes: of the pools on its device.
         host_pages: pages in host memory, for swapping.
         graph_sizes: batch sizes for which decoding steps are recorded, if the device records steps.
+        kept_logits: the rows that all models share.
     """
     network, device = loaded.network, loaded.device
     with torch.inference_mode():
@@ -54,6 +60,7 @@ def with_pools(
         attention=attention,
         device=device,
         samplers=samplers,
+        kept_logits=kept_logits,
         host=host,
         adapters=loaded.adapters,
         graphs=graphs,
@@ -74,6 +81,7 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
         dtype=loaded.dtype,
         device=loaded.device,
         stored=loaded.stored,
+        latent=shape.latent,
     )
 
 

@@ -9,7 +9,6 @@ import psutil
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.base import ModelShape
 from pie_py.config.model import ModelConfig
 
@@ -97,7 +96,7 @@ def pool_sizes(
     """
     free = memory.free - memory.granted
     budget = min(memory.budget, free)
-    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, stored)
+    slot = shape.slot_numbers * stored.itemsize
     embed = shape.hidden * dtype.itemsize
     embeds = config.embeds or max(
         config.max_batch_tokens, min(MAX_AUTO_EMBEDS, int(budget * EMBED_SHARE) // embed)
@@ -142,7 +141,7 @@ def host_pages(
     Raises:
         LoadError: if there is no room for what the configuration says.
     """
-    slot = KvCache.slot_bytes(shape.layers, shape.kv_heads, shape.head_dim, dtype)
+    slot = shape.slot_numbers * dtype.itemsize
     page = config.page_size * slot
     free = memory.free - memory.granted
     if config.host_pages is not None:

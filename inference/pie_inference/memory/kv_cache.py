@@ -15,7 +15,8 @@ Int64 = NDArray[np.int64]
 
 
 class KvCache:
-    """Keys and values of every slot: `[layers, slots, 2, kv_heads, head_dim]`.
+    """Keys and values of every slot: `[layers, slots, 2, kv_heads, head_dim]`; 1 in the place of 2
+    for a latent that is both.
 
     Slot `page * page_size + offset` is one token. Its key is stored rotated, so that it carries its
     position, and its key and value lie side by side, so that storing or gathering a token moves one
@@ -40,6 +41,7 @@ class KvCache:
         dtype: torch.dtype,
         device: torch.device,
         stored: torch.dtype | None = None,
+        latent: bool = False,
     ) -> None:
         """Allocates the pool, zeroed; `stored` is the dtype of its numbers, by default the
         model's.
@@ -54,18 +56,14 @@ class KvCache:
         self.stored = stored or dtype
         self.padding = pages + -(-scratch // page_size)
         slots = (self.padding + 1) * page_size
-        shape = (layers, slots, 2, kv_heads, head_dim)
+        self._parts = 1 if latent else 2
+        shape = (layers, slots, self._parts, kv_heads, head_dim)
         self.data = zeros(shape, torch.uint8 if self.stored.itemsize == 1 else dtype, device)
         self.rows = [layer.view(slots, -1) for layer in self.data]
         self.masked: NDArray[np.bool_] = np.zeros(slots, np.bool_)
         self.positions: NDArray[np.int32] = np.zeros(slots, np.int32)
         self.clock = 0  # counts the times at which slots were written
         self.written: Int64 = np.zeros(slots, np.int64)  # the last of them, a slot
-
-    @staticmethod
-    def slot_bytes(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-        """Bytes of the pool that one slot takes."""
-        return layers * 2 * kv_heads * head_dim * dtype.itemsize
 
     def pack(self, numbers: torch.Tensor) -> torch.Tensor:
         """Numbers of the model's dtype as they are stored."""
@@ -79,6 +77,12 @@ class KvCache:
         if self.stored == self.dtype:
             return stored
         return stored.view(self.stored).to(self.dtype)
+
+    def split(self, rows: torch.Tensor) -> torch.Tensor:
+        """Keys and values `[..., 2, kv_heads, head_dim]` of stored rows `[..., width]`."""
+        shape = (*rows.shape[:-1], self._parts, self.kv_heads, self.head_dim)
+        found = self.unpack(rows).view(shape)
+        return found if self._parts == 2 else found.expand(*shape[:-3], 2, *shape[-2:])
 
     def mask(self, pages: NDArray[np.int32], words: NDArray[np.uint32]) -> None:
         """Sets the mask of whole pages: bit `i` of a page's word hides its slot `i`."""

@@ -27,11 +27,22 @@ class ModelShape:
     head_dim: int
     vocab_size: int
     max_position: int  # positions 0 .. max_position - 1
+    latent: bool = False  # keys are the values, too: a slot holds them once
 
     @property
     def layers(self) -> int:
         """How many layers there are."""
         return len(self.attention)
+
+    @property
+    def slot_numbers(self) -> int:
+        """Numbers that a token's slot holds in all layers."""
+        return self.layers * (1 if self.latent else 2) * self.kv_heads * self.head_dim
+
+    @property
+    def sinks(self) -> bool:
+        """Whether queries see a sink, in some layers."""
+        return any(options.sinks for options in self.attention)
 
 
 class Model(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pie_inference.checkpoints.fields import Fields
+from pie_inference.layers.router import Routing
 from pie_inference.models.spec import (
     Config,
     DecoderSpec,
@@ -18,9 +19,11 @@ def mixtral(config: Config) -> DecoderSpec:
     block = "block_sparse_moe"
     experts = ExpertsSpec(
         experts=fields.count("num_local_experts", 8),
-        chosen=fields.count("num_experts_per_tok", 2),
         inner=fields.count("intermediate_size"),
-        normalized=True,
+        routing=Routing(
+            fields.count("num_experts_per_tok", 2),
+            True,
+        ),
         router=f"{block}.gate",
         gate=f"{block}.experts.{{}}.w1",
         up=f"{block}.experts.{{}}.w3",

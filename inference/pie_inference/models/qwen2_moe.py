@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pie_inference.checkpoints.fields import Fields
+from pie_inference.layers.router import Routing
 from pie_inference.models.qwen3_moe import expert_layers
 from pie_inference.models.spec import (
     Config,
@@ -26,9 +27,11 @@ def qwen2_moe(config: Config) -> DecoderSpec:
     below = fields.count("max_window_layers", 28)
     experts = ExpertsSpec(
         experts=fields.count("num_experts", 60),
-        chosen=fields.count("num_experts_per_tok", 4),
         inner=fields.count("moe_intermediate_size", 1408),
-        normalized=fields.flag("norm_topk_prob", False),
+        routing=Routing(
+            fields.count("num_experts_per_tok", 4),
+            fields.flag("norm_topk_prob", False),
+        ),
         shared=MlpSpec(
             fields.count("shared_expert_intermediate_size", 5632),
             False,

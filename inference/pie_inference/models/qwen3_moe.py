@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pie_inference.checkpoints.fields import Fields
+from pie_inference.layers.router import Routing
 from pie_inference.models.spec import Config, DecoderSpec, ExpertsSpec, MlpSpec, decoder_spec
 
 
@@ -31,9 +32,11 @@ def _blocks(fields: Fields, layers: int) -> list[MlpSpec | ExpertsSpec]:
     sparse = ExpertsSpec(
         # Transformers 5 writes the second name.
         experts=fields.count("num_experts", fields.count("num_local_experts", 128)),
-        chosen=fields.count("num_experts_per_tok", 8),
         inner=fields.count("moe_intermediate_size", 768),
-        normalized=fields.flag("norm_topk_prob", False),
+        routing=Routing(
+            fields.count("num_experts_per_tok", 8),
+            fields.flag("norm_topk_prob", False),
+        ),
     )
     return expert_layers(fields, layers, dense, sparse)
 

@@ -9,14 +9,19 @@ from pathlib import Path
 
 import torch
 
+from pie_inference.checkpoints.quantized import check_quantization
+from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
 from pie_inference.models.decoder import Decoder
+from pie_inference.models.deepseek_v3 import deepseek_v3, without_prediction
 from pie_inference.models.gemma import gemma
 from pie_inference.models.gemma2 import gemma2
 from pie_inference.models.gemma3 import gemma3, gemma3_rename, gemma3_text, gemma3_within
 from pie_inference.models.glm4 import glm, glm4
+from pie_inference.models.gpt_oss import gpt_oss
 from pie_inference.models.granite import granite
+from pie_inference.models.granite_moe import granite_moe
 from pie_inference.models.idefics3 import (
     Idefics3,
     idefics3,
@@ -35,6 +40,7 @@ from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_moe import qwen3_moe
 from pie_inference.models.smollm3 import smollm3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.stacked import each_expert
 from pie_inference.models.text_part import text_config
 
 
@@ -51,11 +57,16 @@ class Architecture:
     decoder: Callable[[Config], DecoderSpec] | None = None
     # A stored tensor's name to the one above, or None for one that is not used.
     rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str
+    # Stored tensors, renamed, to the ones above, where a checkpoint has them otherwise.
+    arrange: Callable[[Config, Sources], Sources] = lambda _, sources: sources
     # The configuration of the language model, if it is a part of the whole.
     text: Callable[[Config], Config] = lambda config: config
 
 
-def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
+def _decoder(
+    read: Callable[[Config], DecoderSpec],
+    rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str,
+) -> Architecture:
     return Architecture(
         shape=lambda config: read(config).shape,
         tensors=lambda config: decoder_tensors(read(config)),
@@ -63,6 +74,8 @@ def _decoder(read: Callable[[Config], DecoderSpec]) -> Architecture:
             read(config), weights, dtype, device
         ),
         decoder=read,
+        rename=rename,
+        arrange=lambda config, sources: each_expert(read(config), sources),
     )
 
 
@@ -83,11 +96,14 @@ ARCHITECTURES = {
     "SmolLM3ForCausalLM": _decoder(smollm3),
     "Olmo2ForCausalLM": _decoder(olmo2),
     "GraniteForCausalLM": _decoder(granite),
+    "GraniteMoeForCausalLM": _decoder(granite_moe),
+    "GptOssForCausalLM": _decoder(gpt_oss),
     "GlmForCausalLM": _decoder(glm),
     "Glm4ForCausalLM": _decoder(glm4),
     "GemmaForCausalLM": _decoder(gemma),
     "Gemma2ForCausalLM": _decoder(gemma2),
     "Gemma3ForCausalLM": _decoder(gemma3),
+    "DeepseekV3ForCausalLM": _decoder(deepseek_v3, without_prediction),
     "Gemma3ForConditionalGeneration": Architecture(
         shape=lambda config: gemma3_within(config).shape,
         tensors=lambda config: decoder_tensors(gemma3_within(config)),
@@ -116,13 +132,9 @@ def architecture_of(config: Config) -> Architecture:
     """The architecture that a config.json names.
 
     Raises:
-        LoadError: if it names none that is supported, or the weights are quantized.
+        LoadError: if it names none that is supported, or its quantization is not.
     """
-    if config.get("quantization_config"):
-        raise LoadError(
-            "config.json: quantized weights are not supported (quantization_config); take the"
-            " model's checkpoint in bfloat16, float16 or float32"
-        )
+    check_quantization(config)
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise LoadError(f"config.json: 'architectures' is {names!r}, not a list")

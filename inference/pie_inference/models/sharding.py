@@ -21,7 +21,7 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
         LoadError: if heads or inner sizes do not divide among them.
     """
     shape = spec.shape
-    whole = [spec.whole_norm, len(spec.attention_names) == 1]
+    whole = [spec.whole_norm, len(spec.attention_names) == 1, shape.sinks, shape.latent]
     for block in spec.feed_forward:
         whole.append(block.up is None or getattr(block, "shared", None) is not None)
     if any(whole):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.layers.feed_forward import Activation
+from pie_inference.layers.feed_forward import Activation, Clamp
 from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
+from pie_inference.layers.router import Routing
 from pie_inference.models.base import ModelShape
 
 Config = Mapping[str, Any]
@@ -38,31 +39,73 @@ class MlpSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """Sizes of latent attention (DeepSeek-AI 2024)."""
+
+    query_rank: int | None  # of what queries are made from; None: of the hidden state itself
+    rank: int  # of the latent that keys and values are made from
+    turned: int  # dimensions of a head that turn, of which all heads have one key
+    plain: int  # dimensions of a head's query and key that do not turn
+    value: int  # dimensions of a head's value
+    bias: bool = False  # of the products that lead to query rank and latent
+
+
+@dataclass(frozen=True, slots=True)
+class StackedNames:
+    """Names of a layer's tensors that hold what all its experts have, `[experts, ...]` each."""
+
+    gate_up: str
+    down: str
+    transposed: bool = False  # `[experts, in, out]`, not `[experts, out, in]`
+    alternating: bool = False  # a number of the gate, then one of up
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsSpec:
     """A mixture of experts; `{}` in the names of an expert's tensors is its number."""
 
     experts: int
-    chosen: int  # a token goes through
     inner: int
-    normalized: bool  # the weights of the chosen add up to one
+    routing: Routing
+    bias: bool = False  # of the experts
+    router_bias: bool = False
+    clamp: Clamp | None = None  # of the experts, in the place of the activation
     router: str = "mlp.gate"
     gate: str = "mlp.experts.{}.gate_proj"
-    up: str = "mlp.experts.{}.up_proj"
+    up: str | None = "mlp.experts.{}.up_proj"  # None: stored with the gate's, behind it
     down: str = "mlp.experts.{}.down_proj"
+    stacked: StackedNames | None = None  # where a checkpoint has the experts' tensors together
     shared: MlpSpec | None = None  # every token goes through it, too
-    shared_gate: str = "mlp.shared_expert_gate"  # weighs that
+    shared_gate: str | None = "mlp.shared_expert_gate"  # weighs that; None: as it is
 
     def __post_init__(self) -> None:
         """Raises `LoadError` if a token cannot go through so many experts."""
-        if self.chosen > self.experts:
+        routing = self.routing
+        room = self.experts * routing.chosen_groups // routing.groups
+        if self.experts % routing.groups or routing.chosen > room:
             raise LoadError(
-                f"config.json: {self.chosen} experts a token, but there are {self.experts}"
+                f"config.json: {routing.chosen} experts a token, but there are {room}"
+                + (f" in {routing.chosen_groups} groups" if routing.groups > 1 else "")
             )
 
     def expert(self, number: int) -> MlpSpec:
         """One of the experts."""
-        names = (name.format(number) for name in (self.gate, self.up, self.down))
-        return MlpSpec(self.inner, False, *names)
+        gate, down = self.gate.format(number), self.down.format(number)
+        up = None if self.up is None else self.up.format(number)
+        return MlpSpec(self.inner, self.bias, gate, up, down)
+
+
+def stacked_experts(names: StackedNames, router: str, **more: Any) -> ExpertsSpec:
+    """Experts whose tensors a checkpoint has together; for arguments see `ExpertsSpec`."""
+    gate_up, down = (name.removesuffix(".weight") for name in (names.gate_up, names.down))
+    return ExpertsSpec(
+        router=router,
+        gate=f"{gate_up}.{{}}",
+        up=None,
+        down=f"{down}.{{}}",
+        stacked=names,
+        **more,
+    )
 
 
 class NormNames(NamedTuple):
@@ -100,6 +143,7 @@ class DecoderSpec:
     query_key_norm: bool = False  # RMSNorm of every head's query and key
     whole_norm: bool = False  # of all heads' queries together instead, and of all keys
     interleaved: bool = False  # the planes that turn are neighbouring dimensions
+    latent: LatentSpec | None = None  # in the place of grouped-query attention
     attention_names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")  # one: stored as one
     norm_offset: float = 0.0  # is added to the weights of norms
     norms: NormNames = NormNames()  # noqa: RUF009 - a tuple, which nothing changes
@@ -256,6 +300,49 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
 
 def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
     s = spec.shape
+    tensors: Shapes = {f"{norm}.weight": (s.hidden,) for norm in spec.norms if norm}
+    tensors |= _latent_tensors(spec, spec.latent) if spec.latent else _attention_tensors(spec)
+    block = spec.feed_forward[layer]
+    if isinstance(block, MlpSpec):
+        return tensors | _mlp_tensors(block, s.hidden)
+    tensors[f"{block.router}.weight"] = (block.experts, s.hidden)
+    if block.router_bias:
+        tensors[f"{block.router}.bias"] = (block.experts,)
+    if block.routing.corrected:
+        tensors[f"{block.router}.e_score_correction_bias"] = (block.experts,)
+    for number in range(block.experts):
+        tensors |= _mlp_tensors(block.expert(number), s.hidden)
+    if block.shared is not None:
+        tensors |= _mlp_tensors(block.shared, s.hidden)
+        if block.shared_gate:
+            tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
+    return tensors
+
+
+def _latent_tensors(spec: DecoderSpec, latent: LatentSpec) -> Shapes:
+    hidden, heads = spec.shape.hidden, spec.shape.heads
+    queries = heads * (latent.plain + latent.turned)
+    sizes: Shapes = {
+        "kv_a_proj_with_mqa.weight": (latent.rank + latent.turned, hidden),
+        "kv_a_layernorm.weight": (latent.rank,),
+        "kv_b_proj.weight": (heads * (latent.plain + latent.value), latent.rank),
+        "o_proj.weight": (hidden, heads * latent.value),
+    }
+    if latent.query_rank is None:
+        sizes["q_proj.weight"] = (queries, hidden)
+    else:
+        sizes["q_a_proj.weight"] = (latent.query_rank, hidden)
+        sizes["q_a_layernorm.weight"] = (latent.query_rank,)
+        sizes["q_b_proj.weight"] = (queries, latent.query_rank)
+    if latent.bias:
+        biased = ("kv_a_proj_with_mqa", "o_proj", "q_a_proj")
+        found = [name for name in biased if f"{name}.weight" in sizes]
+        sizes |= {f"{name}.bias": sizes[f"{name}.weight"][:1] for name in found}
+    return {f"self_attn.{name}": size for name, size in sizes.items()}
+
+
+def _attention_tensors(spec: DecoderSpec) -> Shapes:
+    s = spec.shape
     query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
     rows = (query, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
     tensors: Shapes = {"self_attn.o_proj.weight": (s.hidden, query)}
@@ -263,24 +350,15 @@ def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
         tensors[f"self_attn.{name}.weight"] = (size, s.hidden)
         if spec.qkv_bias:
             tensors[f"self_attn.{name}.bias"] = (size,)
-    for norm in filter(None, spec.norms):
-        tensors[f"{norm}.weight"] = (s.hidden,)
     if spec.output_bias:
         tensors["self_attn.o_proj.bias"] = (s.hidden,)
+    if s.sinks:
+        tensors["self_attn.sinks"] = (s.heads,)
     if spec.query_key_norm:
         sizes = (query, key) if spec.whole_norm else (s.head_dim, s.head_dim)
         tensors["self_attn.q_norm.weight"], tensors["self_attn.k_norm.weight"] = (
             (size,) for size in sizes
         )
-    block = spec.feed_forward[layer]
-    if isinstance(block, MlpSpec):
-        return tensors | _mlp_tensors(block, s.hidden)
-    tensors[f"{block.router}.weight"] = (block.experts, s.hidden)
-    for number in range(block.experts):
-        tensors |= _mlp_tensors(block.expert(number), s.hidden)
-    if block.shared is not None:
-        tensors |= _mlp_tensors(block.shared, s.hidden)
-        tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
     return tensors
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_py.wire.plan import Float32
+
 GAMMA = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _SMALLEST = 2.0**-33
@@ -21,6 +23,12 @@ _LARGEST = 1 - 2.0**-24  # the largest float32 below 1
 def starts(seeds: NDArray[np.uint64], steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Where the numbers of each step start, `[n]`."""
     return _mix(_mix(seeds + np.uint64(GAMMA)) + steps.astype(np.uint64) * np.uint64(GAMMA))
+
+
+def coins(seeds: NDArray[np.uint64], steps: NDArray[np.uint32]) -> Float32:
+    """A random number of each step, 0 up to 1, that is none of its tokens': float32 `[n]`."""
+    found: Float32 = (_mix(starts(seeds, steps)) >> np.uint64(40)).astype(np.float32) * 2.0**-24
+    return found
 
 
 def numbers(start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

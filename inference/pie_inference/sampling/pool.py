@@ -1,7 +1,9 @@
-"""One model's pool of samplers: parameters, chosen tokens, and counts for penalties."""
+"""One model's pool of samplers: parameters, chosen tokens, and what they do to logits first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,48 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device.upload import upload, upload_index
-from pie_inference.memory.zeros import zeros
 from pie_inference.sampling.choose import Parameters
+from pie_inference.sampling.kept_logits import KeptLogits
+from pie_inference.sampling.noise import coins
+from pie_inference.sampling.operations import OPERATIONS
+from pie_inference.sampling.remembered import RememberedTokens
+from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, LOOKING_BACK, Operation
 from pie_py.wire.plan import Float32, Int32
 
 SAMPLERS = 4096
 COUNT_MEMORY = 256 << 20  # bytes at most for the token counts of penalties
-_GIVEN = 1 << 30  # bit of a count: the token occurs in the text that was given
-_TIMES = _GIVEN - 1
+
+
+def _no_arguments() -> Float32:
+    return np.zeros((0, ARGUMENTS), np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a sampler does to logits before a token is chosen."""
+
+    operations: tuple[Operation, ...] = ()
+    arguments: Float32 = field(default_factory=_no_arguments)  # [o, ARGUMENTS]
+    tokens: Sequence[tuple[Int32, Float32]] = ()  # of each operation, with their numbers
+
+    def uses(self, operations: frozenset[Operation]) -> bool:
+        """Whether it has one of them."""
+        return not operations.isdisjoint(self.operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Choices to be made together, `n` rows: what of them depends on the moment."""
+
+    samplers: Int32  # [n]
+    steps: NDArray[np.uint32]  # [n] how many tokens each sampler has chosen before
+    masked: Int32  # [n] row of masks, or -1
+    masks: NDArray[np.uint32]  # [m, w] bit t % 32 of word t // 32 allows token t
+    mixed: Int32  # [n, OTHERS] rows of kept logits, or -1; empty if there are none
+    kept: KeptLogits
+
+
+_NOTHING = Program()
 
 
 class SamplerPool:
@@ -28,21 +64,24 @@ class SamplerPool:
     """
 
     def __init__(self, vocabulary: int, device: torch.device, size: int = SAMPLERS) -> None:
-        """Makes room for `size` samplers; memory for counts is allocated lazily."""
+        """Makes room for `size` samplers; memory for what they remember is allocated lazily."""
         self.size = size
+        self.vocabulary = vocabulary
+        self.device = device
         self.count_rows = min(size, max(1, COUNT_MEMORY // (4 * vocabulary)))
         self.tokens = torch.full((size,), -1, dtype=torch.int64, device=device)
-        self._vocabulary = vocabulary
-        self._device = device
-        self._numbers: Float32 = np.zeros((size, 6), np.float32)
+        self.remembered = RememberedTokens(self.count_rows, vocabulary, device)
+        self.programs = [_NOTHING] * size
+        self.rows: Int32 = np.full(size, -1, np.int32)
+        self.given: NDArray[np.int64] = np.zeros(size, np.int64)  # tokens not chosen
+        self.seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
+        self._numbers: Float32 = np.zeros((size, 3), np.float32)
         self._top_k: NDArray[np.int64] = np.zeros(size, np.int64)
-        self._seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
-        self._rows: Int32 = np.full(size, -1, np.int32)
-        self._biases: list[tuple[Int32, Float32] | None] = [None] * size
         # What a step asks of all its samplers at once.
-        self._adjusting: NDArray[np.bool_] = np.zeros(size, np.bool_)  # penalties or biases
+        self._adjusting: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
-        self._counts: torch.Tensor | None = None  # [count_rows, vocabulary] int32
+        self._counting: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self._looking_back: NDArray[np.bool_] = np.zeros(size, np.bool_)
 
     def set(
         self,
@@ -51,43 +90,56 @@ class SamplerPool:
         top_k: Int32,
         seeds: NDArray[np.uint32],
         rows: Int32,
+        programs: Sequence[Program],
     ) -> None:
         """Puts new samplers into slots; the parameters are those of `SetSampler`."""
         self._numbers[samplers] = numbers
         self._top_k[samplers] = top_k
-        self._seeds[samplers] = seeds[:, 0] | seeds[:, 1].astype(np.uint64) << np.uint64(32)
-        self._rows[samplers] = rows
+        self.seeds[samplers] = seeds[:, 0] | seeds[:, 1].astype(np.uint64) << np.uint64(32)
+        self.rows[samplers] = rows
+        self.given[samplers] = 0
         self.forget(samplers)
-        for sampler in samplers.tolist():
-            self._biases[sampler] = None
-        self._adjusting[samplers] = rows >= 0
+        for sampler, program in zip(samplers.tolist(), programs, strict=True):
+            self.programs[sampler] = program
+        self._adjusting[samplers] = [bool(program.operations) for program in programs]
+        self._counting[samplers] = [program.uses(COUNTING) for program in programs]
+        self._looking_back[samplers] = [program.uses(LOOKING_BACK) for program in programs]
         self._drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
-        used = rows[rows >= 0]
-        if used.size:
-            self._count_table()[self._index(used)] = 0
+        self.remembered.forget(rows[rows >= 0])
 
-    def set_bias(self, sampler: int, tokens: Int32, values: Float32) -> None:
-        """Sets what is added to the logits of some distinct tokens."""
-        self._biases[sampler] = (tokens, values) if tokens.size else None
-        self._adjusting[sampler] = tokens.size > 0 or self._rows[sampler] >= 0
+    def feed(
+        self,
+        samplers: Int32,
+        tokens: Int32,
+        generated: NDArray[np.bool_],
+        places: NDArray[np.int64],
+        left: NDArray[np.int64],
+    ) -> None:
+        """Tells samplers `[n]` of tokens `[n]` that they did not choose, generated or given.
 
-    def feed(self, samplers: Int32, tokens: Int32, generated: NDArray[np.bool_]) -> None:
-        """Counts tokens `[n]` for samplers `[n]`, as generated or given; some keep no counts."""
-        counted = self._rows[samplers] >= 0
-        cells = self._rows[samplers].astype(np.int64) * self._vocabulary + tokens
-        table = self._count_table().view(-1) if counted.any() else None
-        if table is None:
-            return
-        fresh = self._index(cells[counted & generated])
-        table.index_add_(0, fresh, torch.ones_like(fresh, dtype=torch.int32))
-        given = self._index(cells[counted & ~generated])
-        table[given] = table[given] | _GIVEN
+        Args:
+            samplers: some remember nothing.
+            tokens: of their texts.
+            generated: whether a token counts as generated.
+            places: of the tokens, behind those that the sampler was given before.
+            left: how many tokens the sampler gets behind each.
+        """
+        rows, known = self.rows[samplers], self.given[samplers] + places
+        np.add.at(self.given, samplers, 1)
+        counted = self._counting[samplers]
+        if counted.any():
+            fresh, old = counted & generated, counted & ~generated
+            self.remembered.count(rows[fresh], self._index(tokens[fresh]))
+            self.remembered.count_given(rows[old], tokens[old])
+        newest = self._looking_back[samplers] & (left < HISTORY)
+        if newest.any():
+            self.remembered.note(rows[newest], known[newest], self._index(tokens[newest]))
 
     def parameters(self, samplers: Int32, steps: NDArray[np.uint32]) -> Parameters:
         """The parameters of samplers, for `choose`."""
-        temperature, top_p, min_p = self._numbers[samplers, :3].T
+        temperature, top_p, min_p = self._numbers[samplers].T
         return Parameters(
-            temperature, self._top_k[samplers], top_p, min_p, self._seeds[samplers], steps
+            temperature, self._top_k[samplers], top_p, min_p, self.seeds[samplers], steps
         )
 
     def adjusts(self, samplers: Int32) -> bool:
@@ -98,64 +150,135 @@ class SamplerPool:
         """Whether one of the samplers does not just take the most likely token."""
         return bool(self._drawing[samplers].any())
 
-    def adjust(self, logits: torch.Tensor, samplers: Int32) -> None:
-        """Applies biases, then penalties, to logits `[n, vocabulary]` in place.
+    def adjust(self, logits: torch.Tensor, choices: Choices) -> None:
+        """Does to float32 logits `[n, vocabulary]`, in place, what their samplers do."""
+        alike: dict[tuple[Operation, ...], list[int]] = {}
+        for i, sampler in enumerate(choices.samplers.tolist()):
+            alike.setdefault(self.programs[sampler].operations, []).append(i)
+        for operations, rows in alike.items():
+            if not operations:
+                continue
+            index = None if len(rows) == len(logits) else self._index(np.array(rows))
+            values = logits if index is None else logits[index]
+            known = _Known(self, choices, np.array(rows))
+            for place, operation in enumerate(operations):
+                known.place = place
+                values = OPERATIONS[operation](values, known)
+            if index is None:
+                logits.copy_(values)
+            else:
+                logits[index] = values
 
-        Repetition: of a token that occurs, a logit above 0 is divided by it and one below
-            multiplied
-        (Keskar et al., CTRL, 2019). Presence and frequency: taken off once, and for each time, that
-        the token was generated.
-        """
-        biased = [i for i, sampler in enumerate(samplers.tolist()) if self._biases[sampler]]
-        if biased:
-            pairs = [
-                pair for sampler in samplers[biased].tolist() if (pair := self._biases[sampler])
-            ]
-            lengths = [len(tokens) for tokens, _ in pairs]
-            rows = self._index(np.repeat(biased, lengths))
-            tokens = self._index(np.concatenate([tokens for tokens, _ in pairs]))
-            values = upload(np.concatenate([values for _, values in pairs]), self._device)
-            logits[rows, tokens] += values
-        penalised = np.flatnonzero(self._rows[samplers] >= 0)
-        if penalised.size:
-            rows = self._index(penalised)
-            counts = self._count_table()[self._index(self._rows[samplers[penalised]])]
-            numbers = upload(self._numbers[samplers[penalised]], self._device)
-            repetition, presence, frequency = numbers[:, 3:].unbind(1)
-            values = logits[rows]
-            factor = repetition[:, None]
-            repeated = torch.where(values > 0, values / factor, values * factor)
-            values = torch.where(counts != 0, repeated, values)
-            times = counts & _TIMES
-            values -= presence[:, None] * (times > 0) + frequency[:, None] * times
-            logits[rows] = values
-
-    def note(self, samplers: Int32, tokens: torch.Tensor) -> None:
-        """Keeps, and counts, what samplers have chosen: `[n]`, -1 for nothing."""
+    def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
+        """Keeps, and remembers, what samplers have chosen: `[n]`, -1 for nothing."""
         self.tokens.index_copy_(0, self._index(samplers), tokens)
-        self.count(samplers, tokens)
+        self.remember(samplers, steps, tokens)
 
-    def count(self, samplers: Int32, tokens: torch.Tensor) -> None:
-        """Counts what samplers have chosen, `[n]`, for penalties."""
-        if self._counts is None:
-            return
-        counted = np.flatnonzero(self._rows[samplers] >= 0)
+    def remember(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
+        """Remembers what samplers have chosen, `[n]`, for their operations."""
+        counted = np.flatnonzero(self._counting[samplers])
         if counted.size:
-            new = tokens[self._index(counted)]
-            rows = self._index(self._rows[samplers[counted]])
-            cells = rows * self._vocabulary + new.clamp(min=0)
-            self._count_table().view(-1).index_add_(0, cells, (new >= 0).to(torch.int32))
+            chosen = tokens[self._index(counted)].to(torch.int64)
+            self.remembered.count(self.rows[samplers[counted]], chosen)
+        kept = np.flatnonzero(self._looking_back[samplers])
+        if kept.size:
+            some = samplers[kept]
+            places = self.given[some] + steps[kept]
+            chosen = tokens[self._index(kept)].to(torch.int64)
+            self.remembered.note(self.rows[some], places, chosen)
 
     def forget(self, samplers: Int32) -> None:
         """Forgets what samplers have chosen last."""
         if samplers.size:
             self.tokens[self._index(samplers)] = -1
 
-    def _count_table(self) -> torch.Tensor:
+    def _index(self, array: NDArray[np.integer[Any]]) -> torch.Tensor:
+        return upload_index(array, self.device)
+
+
+class _Known:
+    """What operations may know of rows with the same operations: see `operations.Known`."""
+
+    def __init__(self, pool: SamplerPool, choices: Choices, rows: NDArray[np.intp]) -> None:
+        self._pool = pool
+        self._choices = choices
+        self._rows = rows
+        self._samplers = choices.samplers[rows]
+        self._programs = [pool.programs[sampler] for sampler in self._samplers.tolist()]
+        self._counts: torch.Tensor | None = None
+        self.place = 0  # of the operation among those of the rows
+
+    def argument(self, index: int) -> torch.Tensor:
+        return self._column(self._arguments(index))
+
+    def most(self, index: int) -> int:
+        return int(self._arguments(index).max())
+
+    def key(self, index: int) -> torch.Tensor:
+        low, high = (self._arguments(i).astype(np.int64) for i in (index, index + 1))
+        return self._column(low | high << 24)
+
+    def bias(self, values: torch.Tensor) -> torch.Tensor:
+        pairs = [program.tokens[self.place] for program in self._programs]
+        lengths = [len(tokens) for tokens, _ in pairs]
+        index = self._pool._index
+        rows = index(np.repeat(np.arange(len(pairs)), lengths))
+        tokens = index(np.concatenate([tokens for tokens, _ in pairs]))
+        added = upload(np.concatenate([numbers for _, numbers in pairs]), self._pool.device)
+        values[rows, tokens] += added
+        return values
+
+    def tokens(self) -> torch.Tensor:
+        found = np.zeros((len(self._rows), self._pool.vocabulary), np.bool_)
+        for row, program in zip(found, self._programs, strict=True):
+            row[program.tokens[self.place][0]] = True
+        return upload(found, self._pool.device)
+
+    def counts(self) -> torch.Tensor:
         if self._counts is None:
-            shape = (self.count_rows, self._vocabulary)
-            self._counts = zeros(shape, torch.int32, self._device)
+            self._counts = self._pool.remembered.counts(self._pool.rows[self._samplers])
         return self._counts
 
-    def _index(self, array: NDArray[np.integer[Any]]) -> torch.Tensor:
-        return upload_index(array, self._device)
+    def newest(self, most: int | None = None) -> torch.Tensor:
+        pool = self._pool
+        lengths = pool.given[self._samplers] + self._choices.steps[self._rows]
+        if most is None:
+            most = max(1, min(HISTORY, int(lengths.max())))
+        return pool.remembered.newest(pool.rows[self._samplers], lengths, most)
+
+    def coins(self) -> torch.Tensor:
+        steps = self._choices.steps[self._rows]
+        return self._column(coins(self._pool.seeds[self._samplers], steps))
+
+    def allowed(self) -> torch.Tensor | None:
+        masked = self._choices.masked[self._rows]
+        if not (masked >= 0).any():
+            return None
+        words = np.full((len(masked), self._choices.masks.shape[1]), 0xFFFFFFFF, np.uint32)
+        words[masked >= 0] = self._choices.masks[masked[masked >= 0]]
+        return allowed(words, self._pool)
+
+    def other(self, index: int) -> torch.Tensor | None:
+        mixed = self._choices.mixed
+        if not mixed.size or not (mixed[self._rows, index] != -1).any():
+            return None
+        rows = mixed[self._rows, index]
+        found = self._choices.kept.read(self._pool._index(rows.clip(0)), self._pool.vocabulary)
+        found = found.masked_fill(self._column(rows == -1), 0)
+        return found.masked_fill(self._column(rows < -1), torch.nan)  # there are none to be had
+
+    def _arguments(self, index: int) -> Float32:
+        return np.array([p.arguments[self.place, index] for p in self._programs], np.float32)
+
+    def _column(self, numbers: NDArray[Any]) -> torch.Tensor:
+        return upload(np.ascontiguousarray(numbers), self._pool.device)[:, None]
+
+
+def allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
+    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token
+    `t`.
+    """
+    octets = upload(np.ascontiguousarray(words).view(np.uint8), pool.device)
+    shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
+    bits = (octets[:, :, None] >> shifts) & 1
+    return bits.flatten(1)[:, : pool.vocabulary].bool()

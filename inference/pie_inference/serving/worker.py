@@ -21,6 +21,7 @@ from pie_inference.parallel.ranks import ALONE
 from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
+from pie_py.config.logs import LogConfig, set_up_logs
 from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
 from pie_py.wire.messages import decode, encode
@@ -58,6 +59,7 @@ class WorkerConfig(BaseModel):
     threads: PositiveInt | None = None  # of torch; None: chosen for each forward
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
     observer: ObserverConfig | None = None
+    log: LogConfig = LogConfig()
 
     @property
     def fixed_threads(self) -> bool:
@@ -150,6 +152,7 @@ def follow(folder: Path, rank: int, config: WorkerConfig) -> int:
 
 def _settle(config: WorkerConfig) -> None:
     """What every process of a worker does first."""
+    set_up_logs(config.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
     _exit_with_parent()
     if config.threads is not None:

@@ -3,14 +3,15 @@
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-from inferlet import Context, Model, Sampler, raw, runtime, session
+from inferlet import Context, Generator, Model, Sampler, raw, runtime, session
 
 
 async def main(args: list[str]) -> str:
-    """Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls
-    COUNT`, or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead.
+    """Arguments: `MODE PROMPT TOKENS` with launch, complete, decode or stream; `prefill LENGTH`,
+    `calls COUNT`, or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead; with
+    `by-program` the program reads and sends each piece of a stream.
     """
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
@@ -20,6 +21,8 @@ async def main(args: list[str]) -> str:
             return json.dumps(await complete(prompt, int(tokens), *options))
         case ["decode", prompt, tokens, *options]:
             return json.dumps(await decode(prompt, int(tokens), *options))
+        case ["stream", prompt, tokens, *options]:
+            await stream(prompt, int(tokens), *options)
         case ["prefill", length]:
             return json.dumps(await prefill(int(length)))
         case ["calls", count]:
@@ -29,11 +32,10 @@ async def main(args: list[str]) -> str:
     return ""
 
 
-def continued(context: Context, tokens: int, *options: str) -> AsyncIterator[int]:
+def continued(context: Context, tokens: int, *options: str) -> Generator:
     """Continues a context greedily, whatever the model's stop tokens."""
     ahead = "step-by-step" not in options
-    generator = context.generate(Sampler.argmax(), max_tokens=tokens, stop=[], run_ahead=ahead)
-    return generator.stream_tokens()
+    return context.generate(Sampler.argmax(), max_tokens=tokens, stop=[], run_ahead=ahead)
 
 
 def prompted(prompt: str) -> Context:
@@ -43,17 +45,36 @@ def prompted(prompt: str) -> Context:
 
 async def complete(prompt: str, tokens: int, *options: str) -> list[int]:
     """When each token came, ns."""
-    return [raw.monotonic_now() async for _ in continued(prompted(prompt), tokens, *options)]
+    generator = continued(prompted(prompt), tokens, *options)
+    return [raw.monotonic_now() async for _ in generator.stream_tokens()]
 
 
 async def decode(prompt: str, tokens: int, *options: str) -> list[int]:
     """As `complete`, but begins to decode at the time that the client tells."""
     context = prompted(prompt)
+    await told(context)
+    generator = continued(context, tokens, *options)
+    return [raw.monotonic_now() async for _ in generator.stream_tokens()]
+
+
+async def stream(prompt: str, tokens: int, *options: str) -> None:
+    """As `decode`, and sends the text to the client."""
+    context = prompted(prompt)
+    await told(context)
+    generator = continued(context, tokens, *options)
+    if "by-program" not in options:
+        await generator.send_text()
+        return
+    async for text in generator.stream_text():
+        session.send(text)
+
+
+async def told(context: Context) -> None:
+    """Runs the prompt, and waits until the time that the client tells."""
     await context.flush()  # and no token yet: the server would run ahead meanwhile
     session.send("ready")
     start = int(await session.receive())
     await runtime.sleep(max(0, start - raw.monotonic_now()) / 1e9)
-    return [raw.monotonic_now() async for _ in continued(context, tokens, *options)]
 
 
 async def prefill(length: int) -> float:

@@ -30,6 +30,7 @@ from inferlet import (
     session,
     store,
     tools,
+    watermark,
 )
 from inferlet._loop import ready
 from inferlet._stream import TextDecoder
@@ -73,4 +74,5 @@ __all__ = [
     "session",
     "store",
     "tools",
+    "watermark",
 ]

@@ -57,6 +57,13 @@ class Chooser(Protocol):
     async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
         """All tokens at once, if the server goes on by itself; else the next one, or none."""
 
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> tuple[list[int], str, bool] | None:
+        """All tokens at once with their text, see `Run.text`; None if the server does not go on by
+        itself.
+        """
+
     async def choose(self) -> Choice:
         """As `next_token`, with what is known about the token."""
 
@@ -82,11 +89,13 @@ class Choosing:
         sampler: the rule.
         grammar: what the text has to look like.
         forced: whether tokens that the grammar leaves no choice about are taken without the model.
+        beside: other texts, which get the same tokens; the sampler mixes their logits in.
     """
 
     sampler: Sampler | DeviceSampler
     grammar: Grammar | None = None
     forced: bool = True
+    beside: Tokens[Sequence] = ()
 
     @property
     def on_server(self) -> bool:
@@ -109,7 +118,7 @@ class Choosing:
         if isinstance(sampler, DeviceSampler) or self.grammar is not None:
             device = sampler if isinstance(sampler, DeviceSampler) else sampler.on_device()
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
-            return DeviceChoice(sequence, device, matcher, forced=self.forced)
+            return DeviceChoice(sequence, device, matcher, forced=self.forced, beside=self.beside)
         # A subclass of Sampler may have a rule of its own, which the server does not know.
         if by_steps or type(sampler) is not Sampler or not model.samples:
             return OwnChoice(sequence, sampler)
@@ -150,6 +159,11 @@ class OwnChoice:
         """The next token."""
         return [await self.next_token(most, stops)]
 
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> None:
+        """None: the server does not go on by itself."""
+
     async def choose(self) -> Choice:
         """The next token, and the distribution that it was chosen from."""
         seen = await self._sequence.next_distribution(self._size)
@@ -169,10 +183,12 @@ class DeviceChoice:
     """The server's choice, within a grammar if there is one."""
 
     __slots__ = (
+        "_beside",
         "_counts",
         "_forced",
         "_given",
         "_handle",
+        "_looks_back",
         "_lost",
         "_matcher",
         "_run",
@@ -188,6 +204,7 @@ class DeviceChoice:
         matcher: Matcher | None,
         *,
         forced: bool = True,
+        beside: Tokens[Sequence] = (),
     ) -> None:
         """Makes the sampler on the server, and tells it of the tokens so far.
 
@@ -197,12 +214,14 @@ class DeviceChoice:
         self._sequence = sequence
         self._sampler = sampler
         self._counts = sampler.counts
+        self._looks_back = sampler.looks_back
+        self._beside = beside
         self._matcher = matcher
         self._forced = forced
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
         self._run = Run(sequence)
-        self._given = len(sequence.known_tokens()) if self._counts else 0  # before the first choice
+        self._given = len(sequence.known_tokens())  # before the first choice
         self._handle = sequence.open_sampler(sampler.to_json())
         self._feed_all()
 
@@ -230,9 +249,19 @@ class DeviceChoice:
         token = await self.next_token(most, stops)
         return [] if token is None else [token]
 
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> tuple[list[int], str, bool] | None:
+        """All tokens at once with their text, unless each token is needed first."""
+        before = self._sequence.tail()
+        if not await self._start(most, stops):
+            return None
+        return await self._run.text(before, ends, to_client=to_client)
+
     async def _start(self, most: int, stops: frozenset[int]) -> bool:
         """Starts a run after all that is pending; whether there is one now."""
-        if self._matcher is not None or most < 2:  # each token's mask depends on the one before
+        # Each token's mask depends on the one before; and a run goes on with one text alone.
+        if self._matcher is not None or self._beside or most < 2:
             return False
         await self._prepare()
         return self._run.start(self._handle, most, stops)
@@ -254,7 +283,8 @@ class DeviceChoice:
             if not isinstance(error, PieError):  # the server may choose, and advance the matcher
                 self._lost = matcher is not None
             raise
-        self._sequence.completed()
+        for sequence in (self._sequence, *self._beside):
+            sequence.completed()
         return Choice(token, Distribution(top, [math.exp(one) for one in logprobs]), logprob)
 
     async def _prepare(self) -> int:
@@ -269,6 +299,9 @@ class DeviceChoice:
     async def _queue_choice(self) -> int:
         """The future of the next token, after all that is pending has been queued."""
         embed = await self._prepare()
+        others = [(other.queue, await other.output_embed()) for other in self._beside]
+        for queue, hidden in others:
+            raw.mix_logits(queue, hidden, self._sequence.queue, self._handle)
         if self._matcher is None:
             return raw.sample(self._sequence.queue, embed, self._handle)
         return raw.sample_constrained(
@@ -331,12 +364,12 @@ class DeviceChoice:
         self._feed(tokens)
 
     def _feed(self, tokens: Tokens[int]) -> None:
-        if self._counts:
+        if self._looks_back:
             raw.feed_sampler(self._sequence.queue, self._handle, list(tokens), True)
 
     def _feed_all(self) -> None:
         """Tells a new sampler of all tokens of the context."""
-        if self._counts:
+        if self._looks_back:
             queue, known = self._sequence.queue, self._sequence.known_tokens()
             raw.feed_sampler(queue, self._handle, known[: self._given], False)
             raw.feed_sampler(queue, self._handle, known[self._given :], True)

@@ -9,6 +9,7 @@ given is undone (`retract`).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence as Several
 from contextlib import suppress
 
 from inferlet import _bindings, raw
@@ -44,7 +45,7 @@ class Run:
         """Whether the next token is the run's; it is undone if other tokens are pending."""
         if self._handle is None:
             return False
-        if self._given and self._sequence.pending != [self._last]:
+        if self._sequence.pending != ([self._last] if self._given else []):
             self.retract()
             return False
         return True
@@ -108,6 +109,43 @@ class Run:
             return []
         tokens = list(self._came)
         self._came.clear()
+        self._give(tokens)
+        return tokens
+
+    async def text(
+        self, before: list[int], ends: Several[str], *, to_client: bool
+    ) -> tuple[list[int], str, bool]:
+        """All tokens with their text, which the server reads, and whether a string has ended it.
+
+        Cancelled or failed, the sequence is as it was before the run.
+
+        Args:
+            before: the tokens before the run's first.
+            ends: strings that end the run.
+            to_client: whether the server sends the text to the client.
+
+        Raises:
+            RuntimeError: the run was undone meanwhile.
+            PieError: what has ended the run.
+        """
+        queue, handle = self._sequence.queue, self._handle
+        assert handle is not None
+        try:
+            future = raw.run_text(queue, handle, before, ends, [], to_client)
+            await ready(future)
+            text, count, found = raw.take_run_text(future)
+            if self._handle != handle:
+                raise RuntimeError("the context was changed while its text was being generated")
+            tokens = raw.take_tokens(queue, handle)[:count]
+        except BaseException:
+            self.retract()
+            raise
+        self._sequence.pages.completed()
+        self._give(tokens)
+        return tokens, text, found < len(ends)
+
+    def _give(self, tokens: list[int]) -> None:
+        """The program is given tokens: all but the last are in the sequence then."""
         sequence = self._sequence
         if self._given:
             sequence.ran(1)
@@ -115,7 +153,6 @@ class Run:
         sequence.ran(len(tokens) - 1)
         self._given += len(tokens)
         self._last = tokens[-1]
-        return tokens
 
     async def _wait(self, count: int) -> bool:
         """Takes tokens, at least so many or all that come; False if the run was undone."""

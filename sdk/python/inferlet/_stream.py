@@ -101,22 +101,22 @@ class TextDecoder:
 class StopStrings:
     """Finds the first of some strings in a stream of text, and passes on what precedes it."""
 
-    __slots__ = ("_held", "_stops")
+    __slots__ = ("_held", "stops")
 
     def __init__(self, stops: Sequence[str]) -> None:
         if not all(stops):
             raise ValueError("an empty stop string would stop at once")
-        self._stops = tuple(stops)
+        self.stops = tuple(stops)
         self._held = ""  # text that may be the start of a stop string
 
     def feed(self, text: str) -> tuple[str, bool]:
         """The text that is safe to give out, and whether a stop string was found after it."""
         text = self._held + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        places = [place for stop in self.stops if (place := text.find(stop)) >= 0]
         if places:
             self._held = ""
             return text[: min(places)], True
-        keep = max(map(_overlap, [text] * len(self._stops), self._stops), default=0)
+        keep = max(map(_overlap, [text] * len(self.stops), self.stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False
 

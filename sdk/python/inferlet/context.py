@@ -240,6 +240,7 @@ class Context:
         grammar: Grammar | None = None,
         forced: bool = True,
         run_ahead: bool = True,
+        beside: List[Context] = (),
     ) -> Generator:
         """Continues the context.
 
@@ -260,6 +261,8 @@ class Context:
                 arrived, so that the model does not wait for the inferlet. The output is the same;
                 at a stop one step is wasted and rolled back. Where each token is needed
                 first (a grammar, a program that reads by steps) this makes no difference.
+            beside: other contexts, of this model or one with the same tokens. The sampler's `mix`
+                has a weight for the logits of each, and they get the same tokens.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
@@ -269,7 +272,15 @@ class Context:
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)
-        choosing = Choosing(sampler, grammar, forced)
+        weights = sampler.mix if isinstance(sampler, DeviceSampler) else (1.0,)
+        if len(weights) != 1 + len(beside):
+            raise ValueError(
+                f"the sampler has {len(weights)} weights in `mix` for the logits of"
+                f" this context and of {len(beside)} beside it"
+            )
+        for other in beside:
+            other._start_turn()
+        choosing = Choosing(sampler, grammar, forced, tuple(other.sequence for other in beside))
         # Within a grammar the server needs each token before it can tell what may follow.
         return Generator(
             self.sequence,

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
+from inferlet import session
 from inferlet._choice import Chooser, Choosing
 from inferlet._sequence import Sequence
 from inferlet._stream import StopStrings, TextDecoder
@@ -19,6 +20,7 @@ class Generator:
         text = await generator.collect_text()
         tokens = await generator.collect_tokens()
         async for text in generator.stream_text(): ...
+        text = await generator.send_text()  # to the client, as it comes
         async for token in generator.stream_tokens(): ...
         async for step in generator:  # one step at a time, as in the real Pie
             output = await step.execute()
@@ -147,12 +149,53 @@ class Generator:
 
     async def collect_text(self) -> str:
         """All text."""
-        if self._stop_strings is None and not self._number:
-            self._start()
+        begun = self._number
+        if (whole := await self._whole_text(to_client=False)) is not None:
+            return whole
+        if self._stop_strings is None and not begun:
             # The text is not read before its end: decode it once.
             decoder = self._make_decoder()
             return decoder.feed_all(await self.collect_tokens())
         return "".join([text async for text in self.stream_text()])
+
+    async def send_text(self) -> str:
+        """Sends the text to the client as it comes, as `session.send` of each piece; all of it.
+
+        The server does so by itself where it goes on by itself, and waits while the client does not
+        read; the inferlet is woken at the end. Cancelled then, the context is as it was before.
+        """
+        if (whole := await self._whole_text(to_client=True)) is not None:
+            return whole
+        pieces = []
+        async for text in self.stream_text():
+            session.send(text)
+            pieces.append(text)
+        return "".join(pieces)
+
+    async def _whole_text(self, *, to_client: bool) -> str | None:
+        """All text, read by the server; None if some was read, or each token is needed first."""
+        if self._number:
+            return None
+        self._start()
+        if self._done:
+            return ""
+        self._check_turn()
+        self._sequence.choosing = True  # keeps other generations of the context out
+        try:
+            chooser = await self._decide(by_steps=False)
+            ends = () if self._stop_strings is None else self._stop_strings.stops
+            whole = await chooser.whole_text(
+                self._most(), self._stop_tokens, ends, to_client=to_client
+            )
+        finally:
+            self._sequence.choosing = False
+        if whole is None:
+            return None
+        self._decoder = None  # the text is read
+        self._join(whole[0])
+        self._done = True
+        chooser.end()
+        return whole[1]
 
     async def stream_tokens(self) -> AsyncIterator[int]:
         """Tokens as they come."""
@@ -315,12 +358,18 @@ class Generator:
             tokens = await chooser.next_tokens(self._most(), self._stop_tokens)
         finally:
             sequence.choosing = False
-        # All but the last are in the context already, and are no stop tokens.
-        self._count += len(tokens[:-1])
-        if self._take(tokens[-1] if tokens else None) is None:
-            tokens = tokens[:-1]
+        tokens = self._join(tokens)
         if self._done:
             chooser.end()
+        return tokens
+
+    def _join(self, tokens: list[int]) -> list[int]:
+        """Notes tokens of which all but the last are in the context already; those that belong to
+        it.
+        """
+        self._count += len(tokens[:-1])
+        if self._take(tokens[-1] if tokens else None) is None:
+            return tokens[:-1]
         return tokens
 
     def _most(self) -> int:
@@ -359,7 +408,8 @@ class Generator:
         if token is None or token in self._stop_tokens:
             self._done = True
             return None
-        self._sequence.pending.append(token)
+        for sequence in (self._sequence, *self._choosing.beside):
+            sequence.pending.append(token)
         self._count += 1
         if self._count == self._max_tokens:
             self._done = True

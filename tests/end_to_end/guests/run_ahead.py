@@ -27,6 +27,8 @@ async def read(context: Context, given: dict, ahead: bool) -> list | str:
             return await generator.collect_tokens()
         case "text":
             return await generator.collect_text()
+        case "send":
+            return await generator.send_text()
         case "break":
             out = []
             async for token in generator.stream_tokens():

@@ -397,14 +397,14 @@ async fn lone_tokens() -> Result {
     let collect = |mut context: Context| async move {
         context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(COUNT).collect_tokens().await
     };
-    // What the server tells of each token is asked for here, so that nothing is taken in one call.
+    // What the server tells of each token is asked for here, so that it goes step by step.
     let (mut told, mut wanted) = (begun()?, Vec::new());
     let sampler = DeviceSampler { temperature: 0.0, ..Default::default() };
     let generation = told.generate(Sampler::greedy()).on_device(&sampler);
     let mut generation = generation.stop_tokens([]).max_tokens(COUNT);
-    while let Some(token) = generation.next_token().await? {
-        assert!(generation.last_sampled().is_some_and(|last| last.token == token));
-        wanted.push(token);
+    while let Some(sampled) = generation.next_sampled().await? {
+        assert!(sampled.logprob <= 0.0);
+        wanted.push(sampled.token);
     }
     assert_eq!(wanted.len(), COUNT);
     drop(generation);

@@ -71,9 +71,8 @@ async fn generate(given: &Value) -> Result<String> {
     let generation = context.generate(Sampler::greedy()).on_device(&sampler(given)?);
     let mut generation = generation.max_tokens(count).stop_tokens([]);
     let (mut out, mut logprobs, mut tops) = (Vec::new(), Vec::new(), Vec::new());
-    while let Some(token) = generation.next_token().await? {
-        out.push(token);
-        let last = generation.last_sampled().ok_or("nothing was sampled")?;
+    while let Some(last) = generation.next_sampled().await? {
+        out.push(last.token);
         logprobs.push(last.logprob);
         let chances = last.top_logprobs.iter().map(|logprob| logprob.exp());
         tops.push(last.top_tokens.iter().copied().zip(chances).collect::<Vec<_>>());
@@ -280,6 +279,7 @@ async fn read(context: &mut Context, given: &Value, ahead: bool) -> Result<Strin
     match field(given, "how")?.as_str() {
         Some("tokens") => out = generation.collect_tokens().await?,
         Some("text") => return Ok(quote(&generation.collect_text().await?)),
+        Some("send") => return Ok(quote(&generation.send_text().await?)),
         Some("break") => {
             while let Some(token) = generation.next_token().await? {
                 out.push(token);

@@ -16,8 +16,18 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
     let mut piece = Piece::new(index);
     let mut stopped = false;
     let mut generator = request.generator(index, context);
-    while let Some(token) = generator.next_token().await? {
-        piece.add(token, generator.last_sampled(), request);
+    loop {
+        // What is told of a token goes step by step; else the server goes on by itself.
+        let sampled = match request.logprobs {
+            true => generator.next_sampled().await?,
+            false => None,
+        };
+        let token = match &sampled {
+            Some(sampled) => Some(sampled.token),
+            None => generator.next_token().await?,
+        };
+        let Some(token) = token else { break };
+        piece.add(token, sampled.as_ref(), request);
         if request.hides(token) {
             continue;
         }

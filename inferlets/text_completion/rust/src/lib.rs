@@ -2,7 +2,7 @@
 //!
 //! Options: `--prompt TEXT`, `--max-tokens N` (64), `--temperature T` (0: greedy), `--seed N`.
 
-use inferlet::{session, Args, Context, Error, Model, Result, Sampler};
+use inferlet::{Args, Context, Error, Model, Result, Sampler};
 
 #[inferlet::main]
 async fn main(mut args: Args) -> Result {
@@ -18,9 +18,6 @@ async fn main(mut args: Args) -> Result {
     let mut context = Context::new(&Model::load()?)?;
     context.fill(&prompt)?;
     let generation = context.generate(Sampler::multinomial(temperature));
-    let mut generation = generation.max_tokens(max_tokens).seed(seed);
-    while let Some(text) = generation.next_text().await? {
-        session::stream(&text).await?;
-    }
+    generation.max_tokens(max_tokens).seed(seed).send_text().await?;
     Ok(())
 }

@@ -101,6 +101,7 @@ __all__ = [
     "mcp_call_tool",
     "mcp_list_tools",
     "mcp_servers",
+    "mix_logits",
     "model_info",
     "monotonic_now",
     "next_message",
@@ -122,6 +123,7 @@ __all__ = [
     "response_url",
     "rollback",
     "run_progress",
+    "run_text",
     "sample",
     "sample_constrained",
     "sample_masked",
@@ -148,6 +150,7 @@ __all__ = [
     "take_dist",
     "take_grammar",
     "take_response",
+    "take_run_text",
     "take_sample",
     "take_text",
     "take_texts",
@@ -1401,16 +1404,28 @@ def take_dist(future: int) -> tuple[list[int], list[float]]:
 
 def create_sampler(queue: int, parameters: str) -> int:
     """Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
-    `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p`
-    (0), `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias`
-    (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; random by
-    default), `logprobs` (0; the number of most likely tokens that `take_sample` also reports,
-    256 at most).
+    `seed` (0 to 2^64 - 1; random by default), `logprobs` (0; the number of most likely tokens
+    that `take_sample` also reports, 256 at most), and what the logits go through, step by step:
 
-    Logits go through bias, repetition, presence and frequency penalty, mask, temperature, top-k,
-    top-p (of what top-k has left) and min-p, in this order, as in `transformers`. The
-    repetition penalty counts tokens given and generated, presence and frequency only those
-    generated.
+    - `mix`: `mix` ([1]; the weight of the own logits, and of those of `mix_logits`),
+    `plausibility` (0; the share of the most likely token's own probability that a token needs)
+    - `logit_bias`: token ids as texts to numbers; null rules a token out
+    - `allowed_tokens`: ids; all others are ruled out
+    - `repetition_penalty` (1), of tokens given and generated
+    - `presence_penalty` (0), `frequency_penalty` (0), of tokens generated
+    - `no_repeat_ngram`: `no_repeat_ngram_size` (0)
+    - `dry`: `dry_multiplier` (0), `dry_base` (1.75), `dry_allowed_length` (2),
+    `dry_sequence_breakers` (ids)
+    - `watermark`: `watermark_bias` (0) of the `watermark_share` (0.5) of tokens that a hash of
+    `watermark_key` (0 to 2^48 - 1) and the token before favours
+    - `mask`, the one of `sample_masked` and `grammar`
+    - `temperature` (1; 0 takes the most likely token of what is left, and ends the steps)
+    - `top_k` (0 is all), `top_p` (1), `min_p` (0), `typical_p` (1), `epsilon_cutoff` (0),
+    `eta_cutoff` (0)
+    - `xtc`: `xtc_probability` (0), `xtc_threshold` (0.1)
+
+    This is the order of `transformers`; `order`, a list of these names, is another one. A filter
+    looks at what the steps before have left.
     Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
     `out-of-resources`.
     """
@@ -1433,12 +1448,25 @@ def destroy_sampler(queue: int, sampler: int) -> None:
 
 
 def feed_sampler(queue: int, sampler: int, tokens: Iterable[int], generated: bool) -> None:
-    """Adds tokens that a sampler did not choose to its counts, for its penalties: `generated`
-    ones, or those of the prompt. It counts the tokens that it chooses by itself.
+    """Tells a sampler of tokens that it did not choose, for the steps that look back: `generated`
+    ones, or those of the prompt. It knows the tokens that it chooses by itself.
     Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     """
     try:
         _sample.feed_sampler(as_u32(queue), as_u32(sampler), as_u32s(tokens), bool(generated))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def mix_logits(queue: int, embed: int, sampler_queue: int, sampler: int) -> None:
+    """Gives a sampler's next choice the logits after an embed, to mix in: of this model or
+    another one with as many tokens, in the order of the weights. Called for each of the `mix`
+    weights but the first before a choice; a run can't have any.
+    Errors: `invalid-handle`, `invalid-argument` (there are no more weights, or models of
+    different size), `limit-exceeded`, `out-of-resources`.
+    """
+    try:
+        _sample.mix_logits(as_u32(queue), as_u32(embed), as_u32(sampler_queue), as_u32(sampler))
     except Err as error:
         raise PieError(error.value) from None
 
@@ -1612,6 +1640,55 @@ def next_tokens(queue: int, run: int, count: int) -> list[int]:
     """
     try:
         answer: list[int] = _sample.next_tokens(as_u32(queue), as_u32(run), as_u32(count))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def run_text(
+    queue: int,
+    run: int,
+    before: Iterable[int],
+    ends: Iterable[str],
+    hidden: Iterable[int],
+    to_client: bool,
+) -> int:
+    """Has the server read a run as text, so that the guest is woken at its end alone: a future of
+    the text of all its tokens. The text is that of the tokens' bytes, as `get_vocabs` has them;
+    bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
+    which may end a character that they begin. A stop token has no text, nor have tokens in the
+    spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
+    ends before it.
+
+    With `to_client` the text goes to the client as it comes, in messages of whole characters as
+    by `send`, while the client has room; what may be the start of one of the `ends` waits. The
+    run goes a few tokens beyond what is sent. The future is ready when all has been sent;
+    cancelled, no more is sent. The run's tokens can be taken as ever.
+    Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
+    `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.run_text(
+            as_u32(queue),
+            as_u32(run),
+            as_u32s(before),
+            as_texts(ends),
+            as_u32s(hidden),
+            bool(to_client),
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_run_text(future: int) -> tuple[str, int, int]:
+    """Consumes a ready future of `run_text`: the text, how many of the run's tokens belong to it
+    with the one that has ended it, and the number of the string in `ends` that has ended it, or
+    how many there are if none has. Those tokens are what `end_run` should keep.
+    Errors: `invalid-handle`, `not-ready`; or the error that has ended the run.
+    """
+    try:
+        answer: tuple[str, int, int] = _sample.take_run_text(as_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer

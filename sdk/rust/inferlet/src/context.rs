@@ -1,6 +1,7 @@
 //! A context: tokens whose keys and values stay in the server's KV pages, to be continued and
 //! forked.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::chat::Conversation;
@@ -12,14 +13,15 @@ use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
 
-mod ahead;
 mod exports;
 mod messages;
 mod pages;
 mod run;
 mod several;
+mod submit;
 
 pub(crate) use pages::spans;
+pub(crate) use run::RunHold;
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -39,7 +41,7 @@ pub struct Context {
     pub(crate) queue: u32,
     /// Span of the embed that decoding uses, for the token and for the hidden state after it.
     embed: Option<[u32; 2]>,
-    /// Span of a second embed: steps queued ahead alternate between the two.
+    /// Span of a second embed, which runs use.
     spare: Option<[u32; 2]>,
     /// Addresses of the pages. A page that another context holds as well has a count above one.
     pub(crate) pages: Vec<Rc<u32>>,
@@ -61,9 +63,9 @@ pub struct Context {
     has_hidden: bool,
     /// Commands are queued whose end has not been seen.
     in_flight: bool,
-    /// A step ahead of all this, which is undone before anything else is queued.
-    ahead: Option<ahead::Step>,
-    /// A step that was undone may still run, and write.
+    /// A run that goes on beyond all this; it is ended before anything else is queued.
+    run: Option<Rc<RefCell<run::Run>>>,
+    /// A run that was ended may still have a step to come, which writes.
     unseen: bool,
     /// Spans of the filled pages, and how many pages these are.
     input_spans: (usize, Vec<u32>),
@@ -91,7 +93,7 @@ impl Context {
             pins: Vec::new(),
             has_hidden: false,
             in_flight: false,
-            ahead: None,
+            run: None,
             unseen: false,
             input_spans: (0, Vec::new()),
             limit: 0,

@@ -2,15 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::mem;
 
-use crate::context::Context;
+use crate::context::{Context, RunHold};
 use crate::error::{Error, ErrorCode, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
-use crate::runtime;
 use crate::sample::{self, Sampled};
 use crate::sampler::Sampler;
-use crate::HostFuture;
 
 /// How the server chooses a token, among the whole vocabulary.
 ///
@@ -110,12 +107,9 @@ pub(crate) struct Device {
     pub seed: Option<u64>,
     pub grammar: Option<Grammar>,
     pub forced: bool,
-    /// Whether the program may ask for more of a choice than its token.
-    pub tells: bool,
-    pub last: Option<Sampled>,
-    run: Option<Run>,
-    /// The step after the newest token was queued before that was known.
-    ahead: bool,
+    /// The run under way, or the last one.
+    run: Option<RunHold>,
+    made: Option<Made>,
 }
 
 impl Device {
@@ -126,10 +120,8 @@ impl Device {
             seed: sampler.seed,
             grammar: None,
             forced: true,
-            tells: true,
-            last: None,
             run: None,
-            ahead: false,
+            made: None,
         }
     }
 
@@ -141,153 +133,136 @@ impl Device {
             seed: sampler.seed(),
             grammar: None,
             forced: false,
-            tells: false,
-            last: None,
             run: None,
-            ahead: false,
+            made: None,
         }
     }
 
-    /// The next token, or `None` at the grammar's end. With `ahead` the server is given the step
-    /// after it, too; not within a grammar.
-    pub async fn choose(&mut self, context: &mut Context, ahead: bool) -> Result<Option<u32>> {
-        self.last = None;
+    /// Whether the next token is a run's; starts one where it can.
+    pub async fn runs(
+        &mut self,
+        context: &mut Context,
+        most: usize,
+        stops: &[u32],
+    ) -> Result<bool> {
+        if let Some(run) = &self.run {
+            if context.goes_on(run)? {
+                return Ok(true);
+            }
+        }
+        if most < 2 || self.grammar.is_some() {
+            return Ok(false); // each token's mask depends on the one before
+        }
+        let (sampler, embed) = self.queue_input(context).await?;
+        self.run = context.start_run(sampler, embed, most, stops)?;
+        Ok(self.run.is_some())
+    }
+
+    /// The next token with what the server tells of it, or `None` at the grammar's end.
+    pub async fn choose(&mut self, context: &mut Context) -> Result<Option<Sampled>> {
         self.prepare(context).await?;
-        let Some(run) = &mut self.run else { return Ok(None) };
-        if let Some(matcher) = &mut run.matcher {
-            if self.forced && run.waiting.is_empty() {
+        let Some(made) = &mut self.made else { return Ok(None) };
+        if let Some(matcher) = &mut made.matcher {
+            if self.forced && made.waiting.is_empty() {
                 let tokens = matcher.forced()?;
                 if !tokens.is_empty() {
                     matcher.advance(&tokens)?;
                     if self.counts {
-                        sample::feed_sampler(run.queue, run.sampler, &tokens, true)?;
+                        sample::feed_sampler(made.queue, made.sampler, &tokens, true)?;
                     }
-                    run.waiting.extend(tokens);
+                    made.waiting.extend(tokens);
                 }
             }
-            if let Some(token) = run.waiting.pop_front() {
-                return Ok(Some(token));
+            if let Some(token) = made.waiting.pop_front() {
+                return Ok(Some(Sampled::forced(token)));
             }
             if matcher.is_finished()? {
                 return Ok(None);
             }
         }
-        let queued = self.confirm(context)?;
-        let Some(run) = &self.run else { return Ok(None) };
-        let future = match queued {
-            Some(future) => future,
-            None => {
-                let embed = context.output_embed().await?;
-                match &run.matcher {
-                    None => sample::sample(run.queue, embed, run.sampler),
-                    Some(matcher) => {
-                        sample_constrained(run.queue, embed, run.sampler, matcher.handle())
-                    }
-                }
-            }
+        let (sampler, embed) = self.queue_input(context).await?;
+        let Some(made) = &self.made else { return Ok(None) };
+        let sampled = match &made.matcher {
+            None => sample::sample(made.queue, embed, sampler),
+            Some(matcher) => sample_constrained(made.queue, embed, sampler, matcher.handle()),
         };
-        if ahead {
-            self.ahead = context.look_ahead(run.sampler)?;
-        }
-        let token = match self.token(future).await {
-            Ok(token) => token,
-            Err(error) => return Err(self.give_up(context, error).await),
-        };
+        let sampled = sampled.await?;
         context.completed()?;
-        context.arrived(token);
-        Ok(Some(token))
+        Ok(Some(sampled))
     }
 
-    async fn token(&mut self, future: HostFuture<Sampled>) -> Result<u32> {
-        if !self.tells {
-            return future.token().await;
-        }
-        let sampled = future.await?;
-        let token = sampled.token;
-        self.last = Some(sampled);
-        Ok(token)
-    }
-
-    /// The future of the next token, if the step that was queued ahead leads to it.
-    fn confirm(&mut self, context: &mut Context) -> Result<Option<HostFuture<Sampled>>> {
-        let (queued, Some(run)) = (mem::take(&mut self.ahead), &mut self.run) else {
-            return Ok(None);
-        };
-        let future = context.confirm(run.sampler)?;
-        if queued && future.is_none() && self.counts {
+    /// The sampler, and the embed after which it chooses: all that is pending is queued.
+    async fn queue_input(&mut self, context: &mut Context) -> Result<(u32, u32)> {
+        self.prepare(context).await?;
+        context.retract()?;
+        let undone = self.run.take().is_some_and(|run| run.undone());
+        if undone && self.counts {
             // A choice that the program has not seen must not count for penalties.
             self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
-            sample::destroy_sampler(run.queue, run.sampler)?;
-            let parameters = close(self.parameters.clone(), self.seed);
-            run.sampler = sample::create_sampler(run.queue, &parameters)?;
-            let known = context.known_tokens();
-            let (given, generated) = known.split_at(run.given.min(known.len()));
-            sample::feed_sampler(run.queue, run.sampler, given, false)?;
-            sample::feed_sampler(run.queue, run.sampler, generated, true)?;
-        }
-        Ok(future)
-    }
-
-    /// Undoes the step ahead of a choice that has failed.
-    async fn give_up(&mut self, context: &mut Context, error: Error) -> Error {
-        if self.ahead {
-            let _ = context.retract();
-            if error.code != ErrorCode::FailedDependency {
-                // There was no token to embed, so the queue has failed, which without the step it
-                // had not.
-                let _ = runtime::synchronize(context.queue()).await;
+            if let Some(made) = self.made.take() {
+                self.make(context, None, made.given)?;
             }
         }
-        error
+        let embed = context.output_embed().await?;
+        Ok((self.made.as_ref().map_or(0, |made| made.sampler), embed))
     }
 
     /// Takes in a token of the program's own choice.
     pub fn accept(&mut self, token: u32) -> Result {
-        let Some(run) = &mut self.run else {
+        let Some(made) = &mut self.made else {
             let message = "accept a token only after the first step";
             return Err(Error::new(ErrorCode::InvalidArgument, message));
         };
-        if let Some(matcher) = &mut run.matcher {
+        if let Some(matcher) = &mut made.matcher {
             matcher.advance(&[token])?;
         }
         match self.counts {
-            true => sample::feed_sampler(run.queue, run.sampler, &[token], true),
+            true => sample::feed_sampler(made.queue, made.sampler, &[token], true),
             false => Ok(()),
         }
     }
 
     /// Makes the server's sampler, and compiles the grammar, before the first step.
     pub async fn prepare(&mut self, context: &mut Context) -> Result {
-        if self.run.is_some() {
+        if self.made.is_some() {
             return Ok(());
         }
         let matcher = match &self.grammar {
             Some(grammar) => Some(grammar.matcher(context.model()).await?),
             None => None,
         };
+        self.make(context, matcher, usize::MAX)
+    }
+
+    /// Makes the sampler, and tells it of the context's tokens; of these, the first were given.
+    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
         let queue = context.queue();
         let parameters = close(self.parameters.clone(), self.seed);
         let sampler = sample::create_sampler(queue, &parameters)?;
         let known = if self.counts { context.known_tokens() } else { Vec::new() };
-        let given = known.len();
-        self.run = Some(Run { queue, sampler, matcher, waiting: VecDeque::new(), given });
-        match self.counts {
-            true => sample::feed_sampler(queue, sampler, &known, false),
-            false => Ok(()),
+        let (given, generated) = known.split_at(given.min(known.len()));
+        self.made =
+            Some(Made { queue, sampler, matcher, waiting: VecDeque::new(), given: given.len() });
+        for (tokens, generated) in [(given, false), (generated, true)] {
+            if !tokens.is_empty() {
+                sample::feed_sampler(queue, sampler, tokens, generated)?;
+            }
         }
+        Ok(())
     }
 
     /// Whether the text may end here: always, without a grammar.
     pub fn is_complete(&self) -> Result<bool> {
-        match (&self.grammar, &self.run) {
+        match (&self.grammar, &self.made) {
             (None, _) => Ok(true),
-            (_, Some(Run { matcher: Some(matcher), .. })) => matcher.is_accepting(),
+            (_, Some(Made { matcher: Some(matcher), .. })) => matcher.is_accepting(),
             _ => Ok(false),
         }
     }
 }
 
-struct Run {
+/// What the server holds for it.
+struct Made {
     queue: u32,
     sampler: u32,
     matcher: Option<Matcher>,
@@ -297,7 +272,7 @@ struct Run {
     given: usize,
 }
 
-impl Drop for Run {
+impl Drop for Made {
     fn drop(&mut self) {
         // It fails at worst because a lost worker has taken the sampler with it.
         let _ = sample::destroy_sampler(self.queue, self.sampler);

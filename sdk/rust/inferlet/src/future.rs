@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime;
-use crate::sample::{self, Sampled};
 
 /// Something that the host is doing. Await it for its value; drop it to give it up.
 ///
@@ -18,11 +18,7 @@ use crate::sample::{self, Sampled};
 pub struct HostFuture<T> {
     state: State,
     take: fn(u32) -> Result<T>,
-    /// What waits for it and consumes it in one call, if it is of a token.
-    next_token: Option<NextToken>,
 }
-
-type NextToken = fn(u32) -> Result<u32>;
 
 enum State {
     /// It could not be started.
@@ -40,15 +36,7 @@ impl<T> HostFuture<T> {
             Ok(handle) => State::Started(handle),
             Err(error) => State::Failed(error),
         };
-        HostFuture { state, take, next_token: None }
-    }
-
-    /// The future, or the error with which it could not be started.
-    pub(crate) fn started(self) -> Result<HostFuture<T>> {
-        match self.state {
-            State::Failed(_) => Err(self.into_handle().expect_err("it has failed")),
-            _ => Ok(self),
-        }
+        HostFuture { state, take }
     }
 
     /// The handle, for `runtime::wait`, `take` and `cancel`. The future is no longer given up when
@@ -68,15 +56,6 @@ impl<T> HostFuture<T> {
     }
 }
 
-impl HostFuture<Sampled> {
-    /// The token alone, which costs one call of the host in the place of two if nothing else is
-    /// waited for.
-    pub(crate) fn token(mut self) -> HostFuture<u32> {
-        let state = mem::replace(&mut self.state, State::Finished);
-        HostFuture { state, take: take_token, next_token: Some(sample::next_token) }
-    }
-}
-
 impl<T> Future for HostFuture<T> {
     type Output = Result<T>;
 
@@ -85,7 +64,7 @@ impl<T> Future for HostFuture<T> {
             State::Failed(error) => Poll::Ready(Err(error)),
             State::Started(handle) => {
                 self.state = State::Watched(handle);
-                watch(handle, context.waker(), self.next_token);
+                watch(handle, context.waker());
                 Poll::Pending
             }
             State::Watched(handle) if still_watched(handle, context.waker()) => {
@@ -118,43 +97,22 @@ impl<T> Drop for HostFuture<T> {
 struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,
-    /// The newest future that was watched for a token, and what waits for it and consumes it: a
-    /// function of the contract that programs without generations need not import.
-    token: Option<(u32, NextToken)>,
-    /// A future that was consumed while it was waited for, and its token.
-    arrived: Option<(u32, Result<u32>)>,
+    /// What waits until nothing else of the instance can go on.
+    idle: Vec<(Rc<dyn Lone>, Waker)>,
 }
 
 thread_local! {
     static REACTOR: RefCell<Reactor> = const {
-        RefCell::new(Reactor {
-            handles: Vec::new(),
-            wakers: Vec::new(),
-            token: None,
-            arrived: None,
-        })
+        RefCell::new(Reactor { handles: Vec::new(), wakers: Vec::new(), idle: Vec::new() })
     };
 }
 
-fn watch(handle: u32, waker: &Waker, next_token: Option<NextToken>) {
+fn watch(handle: u32, waker: &Waker) {
     REACTOR.with_borrow_mut(|reactor| {
         let at = reactor.handles.binary_search(&handle).unwrap_or_else(|place| place);
         reactor.handles.insert(at, handle);
         reactor.wakers.insert(at, waker.clone());
-        if let Some(next_token) = next_token {
-            reactor.token = Some((handle, next_token));
-        }
     });
-}
-
-/// Consumes a ready future of a token, unless `park` has.
-fn take_token(handle: u32) -> Result<u32> {
-    let arrived = REACTOR
-        .with_borrow_mut(|reactor| reactor.arrived.take_if(|(consumed, _)| *consumed == handle));
-    match arrived {
-        Some((_, token)) => token,
-        None => sample::next_token(handle),
-    }
 }
 
 fn still_watched(handle: u32, waker: &Waker) -> bool {
@@ -173,13 +131,18 @@ fn forget(handle: u32) {
             reactor.handles.remove(at);
             reactor.wakers.remove(at);
         }
-        reactor.arrived.take_if(|(consumed, _)| *consumed == handle);
     });
 }
 
 /// Suspends the instance until one of the watched futures is ready, and wakes their tasks.
 pub(crate) fn park() -> Result {
-    if park_for_token() {
+    let (idle, alone) = REACTOR
+        .with_borrow_mut(|reactor| (mem::take(&mut reactor.idle), reactor.handles.is_empty()));
+    if let ([(only, _)], true) = (&idle[..], alone) {
+        only.wait();
+    }
+    if !idle.is_empty() {
+        idle.into_iter().for_each(|(_, waker)| waker.wake());
         return Ok(());
     }
     let ready = REACTOR.with_borrow(|reactor| {
@@ -201,20 +164,54 @@ pub(crate) fn park() -> Result {
     Ok(())
 }
 
-/// As `park`, if all there is to wait for is one token; else false.
-fn park_for_token() -> bool {
-    let lone = REACTOR.with_borrow(|reactor| match &reactor.handles[..] {
-        [only] => reactor.token.filter(|(handle, _)| handle == only),
-        _ => None,
-    });
-    let Some((handle, next_token)) = lone else { return false };
-    let token = next_token(handle);
-    REACTOR.with_borrow_mut(|reactor| {
-        reactor.arrived = Some((handle, token));
-        reactor.handles.clear();
-        for waker in reactor.wakers.drain(..) {
-            waker.wake();
+/// What can wait for the host by itself, in one call, where nothing else waits.
+pub(crate) trait Lone {
+    /// Suspends the instance, and keeps what has come.
+    fn wait(&self);
+}
+
+/// Waits until nothing else of the instance can go on. If nothing else waits either, the call was
+/// made meanwhile.
+pub(crate) fn idle(what: Rc<dyn Lone>) -> Idle {
+    Idle { what, begun: false }
+}
+
+pub(crate) struct Idle {
+    what: Rc<dyn Lone>,
+    begun: bool,
+}
+
+impl Idle {
+    fn find<R>(
+        &self,
+        found: impl FnOnce(&mut Vec<(Rc<dyn Lone>, Waker)>, usize) -> R,
+    ) -> Option<R> {
+        REACTOR.with_borrow_mut(|reactor| {
+            let mut all = reactor.idle.iter();
+            let at = all.position(|(what, _)| Rc::ptr_eq(what, &self.what))?;
+            Some(found(&mut reactor.idle, at))
+        })
+    }
+}
+
+impl Future for Idle {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if !mem::replace(&mut self.begun, true) {
+            let entry = (self.what.clone(), context.waker().clone());
+            REACTOR.with_borrow_mut(|reactor| reactor.idle.push(entry));
+            return Poll::Pending;
         }
-    });
-    true
+        match self.find(|idle, at| idle[at].1.clone_from(context.waker())) {
+            Some(()) => Poll::Pending,
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        drop(self.find(|idle, at| idle.swap_remove(at)));
+    }
 }

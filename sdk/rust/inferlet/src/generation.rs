@@ -7,6 +7,7 @@ use crate::grammar::Grammar;
 use crate::random::Random;
 use crate::sample::Sampled;
 use crate::sampler::Sampler;
+use crate::session;
 use crate::stream::{after, last_of, StopStrings, TextDecoder};
 use crate::text::Distribution;
 
@@ -17,14 +18,17 @@ use crate::text::Distribution;
 ///
 /// let mut generation = context.generate(Sampler::top_p(0.6, 0.95)).stop_strings(["\n\n"]);
 /// while let Some(piece) = generation.next_text().await? { ... }
+///
+/// context.generate(Sampler::greedy()).max_tokens(64).send_text().await?; // to the client
 /// ```
 ///
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
 /// a stop string is left out of the text, its tokens stay in the context.
 ///
-/// The server chooses the tokens, if the model has the trait `sample`, and is given each step
-/// before the token of the one before has arrived; see [`run_ahead`](Generator::run_ahead). A
-/// program that looks at distributions and accepts tokens of its own has each token first.
+/// The server chooses the tokens, if the model has the trait `sample`, and goes on by itself while
+/// the program reads; see [`run_ahead`](Generator::run_ahead). A program that looks at
+/// distributions and accepts tokens of its own, or reads with
+/// [`next_sampled`](Generator::next_sampled), goes step by step.
 pub struct Generator<'a> {
     context: &'a mut Context,
     sampler: Sampler,
@@ -71,9 +75,9 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets whether each step is queued before the token of the previous one has arrived, so that
-    /// the model does not wait for the inferlet (default: it is). The output is the same; at a stop
-    /// one step is wasted and rolled back. Within a grammar each token is needed first.
+    /// Sets whether the server may go on by itself, token after token, so that the model does not
+    /// wait for the inferlet (default: it may). The output is the same; what comes after the tokens
+    /// that were read is undone. Within a grammar each token is needed first.
     pub fn run_ahead(mut self, wanted: bool) -> Generator<'a> {
         self.run_ahead = wanted;
         self
@@ -146,11 +150,6 @@ impl<'a> Generator<'a> {
         self.count
     }
 
-    /// What the server told of the last token, if a [`DeviceSampler`] chose it from a distribution.
-    pub fn last_sampled(&self) -> Option<&Sampled> {
-        self.device.as_ref()?.last.as_ref()
-    }
-
     /// Whether the text so far satisfies the grammar; always true without one.
     pub fn is_complete(&self) -> Result<bool> {
         self.device.as_ref().map_or(Ok(true), Device::is_complete)
@@ -180,6 +179,27 @@ impl<'a> Generator<'a> {
         Ok(token)
     }
 
+    /// The next token, and what the server tells of it; `None` at the end. It goes step by step: the
+    /// server chooses no token before this one is asked for.
+    pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
+        self.start()?;
+        if !self.stop_strings.is_empty() {
+            self.start_decoder()?;
+        }
+        if self.done {
+            return Ok(None);
+        }
+        let sampled = self.choose().await?;
+        let token = sampled.as_ref().map(|sampled| sampled.token);
+        if !self.take_or_end(token)? {
+            return Ok(None);
+        }
+        if let Some(token) = token {
+            self.decode(token)?;
+        }
+        Ok(sampled)
+    }
+
     /// The next piece of text, of whole characters and never empty; `None` at the end. Text of
     /// tokens that were read or accepted as such does not come again.
     pub async fn next_text(&mut self) -> Result<Option<String>> {
@@ -197,25 +217,28 @@ impl<'a> Generator<'a> {
 
     /// All tokens.
     pub async fn collect_tokens(mut self) -> Result<Vec<u32>> {
-        self.tokens_alone();
+        self.start()?;
         let mut tokens = Vec::new();
-        while let Some(token) = self.next_token().await? {
-            tokens.push(token);
+        loop {
+            let more = self.advance_far().await?;
+            if more.is_empty() {
+                return Ok(tokens);
+            }
+            tokens.extend(more);
         }
-        Ok(tokens)
     }
 
     /// All text that has not been read yet, be it as text or as tokens.
     pub async fn collect_text(mut self) -> Result<String> {
-        self.tokens_alone();
-        if self.stop_strings.is_empty() && !self.started {
+        let begun = self.started;
+        if let Some(text) = self.whole_text(false).await? {
+            return Ok(text);
+        }
+        if self.stop_strings.is_empty() && !begun {
             // The text is not read before its end: decode it once.
-            self.start()?;
             let tokenizer = self.context.model().tokenizer();
             let (mut tokens, before) = last_of(&tokenizer, &self.context.tail())?;
-            while let Some(token) = self.next_token().await? {
-                tokens.push(token);
-            }
+            tokens.extend(self.collect_tokens().await?);
             let text = tokenizer.decode(&tokens)?;
             return Ok(after(&text, &before).to_owned());
         }
@@ -224,6 +247,43 @@ impl<'a> Generator<'a> {
             text.push_str(&piece);
         }
         Ok(text)
+    }
+
+    /// Sends the text that has not been read yet to the client as it comes, and returns it.
+    ///
+    /// The server does so by itself where it goes on by itself, and waits while the client does not
+    /// read; the inferlet is woken at the end. If this is dropped before, the context is as it was.
+    pub async fn send_text(mut self) -> Result<String> {
+        if let Some(text) = self.whole_text(true).await? {
+            return Ok(text);
+        }
+        let mut text = String::new();
+        while let Some(piece) = self.next_text().await? {
+            session::stream(&piece).await?;
+            text.push_str(&piece);
+        }
+        Ok(text)
+    }
+
+    /// All text, read by the server; `None` if some was read, or each token is needed first.
+    async fn whole_text(&mut self, to_client: bool) -> Result<Option<String>> {
+        if self.started {
+            return Ok(None);
+        }
+        self.start()?;
+        let before = self.context.tail();
+        if self.done {
+            return Ok(Some(String::new()));
+        }
+        if !self.runs().await? {
+            return Ok(None);
+        }
+        let ends = self.stop_strings.strings();
+        let (tokens, text, _) = self.context.run_text(&before, ends, to_client).await?;
+        self.join(tokens)?;
+        self.done = true;
+        self.context.retract()?;
+        Ok(Some(text))
     }
 
     /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
@@ -250,13 +310,6 @@ impl<'a> Generator<'a> {
             self.decode(token)?;
         }
         Ok(taken)
-    }
-
-    /// The program asks for nothing but the tokens.
-    fn tokens_alone(&mut self) {
-        if let Some(device) = &mut self.device {
-            device.tells = false;
-        }
     }
 
     fn start(&mut self) -> Result {
@@ -295,26 +348,57 @@ impl<'a> Generator<'a> {
         if self.done {
             return Ok(None);
         }
-        if !self.decided {
-            self.decide().await?;
+        let token = match self.runs().await? {
+            true => self.context.run_token().await?,
+            false => None,
+        };
+        let token = match token {
+            None => self.choose().await?.map(|sampled| sampled.token),
+            token => token,
+        };
+        Ok(if self.take_or_end(token)? { token } else { None })
+    }
+
+    /// As many of the next tokens as come at once; none at the end.
+    async fn advance_far(&mut self) -> Result<Vec<u32>> {
+        let alone = self.stop_strings.is_empty() && self.decoder.is_none() && !self.done;
+        let tokens = match alone && self.runs().await? {
+            true => self.context.run_rest().await?,
+            false => Vec::new(),
+        };
+        match tokens.is_empty() {
+            true => Ok(self.next_token().await?.into_iter().collect()),
+            false => self.join(tokens),
         }
-        // The last tokens so far with which the step after the next is still wanted.
-        let ahead = self.run_ahead && self.max_tokens.is_some_and(|most| self.count + 2 <= most);
+    }
+
+    /// Notes tokens of which all but the last are in the context already; those that belong to it.
+    fn join(&mut self, mut tokens: Vec<u32>) -> Result<Vec<u32>> {
+        let Some(&last) = tokens.last() else { return Ok(tokens) };
+        self.count += tokens.len() - 1;
+        if !self.take_or_end(Some(last))? {
+            tokens.pop();
+        }
+        Ok(tokens)
+    }
+
+    /// Whether the next token is a run's.
+    async fn runs(&mut self) -> Result<bool> {
+        self.decide().await?;
+        let most = self.max_tokens.map_or(0, |most| most - self.count);
+        match &mut self.device {
+            Some(device) if self.run_ahead => {
+                device.runs(self.context, most, &self.stop_tokens).await
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The next token, chosen step by step; `None` at the end of the grammar.
+    async fn choose(&mut self) -> Result<Option<Sampled>> {
+        self.decide().await?;
         if let Some(device) = &mut self.device {
-            let ahead = ahead && device.grammar.is_none();
-            return Ok(match device.choose(self.context, ahead).await? {
-                Some(token) => {
-                    let taken = self.take(token);
-                    if self.done {
-                        self.context.retract()?;
-                    }
-                    taken.then_some(token)
-                }
-                None => {
-                    self.done = true;
-                    None
-                }
-            });
+            return device.choose(self.context).await;
         }
         let distribution = self.context.next_distribution(self.sampler.size()).await?;
         let token = if self.sampler.is_greedy() {
@@ -326,11 +410,15 @@ impl<'a> Generator<'a> {
             };
             self.sampler.choose(&distribution, random)
         };
-        Ok(self.take(token).then_some(token))
+        let logprob = distribution.logprob(token);
+        Ok(Some(Sampled { token, logprob, top_tokens: Vec::new(), top_logprobs: Vec::new() }))
     }
 
     /// Lets the server choose in the place of a plain sampler, if it can.
     async fn decide(&mut self) -> Result {
+        if self.decided {
+            return Ok(());
+        }
         self.decided = true;
         // One token is cheaper to ask for than to make a sampler for.
         let one = self.max_tokens == Some(self.count + 1) && self.sampler.is_greedy();
@@ -361,6 +449,19 @@ impl<'a> Generator<'a> {
         self.count += 1;
         self.done = Some(self.count) == self.max_tokens;
         true
+    }
+
+    /// As `take`; without a token the generation ends, and with it what the server goes on with.
+    fn take_or_end(&mut self, token: Option<u32>) -> Result<bool> {
+        let taken = match token {
+            Some(token) => self.take(token),
+            None => false,
+        };
+        self.done |= token.is_none();
+        if self.done {
+            self.context.retract()?;
+        }
+        Ok(taken)
     }
 
     /// The text that a token completes, if the program reads text.

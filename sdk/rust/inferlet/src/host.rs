@@ -1561,7 +1561,7 @@ pub mod output_text {
 /// mask: the same seed gives the same tokens, whatever else the server does. (A different batch may
 /// round the distribution differently in the last bit.)
 pub mod sample {
-    use crate::abi::call;
+    use crate::abi::{call, texts};
     use crate::error::Result;
 
     mod imports {
@@ -1583,6 +1583,14 @@ pub mod sample {
                 tokens: *const u32,
                 tokens_length: usize,
                 generated: u32,
+                area: *mut usize,
+            );
+            #[link_name = "mix-logits"]
+            pub fn mix_logits(
+                queue: u32,
+                embed: u32,
+                sampler_queue: u32,
+                sampler: u32,
                 area: *mut usize,
             );
             pub fn sample(queue: u32, embed: u32, sampler: u32, area: *mut usize);
@@ -1643,22 +1651,49 @@ pub mod sample {
             pub fn take_tokens(queue: u32, run: u32, area: *mut usize);
             #[link_name = "next-tokens"]
             pub fn next_tokens(queue: u32, run: u32, count: u32, area: *mut usize);
+            #[link_name = "run-text"]
+            pub fn run_text(
+                queue: u32,
+                run: u32,
+                before: *const u32,
+                before_length: usize,
+                ends: *const [usize; 2],
+                ends_length: usize,
+                hidden: *const u32,
+                hidden_length: usize,
+                to_client: u32,
+                area: *mut usize,
+            );
+            #[link_name = "take-run-text"]
+            pub fn take_run_text(future: u32, area: *mut usize);
             #[link_name = "end-run"]
             pub fn end_run(queue: u32, run: u32, count: u32, area: *mut usize);
         }
     }
 
     /// Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
-    /// `temperature` (1; 0 takes the most likely token), `top_k` (0 is all), `top_p` (1), `min_p`
-    /// (0), `repetition_penalty` (1), `presence_penalty` (0), `frequency_penalty` (0), `logit_bias`
-    /// (token ids as texts to numbers; null rules a token out), `seed` (0 to 2^64 - 1; random by
-    /// default), `logprobs` (0; the number of most likely tokens that `take_sample` also reports,
-    /// 256 at most).
+    /// `seed` (0 to 2^64 - 1; random by default), `logprobs` (0; the number of most likely tokens
+    /// that `take_sample` also reports, 256 at most), and what the logits go through, step by step:
     ///
-    /// Logits go through bias, repetition, presence and frequency penalty, mask, temperature, top-k,
-    /// top-p (of what top-k has left) and min-p, in this order, as in `transformers`. The
-    /// repetition penalty counts tokens given and generated, presence and frequency only those
-    /// generated.
+    /// - `mix`: `mix` ([1]; the weight of the own logits, and of those of `mix_logits`),
+    /// `plausibility` (0; the share of the most likely token's own probability that a token needs)
+    /// - `logit_bias`: token ids as texts to numbers; null rules a token out
+    /// - `allowed_tokens`: ids; all others are ruled out
+    /// - `repetition_penalty` (1), of tokens given and generated
+    /// - `presence_penalty` (0), `frequency_penalty` (0), of tokens generated
+    /// - `no_repeat_ngram`: `no_repeat_ngram_size` (0)
+    /// - `dry`: `dry_multiplier` (0), `dry_base` (1.75), `dry_allowed_length` (2),
+    /// `dry_sequence_breakers` (ids)
+    /// - `watermark`: `watermark_bias` (0) of the `watermark_share` (0.5) of tokens that a hash of
+    /// `watermark_key` (0 to 2^48 - 1) and the token before favours
+    /// - `mask`, the one of `sample_masked` and `grammar`
+    /// - `temperature` (1; 0 takes the most likely token of what is left, and ends the steps)
+    /// - `top_k` (0 is all), `top_p` (1), `min_p` (0), `typical_p` (1), `epsilon_cutoff` (0),
+    /// `eta_cutoff` (0)
+    /// - `xtc`: `xtc_probability` (0), `xtc_threshold` (0.1)
+    ///
+    /// This is the order of `transformers`; `order`, a list of these names, is another one. A filter
+    /// looks at what the steps before have left.
     /// Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
     /// `out-of-resources`.
     pub fn create_sampler(queue: u32, parameters: &str) -> Result<u32> {
@@ -1674,8 +1709,8 @@ pub mod sample {
         call(|area| unsafe { imports::destroy_sampler(queue, sampler, area) })
     }
 
-    /// Adds tokens that a sampler did not choose to its counts, for its penalties: `generated`
-    /// ones, or those of the prompt. It counts the tokens that it chooses by itself.
+    /// Tells a sampler of tokens that it did not choose, for the steps that look back: `generated`
+    /// ones, or those of the prompt. It knows the tokens that it chooses by itself.
     /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     pub fn feed_sampler(queue: u32, sampler: u32, tokens: &[u32], generated: bool) -> Result {
         call(|area| unsafe {
@@ -1688,6 +1723,15 @@ pub mod sample {
                 area,
             )
         })
+    }
+
+    /// Gives a sampler's next choice the logits after an embed, to mix in: of this model or
+    /// another one with as many tokens, in the order of the weights. Called for each of the `mix`
+    /// weights but the first before a choice; a run can't have any.
+    /// Errors: `invalid-handle`, `invalid-argument` (there are no more weights, or models of
+    /// different size), `limit-exceeded`, `out-of-resources`.
+    pub fn mix_logits(queue: u32, embed: u32, sampler_queue: u32, sampler: u32) -> Result {
+        call(|area| unsafe { imports::mix_logits(queue, embed, sampler_queue, sampler, area) })
     }
 
     /// A future of a token that follows an output embed; consume it with `take_sample`. The sampler
@@ -1825,6 +1869,52 @@ pub mod sample {
     /// Errors: as of `run_progress` and `take_tokens`.
     pub fn next_tokens(queue: u32, run: u32, count: u32) -> Result<Vec<u32>> {
         call(|area| unsafe { imports::next_tokens(queue, run, count, area) })
+    }
+
+    /// Has the server read a run as text, so that the guest is woken at its end alone: a future of
+    /// the text of all its tokens. The text is that of the tokens' bytes, as `get_vocabs` has them;
+    /// bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
+    /// which may end a character that they begin. A stop token has no text, nor have tokens in the
+    /// spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
+    /// ends before it.
+    ///
+    /// With `to_client` the text goes to the client as it comes, in messages of whole characters as
+    /// by `send`, while the client has room; what may be the start of one of the `ends` waits. The
+    /// run goes a few tokens beyond what is sent. The future is ready when all has been sent;
+    /// cancelled, no more is sent. The run's tokens can be taken as ever.
+    /// Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
+    /// `limit-exceeded`.
+    pub fn run_text(
+        queue: u32,
+        run: u32,
+        before: &[u32],
+        ends: &[&str],
+        hidden: &[u32],
+        to_client: bool,
+    ) -> Result<u32> {
+        let ends = texts(ends);
+        call(|area| unsafe {
+            imports::run_text(
+                queue,
+                run,
+                before.as_ptr(),
+                before.len(),
+                ends.as_ptr(),
+                ends.len(),
+                hidden.as_ptr(),
+                hidden.len(),
+                to_client.into(),
+                area,
+            )
+        })
+    }
+
+    /// Consumes a ready future of `run_text`: the text, how many of the run's tokens belong to it
+    /// with the one that has ended it, and the number of the string in `ends` that has ended it, or
+    /// how many there are if none has. Those tokens are what `end_run` should keep.
+    /// Errors: `invalid-handle`, `not-ready`; or the error that has ended the run.
+    pub fn take_run_text(future: u32) -> Result<(String, u32, u32)> {
+        call(|area| unsafe { imports::take_run_text(future, area) })
     }
 
     /// Ends a run, over or not. Its first `count` tokens stand, and all that comes after them is

@@ -1,7 +1,7 @@
 //! SDK of pie_py for Rust: programs that run beside a language model and drive its inference.
 //!
 //! ```ignore
-//! use inferlet::{session, Args, Context, Model, Result, Sampler};
+//! use inferlet::{Args, Context, Model, Result, Sampler};
 //!
 //! #[inferlet::main]
 //! async fn main(mut args: Args) -> Result {
@@ -9,10 +9,7 @@
 //!     args.finish()?;
 //!     let mut context = Context::new(&Model::load()?)?;
 //!     context.fill(&prompt)?;
-//!     let mut generation = context.generate(Sampler::greedy()).max_tokens(64);
-//!     while let Some(piece) = generation.next_text().await? {
-//!         session::stream(&piece).await?;
-//!     }
+//!     context.generate(Sampler::greedy()).max_tokens(64).send_text().await?;
 //!     Ok(())
 //! }
 //! ```

@@ -6,10 +6,12 @@
 use crate::error::Result;
 use crate::future::HostFuture;
 use crate::host::sample as host;
+use crate::runtime;
 
 pub use crate::host::sample::*;
 
-/// A token that the server chose. Log-probabilities are those of the model's own distribution.
+/// A token that the server chose. Log-probabilities are those of the model's own distribution; that
+/// of a token that a grammar has forced is not a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The token.
@@ -20,6 +22,14 @@ pub struct Sampled {
     pub top_tokens: Vec<u32>,
     /// Theirs.
     pub top_logprobs: Vec<f32>,
+}
+
+impl Sampled {
+    /// A token that was not chosen.
+    pub(crate) fn forced(token: u32) -> Sampled {
+        let (top_tokens, top_logprobs) = (Vec::new(), Vec::new());
+        Sampled { token, logprob: f32::NAN, top_tokens, top_logprobs }
+    }
 }
 
 /// A token that follows an output embed.
@@ -52,4 +62,24 @@ pub fn step(
 ) -> HostFuture<Sampled> {
     let token = host::step(queue, sampler, position, embed, input_pages, output_page, adapter);
     HostFuture::new(token, take_sample)
+}
+
+/// Ready when so many tokens of a run can be taken, or it is over.
+pub fn run_progress(queue: u32, run: u32, count: u32) -> HostFuture<()> {
+    HostFuture::new(host::run_progress(queue, run, count), runtime::take)
+}
+
+/// The text of a run, how many of its tokens that are, and the number of the string in `ends` that
+/// has ended it.
+pub fn run_text(
+    queue: u32,
+    run: u32,
+    before: &[u32],
+    ends: &[impl AsRef<str>],
+    hidden: &[u32],
+    to_client: bool,
+) -> HostFuture<(String, u32, u32)> {
+    let ends: Vec<&str> = ends.iter().map(AsRef::as_ref).collect();
+    let text = host::run_text(queue, run, before, &ends, hidden, to_client);
+    HostFuture::new(text, host::take_run_text)
 }

@@ -135,6 +135,11 @@ impl StopStrings {
         self.found.map(|index| self.stops[index].as_str())
     }
 
+    /// What it looks for.
+    pub(crate) fn strings(&self) -> &[String] {
+        &self.stops
+    }
+
     /// Whether there is nothing to look for.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()

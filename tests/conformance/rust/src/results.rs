@@ -93,6 +93,12 @@ impl<A: Json, B: Json> Json for (A, B) {
     }
 }
 
+impl<A: Json, B: Json, C: Json> Json for (A, B, C) {
+    fn json(&self) -> String {
+        format!("[{},{},{}]", self.0.json(), self.1.json(), self.2.json())
+    }
+}
+
 impl Json for Distribution {
     fn json(&self) -> String {
         format!("[{},{}]", self.tokens.json(), self.probabilities.json())

@@ -1,8 +1,9 @@
 //! The inferlet that the benchmarks launch as a component; `bench.py` does the same from source.
 //!
-//! Arguments: `MODE PROMPT TOKENS` with launch, complete or decode; `prefill LENGTH`, `calls COUNT`,
-//! or `idle SECONDS`. A prompt is a JSON list of token ids. With `step-by-step` behind, generations
-//! do not run ahead.
+//! Arguments: `MODE PROMPT TOKENS` with launch, complete, decode or stream; `prefill LENGTH`, `calls
+//! COUNT`, or `idle SECONDS`. A prompt is a JSON list of token ids. With `step-by-step` behind,
+//! generations do not run ahead; with `by-program` the program reads and sends each piece of a
+//! stream.
 
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use inferlet::{allocate, runtime, session, Context, Error, Generator, Model, Result, Sampler};
 
 const STEP_BY_STEP: &str = "step-by-step";
+const BY_PROGRAM: &str = "by-program";
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -29,10 +31,17 @@ async fn main(arguments: Vec<String>) -> Result<String> {
             let ahead = !options.contains(&STEP_BY_STEP);
             return Ok(format!("{:?}", decode(prompt, number(tokens)?, ahead).await?));
         }
+        ["stream", prompt, tokens, ref options @ ..] => {
+            stream(prompt, number(tokens)?, options.contains(&BY_PROGRAM)).await?;
+        }
         ["prefill", length] => return Ok(prefill(number(length)?).await?.to_string()),
         ["calls", count] => return calls(number(count)?),
         ["idle", seconds] => runtime::sleep(Duration::from_secs(number(seconds)?)).await?,
-        _ => return Err(Error::usage("launch | complete | decode | prefill | calls | idle")),
+        _ => {
+            return Err(Error::usage(
+                "launch | complete | decode | stream | prefill | calls | idle",
+            ))
+        }
     }
     Ok(String::new())
 }
@@ -51,17 +60,37 @@ async fn complete(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> 
 /// As `complete`, but begins to decode at the time that the client tells.
 async fn decode(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> {
     let mut context = prompted(prompt)?;
-    context.flush().await?; // and no token yet: the server would run ahead meanwhile
-    session::send("ready")?;
-    let start: u64 = number(&session::receive().await?)?;
-    let left = start.saturating_sub(runtime::monotonic_now());
-    runtime::sleep(Duration::from_nanos(left)).await?;
+    told(&mut context).await?;
     let mut generator = continued(&mut context, tokens, ahead);
     let mut times = Vec::with_capacity(tokens);
     while generator.next_token().await?.is_some() {
         times.push(runtime::monotonic_now());
     }
     Ok(times)
+}
+
+/// As `decode`, and sends the text to the client.
+async fn stream(prompt: &str, tokens: usize, by_program: bool) -> Result {
+    let mut context = prompted(prompt)?;
+    told(&mut context).await?;
+    let mut generator = continued(&mut context, tokens, true);
+    if !by_program {
+        generator.send_text().await?;
+        return Ok(());
+    }
+    while let Some(piece) = generator.next_text().await? {
+        session::stream(&piece).await?;
+    }
+    Ok(())
+}
+
+/// Runs the prompt, and waits until the time that the client tells.
+async fn told(context: &mut Context) -> Result {
+    context.flush().await?; // and no token yet: the server would run ahead meanwhile
+    session::send("ready")?;
+    let start: u64 = number(&session::receive().await?)?;
+    let left = start.saturating_sub(runtime::monotonic_now());
+    runtime::sleep(Duration::from_nanos(left)).await
 }
 
 /// Runs a random prompt through the model; how long that took, ms.

@@ -1,237 +1,257 @@
-//! What is buffered goes through the model, in parts that it can take.
+//! A run of the server as a generation uses it: many tokens for one call.
+//!
+//! The server goes on by itself, token after token, up to a few more than were asked for. The
+//! context shows the tokens that the program has been given, as it would without a run. Then the
+//! program either goes on with those, or does something else: then the run is ended, and what came
+//! after the tokens given is undone (`retract`).
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::{spans, Context, UNKNOWN_TOKEN};
-use crate::error::{Error, ErrorCode, Result};
-use crate::text::Distribution;
-use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
+use super::{spans, Context};
+use crate::error::{Error, Result};
+use crate::future::{idle, Lone};
+use crate::{allocate, sample};
+
+pub(super) struct Run {
+    queue: u32,
+    handle: u32,
+    /// Tokens that it may come to.
+    most: usize,
+    /// Tokens that the program has not been given.
+    came: VecDeque<u32>,
+    /// How many it has been given, and the last of these.
+    given: usize,
+    last: u32,
+    /// Tokens that are waited for, and what the host has answered.
+    wanted: usize,
+    answer: Option<Result<Vec<u32>>>,
+    /// Spans of the pages that it had taken, once it is ended.
+    taken: Option<Vec<u32>>,
+}
+
+impl Run {
+    fn end(&mut self) {
+        if self.taken.is_none() {
+            let taken = sample::end_run(self.queue, self.handle, self.given as u32);
+            self.taken = Some(taken.unwrap_or_default()); // or gone with a lost worker
+        }
+    }
+}
+
+impl Lone for RefCell<Run> {
+    fn wait(&self) {
+        let mut run = self.borrow_mut();
+        run.answer = Some(sample::next_tokens(run.queue, run.handle, run.wanted as u32));
+    }
+}
+
+/// A generation's hold on its run, which ends with it.
+pub(crate) struct RunHold(Rc<RefCell<Run>>);
+
+impl RunHold {
+    /// Whether it was ended before it had all its tokens, once it is ended.
+    pub(crate) fn undone(&self) -> bool {
+        let run = self.0.borrow();
+        run.given < run.most
+    }
+}
+
+impl Drop for RunHold {
+    fn drop(&mut self) {
+        self.0.borrow_mut().end();
+    }
+}
 
 impl Context {
-    /// Queues the pending tokens, in chunks that the model and the embed pool can take.
-    pub(super) async fn submit(&mut self) -> Result {
-        if self.prefix_cache && self.shift == 0 && self.pages.is_empty() && !self.pending.is_empty()
-        {
-            self.find_prefix().await?;
-        }
-        let mut most = self.model.max_batch_tokens() as usize;
-        while !self.pending.is_empty() {
-            let count = most.min(self.pending.len());
-            let last = count == self.pending.len();
-            let pending = std::mem::take(&mut self.pending);
-            let queued = self.run(&pending[..count], last, None);
-            self.pending = pending;
-            match queued {
-                Ok(()) => {
-                    self.pending.drain(..count);
-                    self.offer_prefix()?;
+    /// Whether the next token is this run's. It is undone if other tokens are pending.
+    pub(crate) fn goes_on(&mut self, hold: &RunHold) -> Result<bool> {
+        match &self.run {
+            Some(run) if Rc::ptr_eq(run, &hold.0) => {
+                let run = run.borrow();
+                let expected = if run.given > 0 { &[run.last][..] } else { &[] };
+                if self.pending == expected {
+                    return Ok(true);
                 }
-                // Embeds are few, and others use them too: smaller chunks need fewer at once.
-                Err(error)
-                    if error.code == ErrorCode::OutOfResources
-                        && count > 1
-                        && self.pages.len() * self.page_size() >= self.tokens.len() + count =>
-                {
-                    most = count / 2;
-                    continue;
-                }
-                Err(error) => return Err(error),
             }
-            if !last {
-                self.synchronize().await?;
-            }
+            _ => return Ok(false),
         }
-        Ok(())
+        self.retract()?;
+        Ok(false)
     }
 
-    /// Begins the empty context with pages that hold the first of the pending tokens.
-    pub(super) async fn find_prefix(&mut self) -> Result {
-        // The last token has to run in any case: that gives its hidden state.
-        let wanted = self.pending.len() - 1;
-        let adapter = self.adapter.clone().unwrap_or_default();
-        let found = loop {
-            let tokens = &self.pending[..wanted];
-            match prefix_cache::match_prefix(self.queue, &adapter, tokens)? {
-                (pages, 0) => break pages,
-                (_, computing) => HostFuture::new(Ok(computing), runtime::take).await?,
+    /// Starts a run after the hidden state in `embed`, unless there is no room for it. Nothing is
+    /// pending.
+    pub(crate) fn start_run(
+        &mut self,
+        sampler: u32,
+        embed: u32,
+        most: usize,
+        stops: &[u32],
+    ) -> Result<Option<RunHold>> {
+        let (queue, start) = (self.queue, self.tokens.len());
+        let first = start / self.page_size();
+        if first < self.read_only {
+            return Ok(None); // the page has to be copied first
+        }
+        self.note_inputs(start.div_ceil(self.page_size()));
+        let outputs = spans(&self.pages[first..]);
+        let position = (start + self.shift) as u32;
+        let started = self.spare_embed().and_then(|own| {
+            let (inputs, adapter) = (&self.input_spans.1, self.adapter().unwrap_or_default());
+            sample::start_run(
+                queue,
+                sampler,
+                embed,
+                position,
+                own,
+                inputs,
+                &outputs,
+                adapter,
+                most as u32,
+                stops,
+            )
+        });
+        let handle = match started {
+            Ok(handle) => handle,
+            // A program that goes step by step would not have asked for it.
+            Err(error) if error.is_scarcity() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        self.in_flight = true;
+        let run = Rc::new(RefCell::new(Run {
+            queue,
+            handle,
+            most,
+            came: VecDeque::new(),
+            given: 0,
+            last: 0,
+            wanted: 0,
+            answer: None,
+            taken: None,
+        }));
+        self.run = Some(run.clone());
+        Ok(Some(RunHold(run)))
+    }
+
+    fn spare_embed(&mut self) -> Result<u32> {
+        if self.spare.is_none() {
+            self.spare = Some([allocate::alloc_emb(self.queue, 1)?, 1]);
+        }
+        Ok(self.spare.map_or(0, |[embed, _]| embed))
+    }
+
+    /// The run's next token; `None` if it has come to its end.
+    pub(crate) async fn run_token(&mut self) -> Result<Option<u32>> {
+        let tokens = self.run_tokens(1, 1).await?;
+        Ok(tokens.first().copied())
+    }
+
+    /// All tokens up to the run's end; none if it has come to it. All but the last are in the
+    /// context then.
+    pub(crate) async fn run_rest(&mut self) -> Result<Vec<u32>> {
+        let left = self.run.as_ref().map_or(0, |run| {
+            let run = run.borrow();
+            run.most - run.given
+        });
+        self.run_tokens(left.max(1), usize::MAX).await
+    }
+
+    /// Waits for so many tokens, or the run's end, and gives the first `most` of those that came.
+    async fn run_tokens(&mut self, count: usize, most: usize) -> Result<Vec<u32>> {
+        let Some(run) = self.run.clone() else { return Ok(Vec::new()) };
+        let missing = count.saturating_sub(run.borrow().came.len());
+        if missing > 0 && !self.wait_for_run(&run, missing).await? {
+            return Ok(Vec::new());
+        }
+        let most = most.min(run.borrow().came.len());
+        let tokens: Vec<u32> = run.borrow_mut().came.drain(..most).collect();
+        Ok(self.give(&run, tokens))
+    }
+
+    /// All tokens with their text, which the server reads, and whether one of the strings has ended
+    /// it. The server may send the text to the client. All tokens but the last are in the context
+    /// then.
+    pub(crate) async fn run_text(
+        &mut self,
+        before: &[u32],
+        ends: &[String],
+        to_client: bool,
+    ) -> Result<(Vec<u32>, String, bool)> {
+        let Some(run) = self.run.clone() else { return Err(Error::other("there is no run")) };
+        let (queue, handle) = (self.queue, run.borrow().handle);
+        let text = sample::run_text(queue, handle, before, ends, &[], to_client).await;
+        let (text, tokens) = match text.and_then(|t| Ok((t, sample::take_tokens(queue, handle)?))) {
+            Ok(read) => read,
+            Err(error) => {
+                self.retract()?;
+                return Err(error);
             }
         };
-        for span in found.chunks_exact(2) {
+        let (text, count, end) = text;
+        self.completed()?;
+        let tokens = self.give(&run, tokens[..count as usize].to_vec());
+        Ok((tokens, text, (end as usize) < ends.len()))
+    }
+
+    /// The program is given tokens: all but the last are in the context then.
+    fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
+        let mut run = run.borrow_mut();
+        let [before @ .., last] = &tokens[..] else { return tokens };
+        if run.given > 0 {
+            self.tokens.push(run.last);
+            self.pending.remove(0);
+        }
+        self.tokens.extend(before);
+        if run.given > 0 || !before.is_empty() {
+            self.has_hidden = false;
+        }
+        run.given += tokens.len();
+        run.last = *last;
+        tokens
+    }
+
+    /// Takes tokens, at least so many or all that come. False if none are left: then it is ended.
+    async fn wait_for_run(&mut self, run: &Rc<RefCell<Run>>, count: usize) -> Result<bool> {
+        let (queue, handle) = (self.queue, run.borrow().handle);
+        run.borrow_mut().wanted = count;
+        if run.borrow().answer.is_none() {
+            idle(run.clone()).await;
+        }
+        let answer = run.borrow_mut().answer.take();
+        let answer = match answer {
+            Some(answer) => answer,
+            None => match sample::run_progress(queue, handle, count as u32).await {
+                Ok(()) => sample::take_tokens(queue, handle),
+                Err(error) => Err(error),
+            },
+        };
+        match answer {
+            Ok(tokens) if !tokens.is_empty() => {
+                run.borrow_mut().came.extend(tokens);
+                self.completed()?;
+                self.in_flight = true; // but the run goes on
+                Ok(true)
+            }
+            _ if !run.borrow().came.is_empty() => Ok(true), // an error comes after these
+            answer => {
+                self.retract()?;
+                answer.map(|_| false)
+            }
+        }
+    }
+
+    /// Ends the run, if there is one: what came after the tokens given is undone.
+    pub(crate) fn retract(&mut self) -> Result {
+        let Some(run) = self.run.take() else { return Ok(()) };
+        let mut run = run.borrow_mut();
+        run.end();
+        self.in_flight = run.given == 0; // with a token, all before it has taken effect
+        self.unseen = true;
+        for span in run.taken.iter().flat_map(|taken| taken.chunks_exact(2)) {
             self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
         }
-        self.offered = self.pages.len();
-        self.read_only = self.offered;
-        self.tokens.extend(self.pending.drain(..self.offered * self.page_size()));
         Ok(())
-    }
-
-    /// Lets others find the pages that are full, if there are more than there were.
-    pub(super) fn offer_prefix(&mut self) -> Result {
-        let full = self.tokens.len() / self.page_size();
-        if self.prefix_cache && full > self.offered {
-            prefix_cache::insert_prefix(self.queue, &spans(&self.pages[..full]))?;
-            self.offered = full;
-            self.read_only = self.read_only.max(full);
-        }
-        Ok(())
-    }
-
-    /// Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
-    ///
-    /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`].
-    /// Which text a model wants around it is that model's affair.
-    ///
-    /// Errors: `unsupported` if the model reads text only; `invalid-argument` if the file cannot be
-    /// decoded (the context is as it was, flushed); `out-of-resources`.
-    pub async fn image(&mut self, image: &[u8]) -> Result {
-        let count = images::tokens_of(&self.model, image)?;
-        self.flush().await?;
-        let start = allocate::alloc_emb(self.queue, count)?;
-        let run = self.run_image(image, start, count).await;
-        allocate::dealloc_emb(self.queue, &[start, count])?;
-        run?;
-        self.synchronize().await?;
-        self.chat.went_on();
-        Ok(())
-    }
-
-    pub(super) async fn run_image(&mut self, image: &[u8], start: u32, count: u32) -> Result {
-        let first = self.tokens.len() as u32;
-        images::embed_img(self.queue, image, &[first, count], &[start, count])?;
-        // Only now is known whether the file can be decoded: if not, nothing has happened yet.
-        runtime::synchronize(self.queue).await?;
-        let most = self.model.max_batch_tokens();
-        for done in (0..count).step_by(most as usize) {
-            let part = most.min(count - done);
-            let tokens = vec![UNKNOWN_TOKEN; part as usize];
-            self.run(&tokens, done + part == count, Some([start + done, part]))?;
-        }
-        Ok(())
-    }
-
-    /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the
-    /// last one's hidden state is wanted; the tokens may be in embeds already, a span of them.
-    pub(super) fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
-        self.run_masked(tokens, output, given, &[], &[])
-    }
-
-    /// As `run`, under a mask, and with the hidden states after other tokens before the last into
-    /// a span of embeds.
-    pub(super) fn run_masked(
-        &mut self,
-        tokens: &[u32],
-        output: bool,
-        given: Option<[u32; 2]>,
-        mask: &[u32],
-        others: &[u32],
-    ) -> Result {
-        self.retract()?;
-        let (queue, size) = (self.queue, self.page_size());
-        let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
-        if start / size < self.read_only {
-            self.copy_on_write()?;
-        }
-        self.grow(end.div_ceil(size))?;
-        self.note_inputs(start.div_ceil(size));
-        let count = tokens.len() as u32;
-        let decode = self.decode_embed()?;
-        let embeds = match (given, count) {
-            (Some(given), _) => given,
-            (None, 1) => decode,
-            (None, _) => [allocate::alloc_emb(queue, count)?, count],
-        };
-        let single;
-        let several;
-        let output_pages: &[u32] = match &self.pages[start / size..end.div_ceil(size)] {
-            [page] => {
-                single = [**page, 1];
-                &single
-            }
-            pages => {
-                several = spans(pages);
-                &several
-            }
-        };
-        let all = [others, &decode].concat();
-        let output_embeds: &[u32] = if output { &all } else { &[] };
-        self.in_flight = true;
-        self.has_hidden = false;
-        let embedded = match given {
-            Some(_) => Ok(()),
-            None => {
-                let position = (start + self.shift) as u32;
-                text::embed_txt(queue, tokens, &[position, count], &embeds)
-            }
-        };
-        let queued =
-            embedded.and_then(|()| self.queue_forward(&embeds, output_pages, output_embeds, mask));
-        if count > 1 && given.is_none() {
-            allocate::dealloc_emb(queue, &embeds)?;
-        }
-        queued?;
-        self.tokens.extend(tokens);
-        self.has_hidden = output;
-        Ok(())
-    }
-
-    /// Notes the spans of the first pages, as a forward's inputs.
-    pub(super) fn note_inputs(&mut self, filled: usize) {
-        if self.input_spans.0 != filled {
-            self.input_spans = (filled, spans(&self.pages[..filled]));
-        }
-    }
-
-    pub(super) fn queue_forward(
-        &self,
-        embeds: &[u32],
-        pages: &[u32],
-        outputs: &[u32],
-        mask: &[u32],
-    ) -> Result {
-        let (queue, inputs) = (self.queue, &self.input_spans.1);
-        match self.adapter() {
-            None => forward::forward(queue, inputs, embeds, pages, outputs, mask),
-            Some(name) => {
-                adapter::forward_with_adapter(queue, name, inputs, embeds, pages, outputs, mask)
-            }
-        }
-    }
-
-    pub(super) fn decode_embed(&mut self) -> Result<[u32; 2]> {
-        if let Some(span) = self.embed {
-            return Ok(span);
-        }
-        let span = [allocate::alloc_emb(self.queue, 1)?, 1];
-        self.embed = Some(span);
-        Ok(span)
-    }
-
-    /// Runs what is pending and asks for the distribution after it.
-    pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
-        let embed = self.output_embed().await?;
-        let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
-        let distribution = asked.await?;
-        self.completed()?;
-        Ok(distribution)
-    }
-
-    /// Runs what is pending; the embed of the hidden state after it.
-    pub(crate) async fn output_embed(&mut self) -> Result<u32> {
-        if self.pending.is_empty() && !self.has_hidden {
-            self.rerun_last_token()?;
-        }
-        if let [token] = self.pending[..] {
-            self.run(&[token], true, None)?;
-            self.pending.clear();
-        } else {
-            self.submit().await?;
-        }
-        let (Some([embed, _]), true) = (self.embed, self.has_hidden) else {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                "nothing to continue from: fill something into the context first",
-            ));
-        };
-        Ok(embed)
     }
 }

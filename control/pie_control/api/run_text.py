@@ -1,0 +1,148 @@
+"""Trait `sample`: the text of a run, which the server reads for the guest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pie_control.api.queues import run_of
+from pie_control.api.session import make_room, message_size
+from pie_control.commands.run import LEAD, RunCommand
+from pie_control.errors import ApiError
+from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.instance import Instance
+from pie_control.instances.roles import Turns
+from pie_control.models.served import ServedModels
+from pie_control.models.token_text import TokenText
+
+
+class RunTextCalls:
+    """Text of runs, with the tokenizers of the served models."""
+
+    def __init__(self, models: ServedModels, turns: Turns) -> None:
+        self._models = models
+        self._turns = turns
+
+    def run_text(
+        self,
+        instance: Instance,
+        queue: int,
+        run: int,
+        before: list[int],
+        ends: list[str],
+        hidden: list[int],
+        to_client: bool,
+    ) -> int:
+        """Opens a future of a run's text."""
+        target, found = run_of(instance, queue, run)
+        target.model.check_trait("tokenize")
+        codec = self._models.codec(target.model.description.name)
+        if not all(ends):
+            raise ApiError("invalid-argument", "an empty string would end the text at once")
+        if len(hidden) % 2:
+            raise ApiError(
+                "invalid-argument",
+                f"hidden tokens are spans, pairs of start and count; {len(hidden)} numbers are no"
+                " pairs",
+            )
+        text = TokenText(codec.bytes_of, before, ends, hidden)
+        future = instance.futures.create(FutureKind.RUN_TEXT)
+        _Reader(instance, found, text, future, self._turns if to_client else None).go_on()
+        return future.handle
+
+
+def take_run_text(instance: Instance, future: int) -> Any:
+    """Consumes a future of a run's text: the text, its tokens, and which string has ended it."""
+    return instance.futures.take(future, FutureKind.RUN_TEXT)
+
+
+class _Reader:
+    """Reads a run to its end. It waits for tokens as a future does, and for the client's room."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        run: RunCommand,
+        text: TokenText,
+        future: Future,
+        turns: Turns | None,
+    ) -> None:
+        """Has read nothing yet.
+
+        Args:
+            instance: whose run it is.
+            run: that it reads.
+            text: of the run's tokens.
+            future: of the whole text.
+            turns: gives the scheduler its turn; None if nothing is sent to the client.
+        """
+        self._instance = instance
+        self._run = run
+        self._text = text
+        self._future = future
+        self._turns = turns
+        self._read = 0  # tokens
+        self._pieces: list[str] = []
+        self._unsent = ""
+        self._ended = False
+        future.on_cancel = lambda: instance.outbox.forget(self._room_came)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is not wanted any more."""
+        return self._future.ready
+
+    def resolve(self) -> None:
+        """Tokens have come, or the run is over."""
+        if not self._ended:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Reads what is there, and then waits for more."""
+        if not self._ended:
+            self._read_on()
+        if self._turns is not None and not self._send():
+            self._instance.outbox.when_room(self._room_came)
+        elif not self._ended:
+            run = self._run
+            every = self._turns is not None or bool(self._text.ends)
+            lead = LEAD if self._turns is not None else run.most
+            run.allow(self._read + lead)
+            run.when(self._read + 1 if every else run.most, self)
+        elif self._run.error is not None:
+            self._future.fail(self._run.error)
+        else:
+            self._future.resolve(("".join(self._pieces), self._read, self._text.found))
+
+    def _read_on(self) -> None:
+        run, text = self._run, self._text
+        tokens = run.tokens[self._read :]
+        stopped = bool(run.over and tokens and run.error is None and tokens[-1] in run.stops)
+        piece, read = text.feed(tokens[:-1] if stopped else tokens)
+        self._read += read
+        if text.is_ended:
+            self._ended = True
+            run.end(None)
+        elif run.over:
+            self._ended = True
+            self._read += stopped
+            piece += text.finish()
+        if piece:
+            self._pieces.append(piece)
+            self._unsent += piece
+
+    def _send(self) -> bool:
+        """Sends the client what it has room for: all or nothing. Whether all is sent."""
+        if not self._unsent:
+            return True
+        make_room(self._instance)
+        outbox = self._instance.outbox
+        if not outbox.has_room:
+            return False
+        outbox.put(self._unsent, message_size(self._unsent))
+        self._unsent = ""
+        return True
+
+    def _room_came(self) -> None:
+        if self._turns is not None and not self.ready:
+            self.go_on()
+            self._turns.give_another()

@@ -1,0 +1,56 @@
+"""gpt-oss (OpenAI 2025): sinks, alternating windows, and experts with biases and a clamped gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pie_inference.checkpoints.fields import Fields
+from pie_inference.layers.feed_forward import Clamp
+from pie_inference.layers.router import Routing
+from pie_inference.models.spec import (
+    Config,
+    DecoderSpec,
+    StackedNames,
+    decoder_spec,
+    layer_windows,
+    stacked_experts,
+)
+
+
+def gpt_oss(config: Config) -> DecoderSpec:
+    """Every other layer slides, the first one does."""
+    fields = Fields(config)
+    layers = fields.count("num_hidden_layers")
+    experts = stacked_experts(
+        StackedNames(
+            "mlp.experts.gate_up_proj", "mlp.experts.down_proj", transposed=True, alternating=True
+        ),
+        "mlp.router",
+        experts=fields.count("num_local_experts", 128),
+        inner=fields.count("intermediate_size"),
+        routing=Routing(fields.count("num_experts_per_tok", 4), normalized=True),
+        bias=True,
+        router_bias=True,
+        clamp=Clamp(fields.number("swiglu_alpha", 1.702), fields.number("swiglu_limit", 7.0)),
+    )
+    spec = decoder_spec(
+        config,
+        "GptOssForCausalLM",
+        head_dim=64,
+        rope_base=150_000.0,
+        windows=layer_windows(
+            config,
+            fields.optional_count("sliding_window", 128),
+            [i % 2 == 0 for i in range(layers)],
+        ),
+        feed_forward=[experts] * layers,
+    )
+    biased = fields.flag("attention_bias", True)
+    attention = tuple(replace(option, sinks=True) for option in spec.shape.attention)
+    return replace(
+        spec,
+        shape=replace(spec.shape, attention=attention),
+        epsilon=fields.number("rms_norm_eps", 1e-5),
+        qkv_bias=biased,
+        output_bias=biased,
+    )

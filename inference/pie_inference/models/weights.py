@@ -1,0 +1,69 @@
+"""A model's layers, made from its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+import torch
+
+from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.lora import LinearSite
+from pie_inference.layers.rms_norm import RmsNorm
+
+
+class Weights:
+    """Takes tensors out of a checkpoint's, so that no second copy of them stays."""
+
+    def __init__(
+        self,
+        tensors: MutableMapping[str, torch.Tensor],
+        epsilon: float,
+        offset: float,
+    ) -> None:
+        """Takes the tensors, and of norms the epsilon and what is added to their weights."""
+        self._tensors = tensors
+        self._epsilon, self._offset = epsilon, offset
+        self.sites: dict[str, LinearSite] = {}  # what adapters may change
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor that must be there."""
+        return self._tensors.pop(name)
+
+    def optional(self, name: str) -> torch.Tensor | None:
+        """A tensor, or None."""
+        return self._tensors.pop(name, None)
+
+    def norm(self, name: str, epsilon: float | None = None) -> RmsNorm:
+        """The norm of that name; of another epsilon, if one is given."""
+        return RmsNorm(
+            self.tensor(f"{name}.weight"),
+            self._epsilon if epsilon is None else epsilon,
+            self._offset,
+        )
+
+    def linear(
+        self,
+        *names: str,
+        into: torch.Tensor | None = None,
+        bias_into: torch.Tensor | None = None,
+    ) -> Linear:
+        """One product in the place of several that have the same input.
+
+        Args:
+            names: of the products.
+            into: where the weights are put `[out, in]`; by default anywhere.
+            bias_into: where the biases are put `[out]`.
+        """
+        parts = [self.tensor(f"{name}.weight") for name in names]
+        biases = [self.optional(f"{name}.bias") for name in names]
+        bias = None
+        if any(found is not None for found in biases):
+            each = zip(parts, biases, strict=True)
+            whole = [part.new_zeros(len(part)) if own is None else own for part, own in each]
+            bias = torch.cat(whole, out=bias_into)
+        made = linear(torch.cat(parts, out=into), bias)
+        start, total = 0, sum(len(part) for part in parts)
+        for name, part in zip(names, parts, strict=True):
+            self.sites[name] = LinearSite(made, start, len(part), part.shape[1], total)
+            start += len(part)
+        return made

@@ -1,0 +1,240 @@
+"""The operations on logits before a token is chosen, each a function; `OPERATIONS` is the table.
+
+A function takes float32 logits `[n, vocabulary]`, of rows that all have the operation, and what it
+may know of them, and returns others; minus infinity is what is ruled out. None asks the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch.nn.functional import pad
+
+from pie_inference.sampling.noise import numbers
+from pie_inference.sampling.remembered import TIMES
+from pie_py.wire.operations import MATCH, Operation
+
+_NONE = -torch.inf
+
+
+class Known(Protocol):
+    """What is known of rows, and the arguments of one of their operations."""
+
+    def argument(self, index: int) -> torch.Tensor:
+        """Float32 `[n, 1]`."""
+
+    def most(self, index: int) -> int:
+        """The largest of an argument."""
+
+    def key(self, index: int) -> torch.Tensor:
+        """Two arguments as the halves of a number of 48 bits: int64 `[n, 1]`."""
+
+    def bias(self, values: torch.Tensor) -> torch.Tensor:
+        """The logits, with the numbers of the operation's tokens added in place."""
+
+    def tokens(self) -> torch.Tensor:
+        """Which tokens the operation has: bool `[n, vocabulary]`."""
+
+    def counts(self) -> torch.Tensor:
+        """`RememberedTokens.counts`."""
+
+    def newest(self, most: int | None = None) -> torch.Tensor:
+        """`RememberedTokens.newest`, of all that there are by default."""
+
+    def coins(self) -> torch.Tensor:
+        """A random number of each row, 0 up to 1, float32 `[n, 1]`."""
+
+    def allowed(self) -> torch.Tensor | None:
+        """What the choices' masks allow: bool `[n, vocabulary]`; None if no row has one."""
+
+    def other(self, index: int) -> torch.Tensor | None:
+        """Logits to be mixed in, zeros for rows without: `[n, vocabulary]`; None if no row has."""
+
+
+def _mix(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """A sum of several models' or texts' logits, of the tokens that the first finds plausible.
+
+    Li et al., Contrastive Decoding, 2023; Sanchez et al., Classifier-Free Guidance, 2023.
+    """
+    bar = values.amax(1, keepdim=True) + known.argument(1).log()
+    mixed = values * known.argument(0)
+    for index in (0, 1):
+        other = known.other(index)
+        if other is not None:
+            mixed = mixed + known.argument(2 + index) * other
+    return mixed.masked_fill(values < bar, _NONE)
+
+
+def _logit_bias(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return known.bias(values)
+
+
+def _allowed_tokens(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return values.masked_fill(~known.tokens(), _NONE)
+
+
+def _repetition_penalty(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Of a token that occurs, a logit above 0 is divided, one below multiplied (CTRL, 2019)."""
+    factor = known.argument(0)
+    repeated = torch.where(values > 0, values / factor, values * factor)
+    return torch.where(known.counts() != 0, repeated, values)
+
+
+def _presence_penalty(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return values - known.argument(0) * (known.counts() & TIMES > 0)
+
+
+def _frequency_penalty(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return values - known.argument(0) * (known.counts() & TIMES)
+
+
+def _no_repeat_ngram(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Rules out what would complete a sequence of this many tokens that there was before."""
+    newest = known.newest()
+    size = known.most(0)
+    lengths = repetitions(newest, size - 1, newest < 0)
+    banned = (lengths >= known.argument(0) - 1) & (newest >= 0)
+    found = torch.zeros_like(values, dtype=torch.uint8)
+    found.scatter_reduce_(1, newest.clamp(min=0), banned.to(torch.uint8), "amax")
+    return values.masked_fill(found > 0, _NONE)
+
+
+def _dry(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Takes off what grows with the length of the repetition that a token would go on with."""
+    newest = known.newest()
+    breaks = (newest < 0) | known.tokens().gather(1, newest.clamp(min=0))
+    lengths = repetitions(newest, MATCH, breaks)
+    counted = (lengths >= known.argument(2)) & (lengths > 0) & ~breaks
+    penalty = known.argument(0) * known.argument(1) ** (lengths - known.argument(2))
+    taken = torch.zeros_like(values)
+    taken.scatter_reduce_(1, newest.clamp(min=0), torch.where(counted, penalty, 0.0), "amax")
+    return values - taken
+
+
+def repetitions(newest: torch.Tensor, most: int, breaks: torch.Tensor) -> torch.Tensor:
+    """How many tokens before each place are the last ones of its text: int64 `[n, m]`.
+
+    Args:
+        newest: tokens `[n, m]`.
+        most: that are compared.
+        breaks: where a repetition ends, `[n, m]`.
+    """
+    if most == 0:
+        return torch.zeros_like(newest)
+    before = pad(newest, (most, 0), value=-1).unfold(1, most, 1)  # [n, m + 1, most]
+    broken = pad(breaks, (most, 0), value=True).unfold(1, most, 1)
+    same = (before[:, :-1] == before[:, -1:]) & ~broken[:, :-1]
+    parts = pad((~same).flip(2), (0, 1), value=True)  # the first one that differs, or none
+    return parts.to(torch.uint8).argmax(2)
+
+
+def _watermark(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Makes tokens likelier that a hash of the token before favours (Kirchenbauer et al. 2023)."""
+    before = known.newest(1)
+    share = known.argument(1) * 2.0**24
+    every = torch.arange(values.shape[1], device=values.device)
+    drawn = numbers(numbers(known.key(2), before), every) >> 40 & 0xFFFFFF
+    return values + known.argument(0) * ((drawn < share) & (before >= 0))
+
+
+def _mask(values: torch.Tensor, known: Known) -> torch.Tensor:
+    allowed = known.allowed()
+    return values if allowed is None else values.masked_fill(~allowed, _NONE)
+
+
+def _temperature(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return values / known.argument(0)
+
+
+def _top_k(values: torch.Tensor, known: Known) -> torch.Tensor:
+    ranks, order = _ranked(values)
+    return _kept(values, order, ranks < known.argument(0))
+
+
+def _top_p(values: torch.Tensor, known: Known) -> torch.Tensor:
+    ranks, order = _ranked(values)
+    weights = (values - values.amax(1, keepdim=True)).double().exp().gather(1, order)
+    sums = weights.cumsum(1)
+    return _kept(values, order, (sums - weights < known.argument(0) * sums[:, -1:]) | (ranks == 0))
+
+
+def _min_p(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return values.masked_fill(
+        values < values.amax(1, keepdim=True) + known.argument(0).log(), _NONE
+    )
+
+
+def _typical_p(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Keeps those whose surprise is nearest to what is expected (Meister et al. 2022)."""
+    logs, entropy = _entropy(values)
+    distance = (-logs - entropy).abs()
+    nearest, order = torch.sort(distance, dim=1, stable=True)
+    short = logs.exp().gather(1, order).cumsum(1) < known.argument(0)
+    last = short.sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    return values.masked_fill(distance > nearest.gather(1, last), _NONE)
+
+
+def _epsilon(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return _above(values, values.log_softmax(1), known.argument(0))
+
+
+def _eta(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """A bar that falls where the model is unsure (Hewitt et al. 2022)."""
+    logs, entropy = _entropy(values)
+    epsilon = known.argument(0)
+    return _above(values, logs, torch.minimum(epsilon, epsilon.sqrt() * (-entropy).exp()))
+
+
+def _xtc(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Sometimes leaves out all likely tokens but the least likely of them."""
+    _, order = _ranked(values)
+    chances = values.softmax(1).gather(1, order)
+    likely = (chances >= known.argument(0)) & (chances > 0)
+    kept = ~(likely & pad(likely[:, 1:], (0, 1), value=False))
+    return _kept(values, order, kept | (known.coins() >= known.argument(1)))
+
+
+def _ranked(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ranks, and the tokens in order: the most likely first, equal ones by lower id."""
+    order = torch.sort(values, dim=1, descending=True, stable=True).indices
+    return torch.arange(values.shape[1], device=values.device), order
+
+
+def _kept(values: torch.Tensor, order: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """The logits of what is kept of tokens in an order; the rest is ruled out."""
+    return values.masked_fill(~torch.empty_like(kept).scatter_(1, order, kept), _NONE)
+
+
+def _entropy(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities, and the entropy `[n, 1]` in nats."""
+    logs = values.log_softmax(1)
+    return logs, -(logs.exp() * logs).nansum(1, keepdim=True)
+
+
+def _above(values: torch.Tensor, logs: torch.Tensor, bar: torch.Tensor) -> torch.Tensor:
+    """What is at least as likely as a bar, and in any case the likeliest."""
+    return values.masked_fill((logs.exp() < bar) & (values < values.amax(1, keepdim=True)), _NONE)
+
+
+OPERATIONS: dict[Operation, Callable[[torch.Tensor, Known], torch.Tensor]] = {
+    Operation.MIX: _mix,
+    Operation.LOGIT_BIAS: _logit_bias,
+    Operation.ALLOWED_TOKENS: _allowed_tokens,
+    Operation.REPETITION_PENALTY: _repetition_penalty,
+    Operation.PRESENCE_PENALTY: _presence_penalty,
+    Operation.FREQUENCY_PENALTY: _frequency_penalty,
+    Operation.NO_REPEAT_NGRAM: _no_repeat_ngram,
+    Operation.DRY: _dry,
+    Operation.WATERMARK: _watermark,
+    Operation.MASK: _mask,
+    Operation.TEMPERATURE: _temperature,
+    Operation.TOP_K: _top_k,
+    Operation.TOP_P: _top_p,
+    Operation.MIN_P: _min_p,
+    Operation.TYPICAL_P: _typical_p,
+    Operation.EPSILON_CUTOFF: _epsilon,
+    Operation.ETA_CUTOFF: _eta,
+    Operation.XTC: _xtc,
+}

@@ -1,0 +1,84 @@
+"""What samplers remember of their texts: how often each token occurs, and the newest tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.device.upload import upload_index
+from pie_inference.memory.zeros import zeros
+from pie_py.wire.operations import HISTORY
+
+GIVEN = 1 << 30  # bit of a count: the token occurs in the text that was given
+TIMES = GIVEN - 1
+_Rows = NDArray[np.integer[Any]]
+
+
+class RememberedTokens:
+    """A row of counts and a ring of tokens for each sampler that needs them.
+
+    Where a token goes is told by its number in the text, so a text that is cut back and goes on
+    overwrites what was cut off. Both tables are allocated with their first use.
+    """
+
+    def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
+        self.rows = rows
+        self._vocabulary = vocabulary
+        self._device = device
+        self._counts: torch.Tensor | None = None  # [rows, vocabulary] int32
+        self._newest: torch.Tensor | None = None  # [rows, HISTORY] int32, -1: no token
+
+    def forget(self, rows: _Rows) -> None:
+        """Begins new texts."""
+        for table, empty in ((self._counts, 0), (self._newest, -1)):
+            if table is not None and rows.size:
+                table[self._index(rows)] = empty
+
+    def counts(self, rows: _Rows) -> torch.Tensor:
+        """How often each token was generated, with the bit `GIVEN`: int32 `[n, vocabulary]`."""
+        return self._count_table()[self._index(rows)]
+
+    def count_given(self, rows: _Rows, tokens: _Rows) -> None:
+        """Notes tokens `[n]` of texts that were given."""
+        cells = self._index(rows.astype(np.int64) * self._vocabulary + tokens)
+        table = self._count_table().view(-1)
+        table[cells] = table[cells] | GIVEN
+
+    def count(self, rows: _Rows, tokens: torch.Tensor) -> None:
+        """Counts generated tokens, int64 `[n]`; -1 is none."""
+        cells = self._index(rows) * self._vocabulary + tokens.clamp(min=0)
+        self._count_table().view(-1).index_add_(0, cells, (tokens >= 0).to(torch.int32))
+
+    def note(self, rows: _Rows, places: _Rows, tokens: torch.Tensor) -> None:
+        """Notes tokens, int64 `[n]`, at their places in their texts."""
+        cells = self._index(rows.astype(np.int64) * HISTORY + places % HISTORY)
+        self._newest_table().view(-1).index_copy_(0, cells, tokens.to(torch.int32))
+
+    def newest(self, rows: _Rows, lengths: _Rows, most: int) -> torch.Tensor:
+        """The last tokens of texts, int64 `[n, most]`; -1 before their beginning.
+
+        Args:
+            rows: `[n]`.
+            lengths: of the texts, `[n]`.
+            most: tokens; no more than `HISTORY` are remembered.
+        """
+        table = self._newest_table()
+        places = self._index(lengths - most)[:, None] + torch.arange(most, device=self._device)
+        cells = self._index(rows)[:, None] * HISTORY + places % HISTORY
+        return torch.where(places >= 0, table.view(-1)[cells].to(torch.int64), -1)
+
+    def _count_table(self) -> torch.Tensor:
+        if self._counts is None:
+            self._counts = zeros((self.rows, self._vocabulary), torch.int32, self._device)
+        return self._counts
+
+    def _newest_table(self) -> torch.Tensor:
+        if self._newest is None:
+            self._newest = zeros((self.rows, HISTORY), torch.int32, self._device)
+        return self._newest
+
+    def _index(self, array: _Rows) -> torch.Tensor:
+        return upload_index(array, self._device)

@@ -1,0 +1,59 @@
+"""The logs of the server's processes: lines for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+from structlog.types import Processor
+
+from pie_py.config.section import Section
+
+
+class LogConfig(Section):
+    """What is logged to standard error, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+def set_up_logs(config: LogConfig) -> None:
+    """Logs as configured, from now on; what libraries log comes in the same form."""
+    level = logging.getLevelNamesMapping()[config.level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(
+            fmt="iso" if config.format == "json" else "%Y-%m-%d %H:%M:%S",
+            utc=config.format == "json",
+        ),
+    ]
+    rendered = _rendered(config)
+    structlog.configure(
+        processors=[*shared, *rendered],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[remove, *rendered]
+        )
+    )
+    # Libraries log at `info` what is of no use to an operator.
+    logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+
+
+def _rendered(config: LogConfig) -> list[Processor]:
+    if config.format == "json":
+        # `dict_tracebacks` would print local variables, arguments of users among them.
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    # Plain tracebacks, for the same reason.
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    ]
