@@ -9,7 +9,6 @@ than that, and one who needs little is served at once.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import Counter, deque
@@ -34,69 +33,69 @@ class Owner(NamedTuple):
 class _Line:
     """Those who wait, each once, least served first."""
 
-    __slots__ = ("_count", "_credit", "_heap", "_now", "_served", "_waiting")
+    __slots__ = ("_count", "_credit", "_heap", "_now", "places", "served")
 
     def __init__(self, credit: float) -> None:
         self._credit = credit
-        self._served: dict[str, float] = {}  # virtual times
-        self._waiting: set[str] = set()
-        self._heap: list[tuple[float, int, str]] = []  # of those who wait; times may be outdated
-        self._now = 0.0  # virtual time of the one who was taken last
-        self._count = itertools.count()  # of equals, who came first
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._waiting
-
-    @property
-    def waits(self) -> bool:
-        """Whether anybody waits."""
-        return bool(self._waiting)
-
-    @property
-    def known(self) -> int:
-        """How many `knows` is true of."""
-        return len(self._served)
-
-    def knows(self, name: str) -> bool:
-        """Whether he waits, or has had more than one who never came."""
-        return name in self._served
+        self.served: dict[str, float] = {}  # virtual times
+        self.places: dict[str, int] = {}  # of those who wait
+        self._heap: list[tuple[float, int, str]] = []  # places; others than those are outdated
+        self._now = 0.0  # virtual time of the one who was next last
+        self._count = 0  # of places: of equals, who came first
 
     def enter(self, name: str) -> None:
         """Waits from now on."""
-        served = max(self._served.get(name, 0.0), self._now - self._credit)
-        self._served[name] = served
-        self._waiting.add(name)
-        heappush(self._heap, (served, next(self._count), name))
+        self.served[name] = self._start_of(name)
+        self.rejoin(name)
 
-    def take(self, may: Callable[[str], bool]) -> str | None:
-        """The one who is next among those who may; he waits no longer."""
-        passed = []
-        found = None
-        while self._heap:
-            served, _, name = entry = heappop(self._heap)
-            if served < self._served[name]:  # charged since: his place is further back
-                heappush(self._heap, (self._served[name], next(self._count), name))
-            elif may(name):
-                found = name
-                self._now = max(self._now, served)
-                self._waiting.discard(name)
-                break
-            else:
-                passed.append(entry)
-        for entry in passed:
-            heappush(self._heap, entry)
-        return found
+    def rejoin(self, name: str) -> None:
+        """Takes a new place, behind those who have got as much."""
+        self._count = self.places[name] = count = self._count + 1
+        heappush(self._heap, (self.served[name], count, name))
+
+    def leave(self, name: str) -> None:
+        """Waits no longer."""
+        del self.places[name]
+
+    def first(self, may: Callable[[str], bool] | None = None) -> str | None:
+        """Who is next, among those who may."""
+        if may is not None:
+            waiting = [(self.served[name], at, name) for name, at in self.places.items()]
+            return min((place for place in waiting if may(place[2])), default=(0, 0, None))[2]
+        heap, places = self._heap, self.places
+        while heap:
+            _, place, name = heap[0]
+            if places.get(name) == place:
+                return name
+            heappop(heap)
+        return None
+
+    def begin(self, name: str) -> None:
+        """Something is done for him."""
+        self._now = max(self._now, self.served[name])
+
+    def lead(self, name: str) -> float:
+        """What the next one has got more than this one. Somebody waits."""
+        first = self.first()
+        assert first is not None, "somebody waits"
+        return self.served[first] - self._start_of(name)
 
     def charge(self, name: str, cost: float) -> None:
         """Something was done for him."""
-        self._served[name] = self._served.get(name, self._now) + cost
-        if len(self._served) > _FORGET + 2 * len(self._waiting):
-            start = self._now - self._credit
-            self._served = {
+        self.served[name] = served = self.served.get(name, self._now) + cost
+        if name in self.places:
+            self.rejoin(name)
+        elif not self.places:
+            self._now = max(self._now, served)
+        if len(self.served) > _FORGET + 2 * len(self.places):
+            self.served = {
                 each: served
-                for each, served in self._served.items()
-                if each in self._waiting or served > start
+                for each, served in self.served.items()
+                if each in self.places or served > self._now
             }
+
+    def _start_of(self, name: str) -> float:
+        return max(self.served.get(name, 0.0), self._now - self._credit)
 
 
 class FairQueue(Generic[Item]):
@@ -120,44 +119,70 @@ class FairQueue(Generic[Item]):
     def __len__(self) -> int:
         return self._size
 
+    def __iter__(self) -> Iterator[Item]:
+        """What waits, in the order in which it would be taken if nothing cost anything."""
+
+        def place(owner: Owner) -> tuple[float, int, float, int]:
+            users, line = self._users, self._instances[owner.user]
+            user, instance = owner
+            return (
+                users.served[user],
+                users.places[user],
+                line.served[instance],
+                line.places[instance],
+            )
+
+        for owner in sorted(self._items, key=place):
+            yield from self._items[owner]
+
     def push(self, owner: Owner, item: Item) -> None:
         """Has an item wait."""
         items = self._items.get(owner)
         if items is None:
             items = self._items[owner] = deque()
             self._line_of(owner.user).enter(owner.instance)
-            if owner.user not in self._users:
+            if owner.user not in self._users.places:
                 self._users.enter(owner.user)
         items.append(item)
         self._size += 1
 
-    def pop(self, may: Callable[[str], bool] = lambda user: True) -> tuple[Owner, Item] | None:
+    def pop(self, may: Callable[[str], bool] | None = None) -> tuple[Owner, Item] | None:
         """The next item, of a user who may have one."""
-        user = self._users.take(may)
+        user = self._users.first(may)
         if user is None:
             return None
         line = self._instances[user]
-        instance = line.take(lambda name: True)
+        instance = line.first()
         assert instance is not None, "a user who waits has an instance that does"
         owner = Owner(user, instance)
         items = self._items[owner]
         item = items.popleft()
         self._size -= 1
+        line.begin(instance)
+        self._users.begin(user)
         if items:
-            line.enter(instance)
+            line.rejoin(instance)
         else:
             del self._items[owner]
-        if line.waits:
-            self._users.enter(user)
+            line.leave(instance)
+        if line.places:
+            self._users.rejoin(user)
+        else:
+            self._users.leave(user)
         return owner, item
+
+    def lead(self, user: str) -> float:
+        """What the user who is next has got more than this one. Somebody waits."""
+        return self._users.lead(user)
 
     def charge(self, owner: Owner, cost: float) -> None:
         """Tells what was done for an owner."""
         cost /= self._weight_of(owner.user)
         self._users.charge(owner.user, cost)
         self._line_of(owner.user).charge(owner.instance, cost)
-        if len(self._instances) > _FORGET and len(self._instances) > 2 * self._users.known:
-            self._instances = {u: i for u, i in self._instances.items() if self._users.knows(u)}
+        known = self._users.served
+        if len(self._instances) > _FORGET + 2 * len(known):
+            self._instances = {u: line for u, line in self._instances.items() if u in known}
 
     def _line_of(self, user: str) -> _Line:
         line = self._instances.get(user)
