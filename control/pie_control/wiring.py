@@ -81,7 +81,9 @@ class Wiring:
             self.registry.end, self._after_turn, TURN_SECONDS, RESULT_TURN_SECONDS
         )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
-        self.models = ServedModels(config, self.executor, self.registry, self.durations, clock)
+        self.models = ServedModels(
+            config, self.executor, self.registry, self.durations, clock, clocks.date_ns
+        )
         self.adapters = AdapterLoader(self.models, worker.order)
         self.dispatcher = Dispatcher(self.models, self.executor, worker, clock)
         self.messaging = Bus(config.messaging)

@@ -29,6 +29,7 @@ from pie_gateway.metrics.metrics import Metrics
 from pie_gateway.openapi import description
 from pie_gateway.operations import OPERATIONS, Endpoint
 from pie_gateway.problems import Problem
+from pie_gateway.telemetry import Telemetry
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.server import ServerConfig
 
@@ -39,11 +40,12 @@ def make_app(config: ServerConfig) -> Starlette:
     """The application of a server's gateway; the configuration has the control process's endpoint.
 
     Raises:
-        CannotServe: no user has a key where keys are needed.
+        CannotServe: no user has a key where keys are needed, or telemetry is not installed.
     """
     gateway, local = config.gateway, is_loopback(config.gateway.http)
     backends = Backends(config.endpoint, gateway, time.monotonic)
     metrics = Metrics(time.monotonic)
+    telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
     keys = Keys(config.endpoint, config.data_folder, local, time.monotonic)
     if keys.needed and not keys.has_users():
         raise CannotServe(
@@ -55,6 +57,8 @@ def make_app(config: ServerConfig) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             await tasks.start(backends.run)
+            if telemetry is not None:
+                tasks.start_soon(telemetry.run)
             yield
             tasks.cancel_scope.cancel()
 
@@ -65,7 +69,7 @@ def make_app(config: ServerConfig) -> Starlette:
             WebSocketRoute("/v1/inferlets/{program}/session", session),
         ],
         middleware=[
-            Middleware(RequestIds, metrics.requests.http),
+            Middleware(RequestIds, metrics.requests.http, telemetry),
             Middleware(Origins, gateway.cors_origins, keys.needed),
             *_cors(gateway),
         ],

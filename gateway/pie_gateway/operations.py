@@ -169,6 +169,9 @@ OPERATIONS = (
     ),
     Operation("GET", _INSTANCE + "/result", instances.result, inferlets.Ended, statuses=(404, 504)),
     Operation(
+        "GET", _INSTANCE + "/trace", instances.trace, inferlets.Trace, query=_AFTER, statuses=(404,)
+    ),
+    Operation(
         "GET", _INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER, statuses=(404,)
     ),
     Operation("GET", _INSTANCE + "/inspect", watching.inspect, ANY, statuses=(404,)),

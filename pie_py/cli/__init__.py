@@ -18,6 +18,7 @@ COMMANDS = {
     "attach": "pie_py.cli.attach",
     "logs": "pie_py.cli.logs",
     "kill": "pie_py.cli.kill",
+    "trace": "pie_py.cli.trace",
     "top": "pie_py.cli.top",
     "models": "pie_py.cli.models",
     "adapters": "pie_py.cli.adapters",

@@ -224,6 +224,26 @@ class Client:
         )
         return found
 
+    async def trace(self, instance_id: str, after: int = 0) -> dict[str, Any]:
+        """What an instance has done over time, as far as the server keeps it.
+
+        Args:
+            instance_id: alive, or ended lately.
+            after: number of the first span, `next` of an earlier answer.
+
+        Returns:
+            `spans` (`track`: wait or batch; `name`, `begin_ns`, `end_ns`, `size`, `device_ns`),
+            `next`, `open` (the wait under way, a span), and of the instance `program`, `begun_ns`
+            and `ended_ns`.
+
+        Raises:
+            RpcError: `not-found`; `unsupported` if the server keeps no traces.
+        """
+        found: dict[str, Any] = await self._connected.request(
+            "trace", instance=instance_id, after=after
+        )
+        return found
+
     async def inspect(self, instance_id: str) -> dict[str, Any]:
         """What an instance waits for, and its pages: `waits`, `queued_commands`, `models`.
 

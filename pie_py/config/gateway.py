@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from pie_py.config.section import Section
 
 DEFAULT_HTTP = "127.0.0.1:8000"
-Route = Literal["chat", "completions", "responses", "messages"]
+Route = Literal["chat", "completions", "responses", "messages", "async"]
 
 
 class GatewayConfig(Section):
@@ -27,5 +27,6 @@ class GatewayConfig(Section):
     body_seconds: PositiveFloat = 30.0  # until it has arrived
     request_seconds: PositiveFloat = 3600.0  # until it has been answered
     connections: PositiveInt = 4096  # at once
+    metrics: bool = True  # requests are measured
     requests_per_minute: PositiveInt | None = None  # of one user
     tokens_per_minute: PositiveInt | None = None  # of one user, of prompts and answers

@@ -33,4 +33,5 @@ class Limits(Section):
     mailbox_bytes: PositiveInt = 16 << 20  # messages kept for a reader that does not read
     mailbox_messages: PositiveInt = 4096
     log_lines: PositiveInt = 1000  # newest lines kept
+    trace_spans: NonNegativeInt = 512  # newest waits and batches kept for `pie-py trace`; 0: none
     detached_seconds: PositiveFloat = 60.0  # life after the client that waits for it has vanished

@@ -18,6 +18,7 @@ from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.services import ConfinedConfig, GrammarConfig, MessagingConfig, StoreConfig
+from pie_py.config.telemetry import TelemetryConfig
 
 
 class ServerConfig(BaseSettings):
@@ -43,6 +44,7 @@ class ServerConfig(BaseSettings):
     grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()  # of inferlets' requests
     gateway: GatewayConfig = GatewayConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     mcp: McpConfig = McpConfig()
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import httpx2
@@ -55,6 +56,31 @@ def test_programs(http: httpx2.Client) -> None:
     wrong = http.post("/v1/programs", params={"name": "bad"}, content=b"def main(:")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "program_rejected")
     assert http.post("/v1/programs", content=b"x").json()["error"]["param"] == "name"
+
+
+def test_an_instance_over_time(http: httpx2.Client) -> None:
+    body = {"model": "pie-tiny", "prompt": "Hi", "max_tokens": 3, "ignore_eos": True}
+    http.post("/v1/completions", json=body)
+    done = http.get("/v1/instances?all=true").json()["data"][-1]["id"]
+    told = http.get(f"/v1/instances/{done}/trace").json()
+    spans = told["spans"]
+    assert (told["open"], told["next"]) == (None, len(spans))
+    forwards = [each for each in spans if each["name"] == "forward"]
+    assert len(forwards) >= 3
+    assert all(each["size"] == 1 and each["device_ns"] > 0 for each in forwards)
+    for each in spans:
+        assert told["begun_ns"] <= each["begin_ns"] <= each["end_ns"]
+    waits = [each for each in spans if each["track"] == "wait"]
+    assert waits[0]["name"] == "launch"
+    assert all(a["end_ns"] <= b["begin_ns"] for a, b in pairwise(waits))
+    rest = http.get(f"/v1/instances/{done}/trace", params={"after": len(spans) - 2}).json()
+    assert rest["spans"] == spans[-2:]
+    waiting = http.post("/v1/instances", json={"program": "echo", "args": ["hear"]}).json()["id"]
+    while (found := http.get(f"/v1/instances/{waiting}/trace").json())["open"]["name"] == "launch":
+        pass
+    assert (found["open"]["name"], found["ended_ns"]) == ("client of echo", None)
+    http.delete(f"/v1/instances/{waiting}")
+    assert http.get("/v1/instances/none/trace").status_code == 404
 
 
 def test_programs_are_removed(http: httpx2.Client) -> None:

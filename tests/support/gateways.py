@@ -15,13 +15,17 @@ class Gateway(ChildProcess):
     """A gateway process on a free port of loopback, before a server."""
 
     def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
-        """Takes a running server, a folder for its log and fields of `GatewayConfig`."""
+        """Takes a running server, a folder for its log, and fields of `GatewayConfig`; and
+        `telemetry`, where spans go.
+        """
+        telemetry = settings.pop("telemetry", None)
         settings.setdefault("http", "127.0.0.1:0")
         config = {
             "endpoint": server.endpoint,
             "data_folder": str(folder / "data"),
             "gateway": settings,
             "log": {"format": "json"},
+            "telemetry": {"endpoint": telemetry},
         }
         super().__init__("pie_gateway", config, folder / "gateway")
         self.url = self.endpoint

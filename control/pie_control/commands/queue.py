@@ -11,6 +11,7 @@ from pie_control.errors import ApiError
 
 if TYPE_CHECKING:
     from pie_control.instances.futures import Future
+    from pie_control.instances.timeline import Timeline
     from pie_control.prefix.provenance import Provenance
     from pie_py.config.limits import Limits
 
@@ -21,6 +22,7 @@ class Owner(Protocol):
     id: str
     limits: Limits
     queued_commands: int
+    timeline: Timeline | None
 
 
 class SentBatch(Protocol):

@@ -52,6 +52,11 @@ class Future:
         self.on_cancel: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None  # its value has gone to the instance
 
+    @property
+    def waits_for(self) -> str:
+        """What it waits for: something outside by its name, the server's work by its kind."""
+        return self.kind.value if self.outside is None else self.outside.kind
+
     def resolve(self, value: Any = None) -> None:
         """Gives the future its value and wakes the instance if it waits for it."""
         if not self.ready:

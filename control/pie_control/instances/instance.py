@@ -14,6 +14,7 @@ from pie_control.instances.futures import FutureTable
 from pie_control.instances.handles import Handles
 from pie_control.instances.log import Log
 from pie_control.instances.mailbox import Mailbox
+from pie_control.instances.timeline import Timeline
 from pie_control.instances.turn_state import TurnState
 from pie_py.config.limits import Limits
 
@@ -96,6 +97,8 @@ class Instance:
         self.outbox: Mailbox[Event] = Mailbox(*boxes)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes)  # from the client
         self.blobs: Mailbox[bytes] = Mailbox(*boxes)  # from the client
+        spans = limits.trace_spans
+        self.timeline = Timeline(spans, date_ns) if spans else None
         self.log = Log(limits.log_lines, date_ns)
         self.client = ClientPresence()
 

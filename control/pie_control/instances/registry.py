@@ -266,4 +266,5 @@ class Registry:
 def record_bytes(instance: Instance) -> int:
     """Memory that the record of an ended instance takes, about, without messages not fetched."""
     result = 0 if instance.ended is None else len(instance.ended.text)
-    return result + argument_bytes(instance.args) + instance.log.size_bytes
+    spans = 0 if instance.timeline is None else instance.timeline.size_bytes
+    return result + argument_bytes(instance.args) + instance.log.size_bytes + spans

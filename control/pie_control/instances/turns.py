@@ -160,6 +160,9 @@ class Executor:
                 blocker.wants_to_run(instance)
             if turn.blockers or instance.guest is None:
                 return
+        timeline = instance.timeline
+        if timeline is not None:
+            timeline.wakes(_waited_for(instance))
         try:
             if turn.awaited is not None:
                 guest.resume(_end_of_wait(instance, turn.awaited))
@@ -181,6 +184,8 @@ class Executor:
                 turn.promise.interrupt()
             else:
                 turn.drop_promise()
+        if timeline is not None:
+            timeline.sleeps("other programs" if status is Status.RUNNING else "the server")
         if status is Status.DONE:
             ok, text = guest.outcome
             self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
@@ -204,6 +209,15 @@ class Executor:
             self._arrived.append(instance)
             if not self._in_turn:  # its end looks for itself
                 self._work.set()
+
+
+def _waited_for(instance: Instance) -> str | None:
+    """What the guest has waited for; None if for no future."""
+    for handle in instance.turn.awaited or ():
+        future = instance.futures.find(handle)
+        if future is not None and future.ready:
+            return future.waits_for
+    return None
 
 
 def _end_of_wait(instance: Instance, awaited: list[int]) -> Any:

@@ -83,6 +83,7 @@ class ModelService:
         ends: Ends,
         durations: Durations,
         clock: Callable[[], float],
+        date_ns: Callable[[], int],
     ) -> None:
         """Has no instance yet.
 
@@ -96,6 +97,7 @@ class ModelService:
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
             clock: trio's, in seconds.
+            date_ns: nanoseconds since the Unix epoch.
         """
         self.description = description
         self.traits = frozenset(description.traits)
@@ -110,7 +112,7 @@ class ModelService:
         self.exports = Exports(self.pages)
         self.adapters = Adapters(description.name, description.adapters)
         self._ends = ends
-        self.scheduler = Scheduler(description, config.prompt_tokens)
+        self.scheduler = Scheduler(description, config.prompt_tokens, date_ns)
         self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results)
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}

@@ -45,6 +45,7 @@ class ServedModels:
         ends: Ends,
         durations: Durations,
         clock: Callable[[], float],
+        date_ns: Callable[[], int],
     ) -> None:
         """Has no model yet.
 
@@ -54,6 +55,7 @@ class ServedModels:
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
             clock: trio's, in seconds.
+            date_ns: nanoseconds since the Unix epoch.
         """
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
@@ -62,6 +64,7 @@ class ServedModels:
         self._ends = ends
         self._durations = durations
         self._clock = clock
+        self._date_ns = date_ns
         self._logit_rows = FreeList(LOGIT_ROWS)
 
     def start(self, descriptions: list[ModelDescription]) -> None:
@@ -93,6 +96,7 @@ class ServedModels:
             ends=self._ends,
             durations=self._durations,
             clock=self._clock,
+            date_ns=self._date_ns,
         )
         return service
 

@@ -25,7 +25,7 @@ def inspect(instance: Instance, services: Sequence[ModelService], scope: str | N
     return {
         "state": instance.state.value,
         "cpu_ms": instance.cpu_ns / 1e6,
-        "waits": _waits(instance),
+        "waits": waits_of(instance),
         "open_futures": len(instance.futures),
         "queued_commands": instance.queued_commands,
         "blocked": bool(instance.turn.blockers),
@@ -33,18 +33,13 @@ def inspect(instance: Instance, services: Sequence[ModelService], scope: str | N
     }
 
 
-def _waits(instance: Instance) -> list[str]:
+def waits_of(instance: Instance) -> list[str]:
     """What the guest waits for: kinds of futures; nothing while it runs."""
     awaited = instance.turn.awaited
     if awaited is None:
         return []
     futures = (instance.futures.find(handle) for handle in awaited[:MOST_SHARERS])
-    kinds = {
-        future.outside.kind if future.outside is not None else future.kind.value
-        for future in futures
-        if future is not None
-    }
-    return sorted(kinds)
+    return sorted({future.waits_for for future in futures if future is not None})
 
 
 def _pages(instance: Instance, service: ModelService, scope: str | None) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Send(msgspec.Struct):
 
 
 class Logs(msgspec.Struct):
-    """Of `logs`."""
+    """Of `logs` and `trace`."""
 
     instance: str
     after: Number = 0

@@ -18,6 +18,7 @@ from pie_control.instances.instance import Instance, State
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
+from pie_control.instances.timeline import Timeline
 from pie_control.mcp.registry import McpRegistry
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
@@ -30,7 +31,7 @@ from pie_control.rpc.describe import (
     describe_program,
     describe_stats,
 )
-from pie_control.rpc.inspect import inspect
+from pie_control.rpc.inspect import inspect, waits_of
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.rpc.uploads import Uploads
@@ -96,6 +97,7 @@ class Requests:
             "result": (params.OfInstance, self._result),
             "kill": (params.OfInstance, self._kill),
             "logs": (params.Logs, self._logs),
+            "trace": (params.Logs, self._trace),
             "inspect": (params.OfInstance, self._inspect),
             "adapters": (params.Nothing, self._adapters),
             "load-adapter": (params.LoadAdapter, self._load_adapter),
@@ -343,8 +345,29 @@ class Requests:
             "ended": instance.ended is not None,
         }
 
+    def _trace(self, session: Session, asked: params.Logs) -> Answer:
+        """Waits and batches from number `after` on; `next` is the `after` of a later request."""
+        instance = self._find(session, asked.instance)
+        timeline = instance.timeline
+        if timeline is None:
+            raise ApiError(
+                "unsupported", "this server keeps no traces: `limits.trace_spans` is 0 there"
+            )
+        return {
+            "program": instance.program.name,
+            "begun_ns": instance.created_ns,
+            "ended_ns": None if instance.ended is None else instance.ended.time_ns,
+            "spans": [span._asdict() for span in timeline.after(asked.after)],
+            "next": timeline.total,
+            "open": None if instance.ended else _open_wait(instance, timeline),
+        }
+
     def _find(self, session: Session, instance: str) -> Instance:
         return self._registry.find(instance, session.scope)
+
+
+def _open_wait(instance: Instance, timeline: Timeline) -> Answer:
+    return timeline.wait_until_now(", ".join(waits_of(instance)) or None)._asdict()
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pie_control.commands.command import Command, Mark
+from pie_control.commands.queue import Owner
 from pie_control.scheduler.joining import joined
 from pie_control.scheduler.runs import Steps
 from pie_py.wire.plan import Batch, BatchResult, EmbedSampled, Forward, Sample
@@ -36,6 +37,22 @@ class Entry:
         """Adds what steps of runs have of this kind of batch."""
         self.steps = steps
         self._part = part
+
+    @property
+    def kind(self) -> str:
+        """The batch's."""
+        if self.commands:
+            return self.commands[0].kind
+        part = self._ready or self._part
+        return "" if part is None else part.kind
+
+    @property
+    def owners(self) -> list[Owner]:
+        """Whose commands it has; of the batches of a run's step its forward alone tells."""
+        found = [command.queue.owner for command in self.commands]
+        if self.steps is not None and isinstance(self._part, Forward):
+            found += [run.queue.owner for run in self.steps.runs]
+        return found
 
     def join(self) -> Batch:
         """The batch for the worker."""

@@ -8,8 +8,9 @@ from functools import partial
 import structlog
 
 from pie_control.commands.command import Command
-from pie_control.commands.queue import CommandQueue
+from pie_control.commands.queue import CommandQueue, Owner
 from pie_control.errors import ApiError
+from pie_control.instances.timeline import Span
 from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
@@ -23,9 +24,10 @@ MOST_LOGGED = 20  # instances of a failed batch
 class _SentPlan:
     """A plan at the worker."""
 
-    __slots__ = ("answered", "entries", "follows")
+    __slots__ = ("answered", "entries", "follows", "sent_ns")
 
-    def __init__(self, entries: list[Entry], follows: bool) -> None:
+    def __init__(self, entries: list[Entry], follows: bool, sent_ns: int) -> None:
+        self.sent_ns = sent_ns
         self.entries = entries
         self.answered = 0  # batches whose results are there
         self.follows = follows  # goes on with a queue of the plan before: no time to wait
@@ -34,7 +36,9 @@ class _SentPlan:
 class InFlight:
     """Hands results to futures: values, failures, and what depends on failures."""
 
-    def __init__(self, backlog: Backlog, figures: Figures) -> None:
+    def __init__(self, backlog: Backlog, figures: Figures, date_ns: Callable[[], int]) -> None:
+        """Takes what is queued, the counters, and the date that instances' time lines show."""
+        self._date_ns = date_ns
         self._backlog = backlog
         self._figures = figures
         self.plans: dict[int, _SentPlan] = {}  # oldest first
@@ -48,7 +52,7 @@ class InFlight:
             entries: its batches.
             follows: whether it goes on with a queue of the plan before.
         """
-        self.plans[plan] = _SentPlan(entries, follows)
+        self.plans[plan] = _SentPlan(entries, follows, self._date_ns())
 
     def entries(self) -> Iterator[Entry]:
         """Batches whose results are not there."""
@@ -74,11 +78,17 @@ class InFlight:
         entries, answers = self._answered(plan, result)
         failed: dict[CommandQueue, None] = {}
         self._told = told = []
+        now = self._date_ns()
         for entry, answer in zip(entries, answers, strict=True):
             entry.done = True
             self._figures.worker_ns += answer.nanoseconds
+            owners = entry.owners
+            span = Span("batch", entry.kind, plan.sent_ns, now, len(owners), answer.nanoseconds)
+            for owner in owners:
+                if owner.timeline is not None:
+                    owner.timeline.add(span)
             if answer.error is not None:
-                _log_failure(entry, answer.error)
+                _log_failure(owners, answer.error)
             if answer.error is not None and entry.failed is not None:
                 told.append(partial(entry.failed, answer.error))
             if entry.commands:
@@ -146,7 +156,7 @@ class InFlight:
         self.plans.clear()
 
 
-def _log_failure(entry: Entry, reason: str) -> None:
+def _log_failure(owners: Sequence[Owner], reason: str) -> None:
     """Tells whose batch has failed: the worker's log has more, but knows no instances."""
-    owners = sorted({command.queue.owner.id for command in entry.commands})
-    log.error("a batch failed", instances=owners[:MOST_LOGGED], reason=reason[:500])
+    ids = sorted({owner.id for owner in owners})
+    log.error("a batch failed", instances=ids[:MOST_LOGGED], reason=reason[:500])

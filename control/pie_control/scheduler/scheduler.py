@@ -1,4 +1,7 @@
-"""The batch scheduler of one model: commands in, plans out, results in. No I/O and no clock."""
+"""The batch scheduler of one model: commands in, plans out, results in.
+
+No I/O, and no time but the date that instances' time lines show.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,15 @@ class Scheduler:
     A second plan may go to the worker before the first one's results are there: `may_follow`.
     """
 
-    def __init__(self, model: ModelDescription, prompt_tokens: int | None = None) -> None:
-        """Takes the model, and how many inputs prompts may have beside steps of others."""
+    def __init__(
+        self,
+        model: ModelDescription,
+        prompt_tokens: int | None,
+        date_ns: Callable[[], int],
+    ) -> None:
+        """Takes the model, how many inputs prompts may have beside steps of others, and the date in
+        nanoseconds since the Unix epoch.
+        """
         self._model = model.name
         # Forwards of more inputs may be cut.
         self.step_tokens = sys.maxsize if prompt_tokens is None else step_tokens(prompt_tokens)
@@ -51,7 +61,7 @@ class Scheduler:
         self._forming = PlanForming(
             self._backlog, self._runs, limits, model.page_size, self._figures
         )
-        self._in_flight = InFlight(self._backlog, self._figures)
+        self._in_flight = InFlight(self._backlog, self._figures, date_ns)
         self._first: list[Entry] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None

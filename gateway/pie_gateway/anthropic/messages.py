@@ -78,7 +78,7 @@ async def _whole(name: str, talk: Talk) -> MessagesAnswer:
             case Words() | Thought() | Call():
                 blocks.append(_block(told))
             case End():
-                answer.usage.output_tokens = told.tokens
+                answer.usage = _used(answer.usage.input_tokens, told)
                 answer.stop_reason, answer.stop_sequence = _reason(told), told.stop
     return answer
 
@@ -92,6 +92,10 @@ def _block(said: Said) -> TextBlock | ThinkingBlock | ToolUseBlock:
         case Call(name, arguments):
             given: Any = msgspec.json.decode(arguments or "{}")
             return ToolUseBlock(f"toolu_{uuid.uuid4().hex[:24]}", name, given)
+
+
+def _used(prompt: int, end: End) -> AnthropicUsage:
+    return AnthropicUsage(prompt - end.cached, end.tokens, end.cached)
 
 
 def _reason(end: End) -> str:
@@ -111,8 +115,7 @@ async def _stream(name: str, talk: Talk) -> AsyncGenerator[bytes, None]:
             case End():
                 yield first + blocks.close()
                 delta = {"stop_reason": _reason(told), "stop_sequence": told.stop}
-                used_up = {"output_tokens": told.tokens}
-                yield _event("message_delta", delta=delta, usage=used_up)
+                yield _event("message_delta", delta=delta, usage=_used(used.input_tokens, told))
                 yield _event("message_stop")
             case said:
                 yield first + blocks.add(said)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import anyio
+from anyio import to_thread
 
 from pie_gateway.backend.catalog import Catalog
 from pie_gateway.backend.generation import Generation
@@ -14,11 +15,14 @@ from pie_gateway.backend.job import Job
 from pie_gateway.backend.snapshot import Snapshots
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import of_client
+from pie_py.build.modules import read_program
 from pie_py.client import Client, ClientError, Instance, RpcError
 from pie_py.config.gateway import Route
 from pie_py.config.shipped_files import shipped_folder
 
-PROGRAM = "gateway-chat"  # the library's `chat`, as it is uploaded
+# The library's programs: what each is called when it is uploaded, and its file.
+CHAT = ("gateway-chat", "chat/chat.wasm")
+ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
 
 
 class Backend:
@@ -35,7 +39,7 @@ class Backend:
         self.used_at = clock()
         self._programs = programs
         self._clock = clock
-        self._uploaded: str | None = None  # hash
+        self._uploaded: dict[str, str] = {}  # hashes by name
         self._vocabularies: dict[str, Vocabulary] = {}
         self._uploading = anyio.Lock()
         self._reading = anyio.Lock()
@@ -68,13 +72,14 @@ class Backend:
         """
         if own := self._programs.get(route):
             return await self.client.launch(own, [argument])
+        name, file = ASYNCHRONOUS if route == "async" else CHAT
         try:
-            return await self.client.launch(await self._library(), [argument])
+            return await self.client.launch(await self._library(name, file), [argument])
         except RpcError as error:
             if error.code != "not-found":
                 raise
-        self._uploaded = None  # a user has removed it
-        return await self.client.launch(await self._library(), [argument])
+        del self._uploaded[name]  # a user has removed it
+        return await self.client.launch(await self._library(name, file), [argument])
 
     async def vocabulary(self, model: str) -> Vocabulary:
         """The tokens of a model, read once.
@@ -84,17 +89,18 @@ class Backend:
         """
         async with self._reading:
             if model not in self._vocabularies:
-                program = await self._library()
+                program = await self._library(*CHAT)
                 self._vocabularies[model] = await read_vocabulary(self.client, program, model)
             return self._vocabularies[model]
 
-    async def _library(self) -> str:
+    async def _library(self, name: str, file: str) -> str:
+        """The hash of a program of the library, which is uploaded once."""
         async with self._uploading:
-            if self._uploaded is None:
-                component = anyio.Path(shipped_folder("inferlets") / "chat" / "chat.wasm")
-                data = await component.read_bytes()
+            if name not in self._uploaded:
+                path = shipped_folder("inferlets") / file
+                data = await to_thread.run_sync(read_program, path)
                 try:
-                    self._uploaded = await self.client.upload(data, PROGRAM)
+                    self._uploaded[name] = await self.client.upload(data, name)
                 except ClientError as error:
                     raise of_client(error) from None
-            return self._uploaded
+            return self._uploaded[name]

@@ -15,6 +15,7 @@ class Prompt(msgspec.Struct, tag="prompt", array_like=True):
     tokens: int
     ids: list[int] = []
     tail: str = ""  # the end of what the chat template has written
+    logprobs: list[TokenLogprobs] = []  # of each token but the first, or none
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True):
@@ -34,6 +35,7 @@ class End(msgspec.Struct, tag="end", array_like=True):
     reason: str  # "stop" or "length"
     stop: str | None  # the stop string that was found
     tokens: int
+    cached: int = 0  # tokens of the prompt that the prefix cache had
 
 
 Event: TypeAlias = Prompt | Piece | End

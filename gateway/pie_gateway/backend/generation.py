@@ -117,11 +117,18 @@ class Generation:
 
     async def _end(self) -> None:
         """Ends the instance if it lives, also when the request is cancelled."""
-        if self._instance is None or self._instance.ended:
+        if self._instance is None:
             return
-        with anyio.move_on_after(KILL_SECONDS, shield=True):
-            with suppress(ClientError):  # a server that has gone has ended it
-                await self._instance.cancel()
+        await end(self._instance)
+        for observer in self.observers:
+            observer.over(self._instance.id)
+
+
+async def end(instance: Instance) -> None:
+    """Ends an instance if it lives, also when its request is cancelled."""
+    if not instance.ended:
+        with anyio.move_on_after(KILL_SECONDS, shield=True), suppress(ClientError):
+            await instance.cancel()  # a server that has gone has ended it
 
 
 def _misspoken(why: str) -> Problem:

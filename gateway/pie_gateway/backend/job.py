@@ -45,6 +45,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     choices: int = 1
     max_tokens: int | None = None  # the rest of the model's longest context by default
     logprobs: bool = False
+    prompt_logprobs: bool = False
     ids: bool = False
     stream: bool = False
     stop: list[str] = []

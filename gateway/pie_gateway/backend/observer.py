@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from pie_gateway.backend.events import End, Piece, Prompt
 
 
-class Observer(Protocol):
-    """Is told of one generation."""
+class Observer:
+    """Is told of one generation; does nothing with what it does not care for."""
 
     def launched(self, instance: str) -> None:
         """Its instance runs."""
@@ -21,3 +19,6 @@ class Observer(Protocol):
 
     def end(self, event: End) -> None:
         """A choice has ended."""
+
+    def over(self, instance: str) -> None:
+        """Its instance has ended."""

@@ -12,9 +12,10 @@ from starlette.requests import HTTPConnection, Request
 
 from pie_gateway.backend.backend import Backend
 from pie_gateway.backend.backends import Backends
-from pie_gateway.backend.events import End, Piece, Prompt
+from pie_gateway.backend.events import Piece, Prompt
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
+from pie_gateway.backend.observer import Observer
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import read_json
@@ -51,23 +52,35 @@ class Exchange:
     def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
         """An instance for a job, which `async with` launches; its tokens count for the user."""
         generation = self.backend.generation(route, job, images)
-        generation.observers += [
-            _Accounts(self.limits, self.request.state.instances),
-            self.metrics.requests.generation(job.model, self.user),
-        ]
+        generation.observers.append(_Accounts(self))
+        if self.config.metrics:
+            generation.observers.append(self.metrics.requests.generation(job.model, self.user))
         return generation
 
+    def instance_launched(self, instance: str) -> None:
+        """Notes an instance that serves the request, for its line of the log."""
+        self.request.state.instances.append(instance)
 
-class _Accounts:
-    """Counts a generation's tokens for its user, and notes its instance for the log."""
+    def instance_over(self, instance: str) -> None:
+        """An instance that served the request has ended."""
+        if self.request.state.span is not None:
+            self.request.state.span.instance_over(self.backend.client, instance)
 
-    def __init__(self, limits: UserLimits, instances: list[str]) -> None:
-        self._limits = limits
-        self._instances = instances
+
+class _Accounts(Observer):
+    """Counts a generation's tokens for its user, and notes its instance."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._limits = exchange.limits
 
     def launched(self, instance: str) -> None:
         """Notes the instance."""
-        self._instances.append(instance)
+        self._exchange.instance_launched(instance)
+
+    def over(self, instance: str) -> None:
+        """Notes its end."""
+        self._exchange.instance_over(instance)
 
     def prompt(self, event: Prompt) -> None:
         """Counts the prompt."""
@@ -76,9 +89,6 @@ class _Accounts:
     def piece(self, event: Piece) -> None:
         """Counts what is generated."""
         self._limits.take_tokens(event.tokens)
-
-    def end(self, event: End) -> None:
-        """All has been counted."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pie_gateway.http.answers import problem_response
 from pie_gateway.problems import Problem
+from pie_gateway.telemetry import Telemetry
 
 log = structlog.get_logger("pie.http")
 
@@ -26,20 +27,24 @@ _GIVEN_ID = re.compile(r"[\x21-\x7e]{1,128}")
 class RequestIds:
     """Gives each request an id, taken from `x-request-id` if it has one, and logs its end."""
 
-    def __init__(self, app: ASGIApp, requests: Counter) -> None:
-        """Takes a counter by path, method and status."""
+    def __init__(self, app: ASGIApp, requests: Counter, telemetry: Telemetry | None) -> None:
+        """Takes a counter by path, method and status, and what sends spans, if any is to."""
         self._app = app
         self._requests = requests
+        self._telemetry = telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
         found = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
         instances: list[str] = []
-        scope.setdefault("state", {}).update(request_id=found, instances=instances)
+        telemetry = self._telemetry
+        span = None if telemetry is None else telemetry.request(scope["method"], headers, found)
+        scope.setdefault("state", {}).update(request_id=found, instances=instances, span=span)
         started = time.perf_counter()
         status = 0
 
@@ -56,6 +61,8 @@ class RequestIds:
             try:
                 await self._app(scope, receive, send_with_id)
             finally:
+                if span is not None:
+                    span.end(scope["state"].get("path", "other"), status)
                 self._count(scope, status)
                 log.info(
                     "request",

@@ -23,6 +23,7 @@ from pie_gateway.schemas.inferlets import (
     Log,
     MessageRequest,
     ServerInfo,
+    Trace,
 )
 from pie_py.client import InferletFailed
 
@@ -40,7 +41,7 @@ async def launch(exchange: Exchange) -> Response:
     instance = await while_asked(
         exchange, lambda: asked(client.launch(wanted.program, wanted.args, detached=True))
     )
-    exchange.request.state.instances.append(instance.id)
+    exchange.instance_launched(instance.id)
     return json_response(Launched(instance.id), 201)
 
 
@@ -83,11 +84,23 @@ async def result(exchange: Exchange) -> Response:
 
 async def log(exchange: Exchange) -> Response:
     """What an instance has logged, from line number `after` on."""
+    found = await asked(exchange.backend.client.logs(of_path(exchange), _after(exchange)))
+    return json_response(msgspec.convert(found, Log))
+
+
+async def trace(exchange: Exchange) -> Response:
+    """The waits of an instance, and the batches that its commands were in, from number `after` on,
+    as far as they are kept.
+    """
+    found = await asked(exchange.backend.client.trace(of_path(exchange), _after(exchange)))
+    return json_response(msgspec.convert(found, Trace))
+
+
+def _after(exchange: Exchange) -> int:
     after = exchange.request.query_params.get("after", "0")
     if not (after.isascii() and after.isdigit() and len(after) < 16):
-        raise Problem(400, "`after` is a number of lines", param="after")
-    found = await asked(exchange.backend.client.logs(of_path(exchange), int(after)))
-    return json_response(msgspec.convert(found, Log))
+        raise Problem(400, "`after` is a number", param="after")
+    return int(after)
 
 
 async def events(exchange: Exchange) -> Response:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TypeAlias, TypeVar
 
-import anyio
 import msgspec
 
+from pie_gateway.backend.generation import end
 from pie_gateway.http.door import Exchange
 from pie_gateway.problems import Problem, of_client
 from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Text
@@ -16,7 +16,6 @@ from pie_py.client import Client, ClientError, InferletFailed, Instance
 
 Told: TypeAlias = Begun | Text | Blob | Ended
 Value = TypeVar("Value")
-KILL_SECONDS = 5.0
 
 
 async def asked(call: Awaitable[Value]) -> Value:
@@ -45,9 +44,7 @@ async def launched(client: Client, program: str, wanted: LaunchRequest) -> Async
     try:
         yield instance
     finally:
-        if not instance.ended:
-            with anyio.move_on_after(KILL_SECONDS, shield=True), suppress(ClientError):
-                await instance.cancel()
+        await end(instance)
 
 
 async def told_by(instance: Instance) -> AsyncIterator[Told]:

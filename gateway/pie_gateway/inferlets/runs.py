@@ -27,11 +27,12 @@ async def run(exchange: Exchange) -> Response:
 async def _told(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[Told, None]:
     program = exchange.request.path_params["program"]
     async with launched(exchange.backend.client, program, wanted) as instance:
-        exchange.request.state.instances.append(instance.id)
+        exchange.instance_launched(instance.id)
         for message in wanted.messages:
             await asked(instance.send(message))
         async for told in told_by(instance):
             yield told
+    exchange.instance_over(instance.id)
 
 
 async def _stream(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[bytes, None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from pie_gateway.backend.events import End, Piece, Prompt
+from pie_gateway.backend.observer import Observer
 
 # Seconds; as fine as what a person or a plan of the worker can tell apart.
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1, 2.5, 5, 10, 20, 40, 80)
@@ -69,18 +70,20 @@ class RequestMetrics:
         return GenerationMeter(self, model, user)
 
 
-class GenerationMeter:
+class GenerationMeter(Observer):
     """Measures one generation."""
 
     def __init__(self, metrics: RequestMetrics, model: str, user: str) -> None:
         self._metrics = metrics
         self._model = model
         self._user = user
+        # Found once: there may be many pieces.
+        self._first = metrics.first.labels(model)
+        self._between = metrics.between.labels(model)
+        self._tokens = metrics.tokens.labels(model)
+        self._of_user = metrics.of_users.labels(user, "generation")
         self._started = metrics.clock()
         self._at: dict[int, float] = {}  # when each choice last went on
-
-    def launched(self, instance: str) -> None:
-        """Nothing is measured of it."""
 
     def prompt(self, event: Prompt) -> None:
         """Counts the prompt."""
@@ -93,14 +96,14 @@ class GenerationMeter:
         now = self._metrics.clock()
         before = self._at.get(event.choice)
         if before is None:
-            self._metrics.first.labels(self._model).observe(now - self._started)
+            self._first.observe(now - self._started)
             self._metrics.recent_first.append(now - self._started)
         else:
-            self._metrics.between.labels(self._model).observe(now - before)
+            self._between.observe(now - before)
             self._metrics.recent_between.append(now - before)
         self._at[event.choice] = now
-        self._metrics.tokens.labels(self._model).inc(event.tokens)
-        self._metrics.of_users.labels(self._user, "generation").inc(event.tokens)
+        self._tokens.inc(event.tokens)
+        self._of_user.inc(event.tokens)
 
     def end(self, event: End) -> None:
         """Counts the choice."""

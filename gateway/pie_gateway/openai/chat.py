@@ -14,7 +14,7 @@ from pie_gateway.dialects.splitter import Call, Said, Thought, Words
 from pie_gateway.http.answers import event, json_response
 from pie_gateway.http.door import Exchange
 from pie_gateway.http.streams import DONE, stream_response, while_asked
-from pie_gateway.openai import logprobs
+from pie_gateway.openai import asynchronous, logprobs
 from pie_gateway.openai.choices import Whole, gather
 from pie_gateway.openai.sampling import check_stream_options
 from pie_gateway.openai.talk import Talk, TextSplitter, prepare
@@ -37,10 +37,16 @@ async def chat_completions(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     asked = await exchange.read(ChatRequest)
     with_usage = check_stream_options(asked)
-    answer = _Answer(f"chatcmpl-{exchange.id}", await prepare(exchange, asked))
+    answer = _Answer(f"chatcmpl-{exchange.id}", await _prepared(exchange, asked))
     if asked.stream:
         return await stream_response(exchange, answer.stream(with_usage))
     return json_response(await while_asked(exchange, answer.whole))
+
+
+async def _prepared(exchange: Exchange, asked: ChatRequest) -> Talk:
+    if asked.model.startswith(asynchronous.PREFIX):
+        return await asynchronous.prepare(exchange, asked)
+    return await prepare(exchange, asked)
 
 
 class _Answer:
@@ -64,7 +70,11 @@ class _Answer:
             self._created,
             self._asked.model,
             [self._choice(at, whole, prompt) for at, whole in enumerate(wholes)],
-            usage(prompt.tokens, sum(whole.tokens for whole in wholes)),
+            usage(
+                prompt.tokens,
+                sum(whole.tokens for whole in wholes),
+                sum(whole.cached for whole in wholes),
+            ),
             prompt_token_ids=prompt.ids if self._job.ids else UNSET,
         )
 
@@ -92,11 +102,14 @@ class _Answer:
         async with self._talk.generation as generation:
             prompt = await generation.prompt()
             splitters: dict[int, TextSplitter] = {}
-            tokens = 0
+            tokens = cached = 0
             async for each in generation.events():
                 if isinstance(each, Prompt):
                     continue
-                tokens += each.tokens if isinstance(each, Piece) else 0
+                if isinstance(each, Piece):
+                    tokens += each.tokens
+                else:
+                    cached += each.cached
                 if each.choice not in splitters:
                     splitters[each.choice] = self._talk.splitter(prompt)
                     first = ChunkChoice(each.choice, Delta(role="assistant", content=""))
@@ -105,7 +118,7 @@ class _Answer:
                     yield event(self._chunk([choice]))
             if with_usage:
                 last = self._chunk([])
-                last.usage = usage(prompt.tokens, tokens)
+                last.usage = usage(prompt.tokens, tokens, cached)
                 yield event(last)
             yield DONE
 

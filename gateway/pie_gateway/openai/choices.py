@@ -16,6 +16,7 @@ class Whole:
     tokens: int = 0
     ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    cached: int = 0
     reason: str = "stop"
     stop: str | None = None
 
@@ -27,8 +28,8 @@ class Whole:
                 self.tokens += tokens
                 self.ids += ids
                 self.logprobs += logprobs
-            case End(_, reason, stop):
-                self.reason, self.stop = reason, stop
+            case End(_, reason, stop, cached=cached):
+                self.reason, self.stop, self.cached = reason, stop, cached
 
     @property
     def piece(self) -> Piece:

@@ -29,7 +29,7 @@ from pie_gateway.schemas.completions import (
     CompletionRequest,
 )
 from pie_gateway.schemas.sampling import MAX_CHOICES
-from pie_gateway.schemas.usage import usage
+from pie_gateway.schemas.usage import Usage, usage
 
 DEFAULT_TOKENS = 16
 
@@ -63,8 +63,6 @@ def _check(asked: CompletionRequest) -> None:
         raise unsupported("best_of", f"{best_of} is fewer than `n`, {choices}")
     if asked.stream and best_of > choices:
         raise unsupported("best_of", "the best is not known while texts are streamed")
-    if asked.echo and asked.logprobs is not None:
-        raise unsupported("echo", "with `logprobs` it is not supported")
     if asked.max_tokens == 0 and not asked.echo:
         raise unsupported("max_tokens", "0 goes with `echo`")
 
@@ -87,6 +85,7 @@ def _job(
         choices=choices,
         max_tokens=DEFAULT_TOKENS if asked.max_tokens is None else asked.max_tokens,
         logprobs=asked.logprobs is not None or picks,
+        prompt_logprobs=bool(asked.echo) and asked.logprobs is not None,
         ids=bool(asked.return_token_ids),
         stream=bool(asked.stream),
         grammar=grammar(asked),
@@ -105,8 +104,8 @@ class _Answer:
         self._asked = asked
         self._words = words
         self._created = int(time.time())
-        self._prompt_ids: dict[int, list[int]] = {}  # by prompt
-        self._prompt_tokens = 0
+        self._read: dict[int, PromptRead] = {}  # by prompt
+        self._cached = 0  # tokens of prompts
         self._tokens = 0
         if len(self.prompts) * (asked.best_of or asked.n or 1) > MAX_CHOICES:
             raise unsupported("n", f"at most {MAX_CHOICES} texts for all prompts together")
@@ -116,11 +115,12 @@ class _Answer:
         generations = [self._exchange.generation("completions", job) for job in self.jobs]
         async for number, each in merged(generations, self.jobs[0].choices):
             match each:
-                case PromptRead(tokens, ids):
-                    self._prompt_tokens += tokens
-                    self._prompt_ids[number] = ids
+                case PromptRead():
+                    self._read[number] = each
                 case Piece(tokens=tokens):
                     self._tokens += tokens
+                case End(cached=cached):
+                    self._cached += cached
             yield each
 
     async def whole(self) -> CompletionAnswer:
@@ -138,15 +138,21 @@ class _Answer:
             for whole in group:
                 choices.append(self._choice(len(choices), number, whole))
         answer = self._answer(choices)
-        answer.usage = usage(self._prompt_tokens, self._tokens)
+        answer.usage = self._usage()
         return answer
+
+    def _usage(self) -> Usage:
+        prompts = sum(read.tokens for read in self._read.values())
+        return usage(prompts, self._tokens, self._cached)
 
     def _choice(self, at: int, number: int, whole: Whole) -> CompletionChoice:
         echo = self._echo(number)
         choice = CompletionChoice(at, echo + whole.text, whole.reason, stop_reason=whole.stop)
         choice.logprobs = self._logprobs(whole.piece, len(echo))
+        if echo and choice.logprobs is not None:
+            choice.logprobs = self._echoed_logprobs(number).followed_by(choice.logprobs)
         if self._asked.return_token_ids:
-            choice.token_ids, choice.prompt_token_ids = whole.ids, self._prompt_ids[number]
+            choice.token_ids, choice.prompt_token_ids = whole.ids, self._read[number].ids
         return choice
 
     async def stream(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -158,11 +164,14 @@ class _Answer:
             if each.choice not in lengths and self._asked.echo:
                 echo = self._echo(each.choice // self.jobs[0].choices)
                 lengths[each.choice] = len(echo)
-                yield event(self._answer([CompletionChoice(each.choice, echo)]))
+                first = CompletionChoice(each.choice, echo)
+                if self._asked.logprobs is not None:
+                    first.logprobs = self._echoed_logprobs(each.choice // self.jobs[0].choices)
+                yield event(self._answer([first]))
             yield event(self._answer([self._part(each, lengths)]))
         if with_usage:
             last = self._answer([])
-            last.usage = usage(self._prompt_tokens, self._tokens)
+            last.usage = self._usage()
             yield event(last)
         yield DONE
 
@@ -174,7 +183,8 @@ class _Answer:
         if self._asked.return_token_ids:
             part.token_ids = each.ids
             if not so_far:
-                part.prompt_token_ids = self._prompt_ids[each.choice // self.jobs[0].choices]
+                number = each.choice // self.jobs[0].choices
+                part.prompt_token_ids = self._read[number].ids
         lengths[each.choice] = so_far + len(each.text)
         return part
 
@@ -182,6 +192,10 @@ class _Answer:
         if self._asked.logprobs is None:
             return None
         return logprobs.of_completion(piece, self._words, offset)
+
+    def _echoed_logprobs(self, number: int) -> CompletionLogprobs:
+        """Those of a prompt, whose first token has none."""
+        return logprobs.of_prompt(self._read[number], self._words)
 
     def _echo(self, number: int) -> str:
         return text_of(self.prompts[number], self._words) if self._asked.echo else ""

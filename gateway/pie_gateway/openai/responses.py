@@ -27,6 +27,7 @@ from pie_gateway.schemas.responses import (
     ResponsesUsage,
     TextDone,
 )
+from pie_gateway.schemas.usage import PromptDetails
 
 
 async def responses(exchange: Exchange) -> Response:
@@ -135,7 +136,8 @@ class _Building:
 
     def _finish(self, end: End) -> bytes:
         answer = self.answer
-        answer.usage = ResponsesUsage(self._prompt, end.tokens, self._prompt + end.tokens)
+        details = PromptDetails(end.cached)
+        answer.usage = ResponsesUsage(self._prompt, end.tokens, self._prompt + end.tokens, details)
         cut = end.reason == "length"
         answer.status = "incomplete" if cut else "completed"
         answer.incomplete_details = {"reason": "max_output_tokens"} if cut else None

@@ -6,6 +6,8 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from pie_gateway.backend.events import End, Piece, Prompt
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
@@ -27,13 +29,19 @@ class Talk:
     """One request for the next message, checked and ready."""
 
     def __init__(
-        self, asked: ChatRequest, job: Job, generation: Generation, words: Vocabulary
+        self,
+        asked: ChatRequest,
+        job: Job,
+        generation: Generation,
+        words: Vocabulary,
+        dialect: Dialect,
     ) -> None:
+        """Takes a request, what is launched for it, and how the model writes calls and thoughts."""
         self.asked = asked
         self.job = job
         self.generation = generation
         self.words = words
-        self._dialect = dialect_of(words, calls=bool(job.tools))
+        self._dialect = dialect
         self._must_call = _must_call(asked)
         self._one_call = asked.parallel_tool_calls is False
 
@@ -58,7 +66,7 @@ class Talk:
                 elif isinstance(each, End):
                     for said in splitter.finish():
                         yield said
-                    yield End(0, splitter.reason(each.reason), each.stop, each.tokens)
+                    yield replace(each, reason=splitter.reason(each.reason))
 
 
 class TextSplitter:
@@ -131,9 +139,9 @@ async def prepare(exchange: Exchange, asked: ChatRequest, route: Route = "chat")
         stream=bool(asked.stream),
         grammar=_grammar(asked),
     )
-    shown = dialect_of(words, calls=bool(tools)).markers
-    fill_ends(job, asked, model["stop_tokens"], words, shown)
-    return Talk(asked, job, exchange.generation(route, job, images), words)
+    dialect = dialect_of(words, calls=bool(tools))
+    fill_ends(job, asked, model["stop_tokens"], words, dialect.markers)
+    return Talk(asked, job, exchange.generation(route, job, images), words, dialect)
 
 
 def _must_call(asked: ChatRequest) -> bool:
@@ -146,7 +154,7 @@ def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
     Raises:
         Problem: 400 if the choice does not go with them.
     """
-    tools = asked.tools or []
+    tools = _functions(asked)
     if not tools:
         if asked.tool_choice not in (None, "none", "auto"):
             raise unsupported("tool_choice", "there are no `tools`")
@@ -156,6 +164,23 @@ def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
     if isinstance(asked.tool_choice, NamedTool):
         _chosen(tools, asked.tool_choice)
     return [_described(tool) for tool in tools]
+
+
+def _functions(asked: ChatRequest) -> list[Tool]:
+    """The functions, which the client runs.
+
+    Raises:
+        Problem: 400 if the server is to run one.
+    """
+    functions: list[Tool] = []
+    for at, tool in enumerate(asked.tools or []):
+        if not isinstance(tool, Tool) or (tool.run, tool.seconds, tool.timeout) != (None,) * 3:
+            raise unsupported(
+                f"tools[{at}]",
+                f"only asynchronous calls run on the server: ask for the model async/{asked.model}",
+            )
+        functions.append(tool)
+    return functions
 
 
 def _described(tool: Tool) -> dict[str, Any]:
@@ -178,7 +203,7 @@ def _grammar(asked: ChatRequest) -> Any:
         return grammar(asked)
     if grammar(asked) is not None:
         raise unsupported("response_format", "it does not go with a call that has to be made")
-    tools = asked.tools or []
+    tools = _functions(asked)
     if isinstance(asked.tool_choice, NamedTool):
         tools = _chosen(tools, asked.tool_choice)
     functions = [(each.function.name, each.function.parameters or {}) for each in tools]

@@ -118,8 +118,10 @@ class MessagesRequest(CountRequest, kw_only=True):
 class AnthropicUsage(msgspec.Struct):
     """The number of tokens of a request."""
 
-    input_tokens: int
+    input_tokens: int  # without those that the prefix cache had
     output_tokens: int
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0  # is not counted apart
 
 
 class MessagesAnswer(msgspec.Struct):

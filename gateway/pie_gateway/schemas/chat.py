@@ -21,11 +21,20 @@ class Function(msgspec.Struct, forbid_unknown_fields=True):
     strict: bool | None = None
 
 
-class Tool(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool: only functions are known."""
+class Tool(msgspec.Struct, forbid_unknown_fields=True, tag="function"):
+    """A function. What follows it is for asynchronous calls, which the server makes."""
 
     function: Function
-    type: Literal["function"] = "function"
+    run: dict[str, Any] | None = None  # where it runs: docs/async-function-calling.md
+    seconds: float | None = None  # that a call is expected to take
+    timeout: float | None = None
+
+
+class ServerTools(msgspec.Struct, forbid_unknown_fields=True, tag="mcp"):
+    """The tools of a registered MCP server, for asynchronous calls."""
+
+    server: str
+    allow: list[str] | None = None  # all by default
 
 
 class FunctionName(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,7 +58,7 @@ class ChatRequest(SamplingRequest, kw_only=True):
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    tools: list[Tool] | None = None
+    tools: list[Tool | ServerTools] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None

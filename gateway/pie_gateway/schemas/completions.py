@@ -38,6 +38,15 @@ class CompletionLogprobs(msgspec.Struct):
     tokens: list[str]
     top_logprobs: list[dict[str, float] | None]
 
+    def followed_by(self, more: CompletionLogprobs) -> CompletionLogprobs:
+        """These and those of the tokens that follow."""
+        return CompletionLogprobs(
+            self.text_offset + more.text_offset,
+            self.token_logprobs + more.token_logprobs,
+            self.tokens + more.tokens,
+            self.top_logprobs + more.top_logprobs,
+        )
+
 
 class CompletionChoice(msgspec.Struct):
     """One text, or a part of it."""

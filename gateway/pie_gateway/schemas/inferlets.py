@@ -130,6 +130,28 @@ class LogLine(msgspec.Struct):
     text: str
 
 
+class Span(msgspec.Struct):
+    """A wait of an instance, or a batch that commands of it were in."""
+
+    track: Literal["wait", "batch"]
+    name: str  # what was waited for; the kind of the batch
+    begin_ns: int  # of a batch: its plan was sent
+    end_ns: int
+    size: int  # commands in the batch, of all instances
+    device_ns: int  # that the batch took at the worker
+
+
+class Trace(msgspec.Struct):
+    """What an instance has done over time. Times are nanoseconds since the Unix epoch."""
+
+    program: str
+    begun_ns: int
+    ended_ns: int | None
+    spans: list[Span]
+    next: int  # the `after` of a later request
+    open: Span | None  # the wait that is under way, as far as it has lasted
+
+
 class Log(msgspec.Struct):
     """Lines of an instance's log; `next` is the `after` of a later request."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from pie_gateway.schemas.sampling import Count, Name, Share
+from pie_gateway.schemas.usage import PromptDetails
 
 
 class InputText(msgspec.Struct, forbid_unknown_fields=True, tag="input_text"):
@@ -180,9 +181,7 @@ class ResponsesUsage(msgspec.Struct):
     input_tokens: int
     output_tokens: int
     total_tokens: int
-    input_tokens_details: dict[str, int] = msgspec.field(
-        default_factory=lambda: {"cached_tokens": 0}
-    )
+    input_tokens_details: PromptDetails
     output_tokens_details: dict[str, int] = msgspec.field(
         default_factory=lambda: {"reasoning_tokens": 0}
     )

@@ -5,14 +5,21 @@ from __future__ import annotations
 import msgspec
 
 
+class PromptDetails(msgspec.Struct):
+    """Tokens of the prompts that need not be computed."""
+
+    cached_tokens: int  # the prefix cache had them
+
+
 class Usage(msgspec.Struct):
     """The number of tokens of a request."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptDetails
 
 
-def usage(prompt: int, completion: int) -> Usage:
-    """Of a prompt and all its choices."""
-    return Usage(prompt, completion, prompt + completion)
+def usage(prompt: int, completion: int, cached: int) -> Usage:
+    """Of all prompts and all their choices."""
+    return Usage(prompt, completion, prompt + completion, PromptDetails(cached))

@@ -38,6 +38,7 @@ from pie_inference.models.qwen2 import qwen2
 from pie_inference.models.qwen2_moe import qwen2_moe
 from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_moe import qwen3_moe
+from pie_inference.models.qwen3_next import qwen3_next, qwen3_next_rename
 from pie_inference.models.smollm3 import smollm3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.stacked import each_expert
@@ -116,6 +117,7 @@ ARCHITECTURES = {
     ),
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
+    "Qwen3NextForCausalLM": _decoder(qwen3_next, qwen3_next_rename),
     "LlavaForConditionalGeneration": Architecture(
         shape=lambda config: llava(config).decoder.shape,
         tensors=lambda config: llava_tensors(llava(config)),

@@ -2,29 +2,16 @@
 
 import { events, json, request } from "./api.js";
 import { make, number, svg } from "./dom.js";
+import { nameOf, Timeline } from "./timeline.js";
 
 const EVERY = 250; // milliseconds between two looks
-const KEPT = 240;
 const COLUMNS = 64;
-const NAMES = { "take-sample": "the model", "take-dist": "the model", take: "its commands", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
-const KINDS = { runs: "free", "the model": "used", "its commands": "used", blocked: "exported" };
 
 function doing(told) {
   if (told.state !== "running") return told.state;
   if (told.blocked) return "blocked";
   if (!told.waits.length) return "runs";
-  return told.waits.map((kind) => NAMES[kind] ?? kind).join(", ");
-}
-
-function timeline(seen) {
-  const drawn = svg("svg", { class: "map lane", viewBox: `0 0 ${KEPT} 40`, preserveAspectRatio: "none", role: "img", "aria-label": "what it waited for, four times a second" });
-  seen.forEach((each, at) => {
-    const kind = KINDS[each.doing] ?? "cached";
-    drawn.append(svg("rect", { x: at, y: 4, width: 1, height: 18, class: kind }, svg("title", {}, each.doing)));
-    const height = Math.min(14, each.queued);
-    if (height) drawn.append(svg("rect", { x: at, y: 38 - height, width: 1, height, class: "shared" }, svg("title", {}, `${each.queued} commands queued`)));
-  });
-  return drawn;
+  return told.waits.map(nameOf).join(", ");
 }
 
 // Rows are instances, columns this one's pages: a page stands in each row of an instance that has it.
@@ -53,22 +40,19 @@ function pages(id, told) {
 
 export function instance(main, id) {
   const now = make("p", { class: "big" }, "…");
-  const lane = make("div");
   const map = make("div");
   const log = make("pre", {}, "nothing yet");
   const output = make("pre");
   const path = `v1/instances/${encodeURIComponent(id)}`;
   const stop = new AbortController();
-  const seen = [];
+  const timeline = new Timeline(path);
   let after = 0;
 
   async function look() {
     try {
       const told = await json(`${path}/inspect`);
-      seen.push({ doing: doing(told), queued: told.queued_commands });
-      if (seen.length > KEPT) seen.shift();
-      now.textContent = told.state === "running" ? (doing(told) === "runs" ? "runs" : `waits for ${doing(told)}`) : told.state;
-      lane.replaceChildren(timeline(seen));
+      now.textContent = told.state === "running" ? (doing(told) === "runs" ? "runs" : `waits for ${doing(told)}`) + (told.queued_commands ? `; ${told.queued_commands} commands queued` : "") : told.state;
+      await timeline.look();
       map.replaceChildren(...told.models.map((model) => pages(id, model)));
       const lines = await json(`${path}/log?after=${after}`);
       if (lines.lines.length && after === 0) log.textContent = "";
@@ -103,8 +87,7 @@ export function instance(main, id) {
       make("div", { class: "row" },
         make("button", { onclick: read, class: "plain", title: "in place of the client that reads it now" }, "Read its output"),
         make("button", { onclick: kill, class: "bad" }, "End it"))),
-    make("section", { class: "card" }, make("h2", {}, "The last minute"), lane,
-      make("div", { class: "legend" }, [["waits for the model", "used"], ["waits for something else", "cached"], ["runs", "free"], ["commands queued", "shared"]].map(([name, kind]) => make("span", {}, make("i", { class: kind }), name)))),
+    timeline.element,
     make("section", { class: "card" }, make("h2", {}, "Pages"), map),
     make("section", { class: "card" }, make("h2", {}, "Output"), output),
     make("section", { class: "card" }, make("h2", {}, "Log"), log));

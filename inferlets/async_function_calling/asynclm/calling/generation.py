@@ -8,7 +8,7 @@ otherwise: the model ends its turn, and waits for results.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from asynclm.calling.options import USER, Inbox, Options
@@ -107,7 +107,7 @@ class Generation:
         self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
         self._outcomes = Outcomes(self._executor)
         # A service that keeps nothing between requests has no prefix cache either.
-        self._ctx = Context(model, prefix_cache=not self._stateless)
+        self._ctx = Context(model, adapter=options.adapter, prefix_cache=not self._stateless)
         script = options.script
         self._stream = TokenStream(
             self._ctx,
@@ -127,15 +127,25 @@ class Generation:
         """Seconds that successful calls took, by the tools' names."""
         return self._measured
 
-    async def run(self, request: str) -> Record:
+    @property
+    def record(self) -> Record:
+        """What it has done so far."""
+        return self._recorder.record
+
+    async def run(self, request: str, before: Sequence[Mapping[str, str]] = ()) -> Record:
         """Answers a request.
+
+        Args:
+            request: the user's.
+            before: messages of the conversation before it, `role` and `content`: of the system, the
+                user and the assistant.
 
         Raises:
             PieError: of the server: `out-of-resources` and so on.
             ValueError: the prompt does not fit, or a script is wrong.
             CmlError: the model has broken CML all the same.
         """
-        self._fill(request)
+        self._fill(request, before)
         for sender, text in self._inbox.earlier():
             self._told(sender, text)
         try:
@@ -253,7 +263,7 @@ class Generation:
 
     # Both
 
-    def _fill(self, request: str) -> None:
+    def _fill(self, request: str, before: Sequence[Mapping[str, str]]) -> None:
         """Fills the prompt in.
 
         Raises:
@@ -262,7 +272,13 @@ class Generation:
         options, ctx = self._options, self._ctx
         tools = list(self._executor.tools.values())
         prompt = system_prompt(self._style, options.mode, tools, options.syntax, self._dialect)
-        ctx.system(prompt).user(self._dialect.escape(request)).cue()
+        escape = self._dialect.escape
+        rules = [one["content"] for one in before if one["role"] == "system"]
+        ctx.system("\n\n".join([prompt, *map(escape, rules)]))
+        for one in before:
+            if one["role"] != "system":
+                ctx.message(one["role"], escape(one["content"]))
+        ctx.user(escape(request)).cue()
         count = len(ctx)
         if count + LEAST_ROOM > self._model.max_position:
             raise ValueError(

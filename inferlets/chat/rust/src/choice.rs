@@ -53,7 +53,7 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
     }
     let reason = if cut && !stopped && !complete { "length" } else { "stop" };
     report::piece(&mut piece, request).await?;
-    report::end(index, reason, stops.found(), count).await
+    report::end(index, reason, stops.found(), count, context.found_tokens()).await
 }
 
 fn tail(context: &Context) -> Vec<u32> {

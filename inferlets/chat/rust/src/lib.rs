@@ -2,8 +2,8 @@
 //! to understand).
 //!
 //! Its argument is a request in JSON. What it tells is a JSON list per message:
-//! `["prompt", tokens, ids, text]` once, then for each choice `["piece", choice, text, tokens, ids,
-//! logprobs]` as text comes, and `["end", choice, reason, stop string, tokens]`. A request
+//! `["prompt", tokens, ids, text, logprobs]` once, then for each choice `["piece", choice, text, tokens, ids,
+//! logprobs]` as text comes, and `["end", choice, reason, stop string, tokens, cached]`. A request
 //! `{"model": NAME, "describe": true}` is answered by `["model", special tokens]` and the bytes of
 //! the vocabulary.
 
@@ -29,7 +29,11 @@ async fn main(args: Vec<String>) -> Result {
     let request = Request::read(&asked)?;
     let (mut context, tail) = prompt::context(&request).await?;
     check_length(&request, &context)?;
-    report::prompt(&request, &context, &tail).await?;
+    let logprobs = match request.prompt_logprobs {
+        true => prompt::logprobs(&request, &mut context).await?,
+        false => String::new(),
+    };
+    report::prompt(&request, &context, &tail, &logprobs).await?;
     run(&request, &mut context).await
 }
 

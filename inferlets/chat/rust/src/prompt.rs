@@ -1,7 +1,8 @@
 //! The context that the choices continue.
 
-use inferlet::{session, text, Context, Error, ErrorCode, Result};
+use inferlet::{session, text, Context, Error, ErrorCode, Result, DISTRIBUTION_SIZE};
 
+use crate::report;
 use crate::request::{Prompt, Request};
 
 /// What chat templates write where an image belongs.
@@ -9,6 +10,9 @@ const PLACE: &str = "<image>";
 
 /// Characters of the rendered prompt that the gateway is told.
 const TAIL: usize = 32;
+
+/// Tokens of a prompt whose distributions are held at once.
+const PART: usize = 16;
 
 /// A context with the prompt, which has not run unless it has images, and the end of what the chat
 /// template has written.
@@ -76,6 +80,36 @@ async fn fill(request: &Request, context: &mut Context, rendered: &str) -> Resul
         context.append(&tokenizer.encode(part)?)?;
     }
     Ok(())
+}
+
+/// The log-probabilities of a prompt that has not run, in JSON. It runs in parts: each token of one
+/// brings a distribution.
+pub async fn logprobs(request: &Request, context: &mut Context) -> Result<String> {
+    let tokens = context.buffer().to_vec();
+    context.truncate(0)?;
+    let top = request.sampler.logprobs as usize;
+    let mut out = String::new();
+    for start in (0..tokens.len()).step_by(PART) {
+        let part = &tokens[start..tokens.len().min(start + PART)];
+        let follow = &tokens[start..tokens.len().min(start + PART + 1)];
+        let mut size = DISTRIBUTION_SIZE.max(top as u32);
+        let told = loop {
+            let found = context.forward(part, size).await?;
+            let known =
+                found.iter().zip(&follow[1..]).all(|(d, &next)| d.logprob(next).is_finite());
+            if known || size >= request.model.vocab_size() {
+                break report::of_prompt(follow, &found, top);
+            }
+            context.truncate(start)?;
+            size = request.model.vocab_size(); // a token is less likely than those
+        };
+        if !told.is_empty() {
+            let comma = if out.is_empty() { "" } else { "," };
+            out += comma;
+            out += &told;
+        }
+    }
+    Ok(out)
 }
 
 fn check_tokens(request: &Request, tokens: &[u32]) -> Result {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use inferlet::{json, session, Context, Result, Sampled};
+use inferlet::{json, session, Context, Distribution, Result, Sampled};
 
 use crate::request::Request;
 
@@ -28,17 +28,21 @@ impl Piece {
             self.ids.push(token);
         }
         if let (true, Some(sampled)) = (request.logprobs, sampled) {
-            let comma = if self.logprobs.is_empty() { "" } else { "," };
-            let _ = write!(self.logprobs, "{comma}[{},[", number(sampled.logprob));
-            for (i, (token, logprob)) in
-                sampled.top_tokens.iter().zip(&sampled.top_logprobs).enumerate()
-            {
-                let comma = if i > 0 { "," } else { "" };
-                let _ = write!(self.logprobs, "{comma}[{token},{}]", number(*logprob));
-            }
-            self.logprobs.push_str("]]");
+            let top = sampled.top_tokens.iter().copied().zip(sampled.top_logprobs.iter().copied());
+            write_logprobs(&mut self.logprobs, sampled.logprob, top);
         }
     }
+}
+
+/// Adds a token's log-probability, and the likeliest tokens with theirs, to a list in JSON.
+fn write_logprobs(out: &mut String, own: f32, top: impl Iterator<Item = (u32, f32)>) {
+    let comma = if out.is_empty() { "" } else { "," };
+    let _ = write!(out, "{comma}[{},[", number(own));
+    for (i, (token, logprob)) in top.enumerate() {
+        let comma = if i > 0 { "," } else { "" };
+        let _ = write!(out, "{comma}[{token},{}]", number(logprob));
+    }
+    out.push_str("]]");
 }
 
 /// A number of JSON, which knows no infinity.
@@ -46,15 +50,28 @@ fn number(logprob: f32) -> f32 {
     logprob.clamp(-9999.0, 0.0)
 }
 
-/// Tells how long the prompt is, its tokens if these are wanted, and how its text ends.
-pub async fn prompt(request: &Request, context: &Context, tail: &str) -> Result {
-    let ids: Vec<u32> = if request.ids {
+/// The log-probabilities of a prompt's tokens but the first, in JSON, by the distributions before
+/// them.
+pub fn of_prompt(tokens: &[u32], before: &[Distribution], top: usize) -> String {
+    let mut out = String::new();
+    for (&token, distribution) in tokens.iter().skip(1).zip(before) {
+        let likeliest = distribution.tokens.iter().take(top);
+        let likeliest = likeliest.map(|&other| (other, distribution.logprob(other)));
+        write_logprobs(&mut out, distribution.logprob(token), likeliest);
+    }
+    out
+}
+
+/// Tells how long the prompt is, its tokens if these are wanted, how its text ends, and its
+/// log-probabilities in JSON.
+pub async fn prompt(request: &Request, context: &Context, tail: &str, logprobs: &str) -> Result {
+    let ids: Vec<u32> = if request.ids || request.prompt_logprobs {
         context.tokens().iter().chain(context.buffer()).copied().collect()
     } else {
         Vec::new()
     };
     let tail = json::quote(tail);
-    session::stream(&format!("[\"prompt\",{},{ids:?},{tail}]", context.len())).await
+    session::stream(&format!("[\"prompt\",{},{ids:?},{tail},[{logprobs}]]", context.len())).await
 }
 
 /// Tells what a choice has more, if there is anything.
@@ -73,8 +90,15 @@ pub async fn piece(piece: &mut Piece, request: &Request) -> Result {
     session::stream(&message).await
 }
 
-/// Tells that a choice has ended, and why: `stop` or `length`.
-pub async fn end(index: usize, reason: &str, found: Option<&str>, count: usize) -> Result {
+/// Tells that a choice has ended, why (`stop` or `length`), and how many of the prompt's tokens the
+/// prefix cache had.
+pub async fn end(
+    index: usize,
+    reason: &str,
+    found: Option<&str>,
+    count: usize,
+    cached: usize,
+) -> Result {
     let found = found.map_or_else(|| "null".to_owned(), json::quote);
-    session::stream(&format!("[\"end\",{index},\"{reason}\",{found},{count}]")).await
+    session::stream(&format!("[\"end\",{index},\"{reason}\",{found},{count},{cached}]")).await
 }

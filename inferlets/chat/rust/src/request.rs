@@ -24,6 +24,8 @@ pub struct Request {
     pub sampler: DeviceSampler,
     /// Log-probabilities are told.
     pub logprobs: bool,
+    /// Log-probabilities of the prompt's tokens are told.
+    pub prompt_logprobs: bool,
     /// Token ids are told.
     pub ids: bool,
     /// Text is told as it comes.
@@ -53,6 +55,7 @@ impl Request {
             max_tokens: number(asked, "max_tokens").map(|count| count as usize),
             sampler: sampler_of(sampler)?,
             logprobs: flag(asked, "logprobs"),
+            prompt_logprobs: flag(asked, "prompt_logprobs"),
             ids: flag(asked, "ids"),
             stream: flag(asked, "stream"),
             stop: texts(asked, "stop"),

@@ -53,6 +53,8 @@ pub struct Context {
     prefix_cache: bool,
     /// How many of the first pages the prefix cache has been offered.
     offered: usize,
+    /// Tokens that it began with from the prefix cache.
+    found: usize,
     /// How far the next token's position lies behind its place among the tokens.
     shift: usize,
     /// How many of the first pages must be copied before they are written: others may read them.
@@ -88,6 +90,7 @@ impl Context {
             pending: Vec::new(),
             prefix_cache: true,
             offered: 0,
+            found: 0,
             shift: 0,
             read_only: 0,
             pins: Vec::new(),
@@ -147,6 +150,11 @@ impl Context {
     /// Tokens in the pages.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// Tokens at the beginning that the prefix cache had, once they have been looked for.
+    pub fn found_tokens(&self) -> usize {
+        self.found
     }
 
     /// Tokens that wait for the next flush or generation. Chat messages become tokens only then.

@@ -61,7 +61,8 @@ impl Context {
         }
         self.offered = self.pages.len();
         self.read_only = self.offered;
-        self.tokens.extend(self.pending.drain(..self.offered * self.page_size()));
+        self.found = self.offered * self.page_size();
+        self.tokens.extend(self.pending.drain(..self.found));
         Ok(())
     }
 

@@ -1,0 +1,99 @@
+"""Chat with functions that the server calls while the model writes on: models `async/NAME`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pie_gateway.backend.job import Job
+from pie_gateway.dialects.dialect import dialect_of
+from pie_gateway.http.door import Exchange
+from pie_gateway.openai.conversation import render
+from pie_gateway.openai.sampling import sampling
+from pie_gateway.openai.talk import Talk
+from pie_gateway.problems import Problem, unsupported
+from pie_gateway.schemas.chat import ChatRequest, Tool
+from pie_gateway.schemas.messages import AssistantMessage, Message, ToolMessage, UserMessage
+
+PREFIX = "async/"
+# What cannot be had with calls in the middle of a text.
+REFUSED = (
+    "add_generation_prompt",
+    "ignore_eos",
+    "logprobs",
+    "response_format",
+    "return_token_ids",
+    "skip_special_tokens",
+    "stop",
+    "stop_token_ids",
+    "structured_outputs",
+    "top_logprobs",
+)
+
+
+async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
+    """Checks a request.
+
+    Raises:
+        Problem: 400 or 404, naming what is wrong.
+    """
+    backend = exchange.backend
+    name = await backend.catalog.find(asked.model.removeprefix(PREFIX))
+    _check(asked)
+    job = Job(
+        model=name.model,
+        adapter=name.adapter,
+        sampler=sampling(asked),
+        messages=render(asked.messages)[0],
+        tools=msgspec.json.encode(_tools(asked)).decode(),
+        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        stream=bool(asked.stream),
+    )
+    words = await backend.vocabulary(name.model)
+    dialect = dialect_of(words, calls=False)  # the inferlet tells none
+    return Talk(asked, job, exchange.generation("async", job), words, dialect)
+
+
+def _check(asked: ChatRequest) -> None:
+    for field in REFUSED:
+        if getattr(asked, field) is not None:
+            raise unsupported(field, "it does not go with asynchronous calls")
+    if asked.n not in (None, 1):
+        raise unsupported("n", "it does not go with asynchronous calls")
+    if asked.tool_choice not in (None, "auto"):
+        raise unsupported("tool_choice", "asynchronous calls are the model's choice")
+    if asked.parallel_tool_calls is False:
+        raise unsupported("parallel_tool_calls", "asynchronous calls run side by side")
+    last = len(asked.messages) - 1
+    for at, message in enumerate(asked.messages):
+        if not _is_text(message) or (at == last and not isinstance(message, UserMessage)):
+            where = f"messages[{at}]"
+            raise Problem(
+                400,
+                f"`{where}`: asynchronous calls take a conversation of texts, and last the user's",
+                param=where,
+            )
+
+
+def _is_text(message: Message) -> bool:
+    if isinstance(message, ToolMessage):
+        return False
+    if isinstance(message, AssistantMessage) and message.tool_calls:
+        return False
+    return isinstance(message.content, str)
+
+
+def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
+    """The specifications, as a tools file has them."""
+    if not asked.tools:
+        raise unsupported("tools", "asynchronous calls want some")
+    for at, tool in enumerate(asked.tools):
+        if isinstance(tool, Tool) and tool.run is None:
+            raise unsupported(
+                f"tools[{at}].run",
+                "where the server runs the function is missing; one of the client's own cannot be"
+                " called before the answer",
+            )
+    told = msgspec.to_builtins(asked.tools)
+    return [{key: value for key, value in tool.items() if value is not None} for tool in told]

@@ -1,0 +1,142 @@
+"""Spans for an OpenTelemetry collector: each request, its instances, their waits and batches."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from pie_gateway.listening import CannotServe
+from pie_py import __version__
+from pie_py.client import Client, ClientError
+from pie_py.config.telemetry import TelemetryConfig
+
+log = structlog.get_logger("pie.telemetry")
+
+MOST_WAITING = 1000  # instances whose spans are still to be asked for; of more there are none
+EXPORT_SECONDS = 2.0  # for a batch of spans, with what is tried again
+QUEUED_SPANS = 1 << 16
+
+
+class Telemetry:
+    """Makes spans and sends them, beside the requests: none waits for it."""
+
+    def __init__(self, config: TelemetryConfig) -> None:
+        """Sends nothing yet.
+
+        Raises:
+            CannotServe: what it needs is not installed.
+        """
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+        except ImportError as error:
+            raise CannotServe(
+                f"`telemetry.endpoint` is configured, and {error.name} is not installed:"
+                " pip install 'pie_py[telemetry]'"
+            ) from None
+        traces = f"{(config.endpoint or '').rstrip('/')}/v1/traces"
+        exporter = OTLPSpanExporter(traces, timeout=EXPORT_SECONDS)
+        self._provider = TracerProvider(
+            ParentBasedTraceIdRatio(config.sampled),
+            Resource.create({"service.name": config.service, "service.version": __version__}),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(exporter, max_queue_size=QUEUED_SPANS, max_export_batch_size=4096)
+        )
+        self._tracer = self._provider.get_tracer("pie_py", __version__)
+        self._most = config.spans
+        self._over: deque[tuple[Client, str, Any]] = deque()
+        self._news = anyio.Event()
+
+    def request(self, method: str, headers: Mapping[str, str], identity: str) -> RequestSpan | None:
+        """A request begins, and is told of or not; `traceparent` says of which trace it is."""
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        context = TraceContextTextMapPropagator().extract(headers)
+        span = self._tracer.start_span(method, context, SpanKind.SERVER)
+        if not span.is_recording():
+            return None
+        span.set_attributes({"http.request.method": method, "pie.request": identity})
+        return RequestSpan(self, span)
+
+    def add(self, client: Client, instance: str, request: Any) -> None:
+        """An instance of a request has ended: its spans are asked for soon."""
+        if len(self._over) < MOST_WAITING:
+            self._over.append((client, instance, request))
+            self._news.set()
+
+    async def run(self) -> None:
+        """Asks for spans until cancelled, then sends what is left."""
+        try:
+            while True:
+                await self._news.wait()
+                self._news = anyio.Event()
+                while self._over:
+                    await self._tell(*self._over.popleft())
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(self._provider.shutdown)
+
+    async def _tell(self, client: Client, instance: str, request: Any) -> None:
+        """Makes the spans of an instance, within that of its request."""
+        from opentelemetry.trace import set_span_in_context
+
+        try:
+            found = await client.trace(instance)
+        except ClientError as error:
+            log.debug("no spans of an instance", instance=instance, reason=str(error))
+            return
+        within = set_span_in_context(request)
+        facts = {"pie.instance": instance, "pie.program": found["program"]}
+        whole = self._tracer.start_span(
+            f"inferlet {found['program']}", within, attributes=facts, start_time=found["begun_ns"]
+        )
+        within = set_span_in_context(whole)
+        longest = heapq.nlargest(
+            self._most, found["spans"], key=lambda each: each["end_ns"] - each["begin_ns"]
+        )
+        for each in longest:
+            facts = {}
+            if each["track"] == "batch":
+                facts = {"pie.batch.size": each["size"], "pie.batch.device_ns": each["device_ns"]}
+            name = f"{each['track']} {each['name']}"
+            span = self._tracer.start_span(
+                name, within, attributes=facts, start_time=each["begin_ns"]
+            )
+            span.end(each["end_ns"])
+        whole.end(found["ended_ns"])
+
+
+class RequestSpan:
+    """A request over HTTP that is told of."""
+
+    def __init__(self, telemetry: Telemetry, span: Any) -> None:
+        self._telemetry = telemetry
+        self._span = span
+
+    def instance_over(self, client: Client, instance: str) -> None:
+        """An instance that served it has ended: it is told of, too."""
+        self._telemetry.add(client, instance, self._span)
+
+    def end(self, route: str, status: int) -> None:
+        """It has been answered, or its client has left: status 0."""
+        from opentelemetry.trace import StatusCode
+
+        self._span.update_name(f"{self._span.name} {route}")
+        self._span.set_attribute("http.route", route)
+        if status:
+            self._span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()

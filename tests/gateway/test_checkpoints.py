@@ -1,0 +1,215 @@
+"""Adapters, images, prompt log-probabilities and the prefix cache, against `transformers`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+import torch
+from peft import PeftModel
+from support.checkpoints import make_adapter, make_llama
+from support.gateways import Gateway
+from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
+from support.servers import Server
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlavaForConditionalGeneration
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+TOKENS = 8
+HI: list[Any] = [{"role": "user", "content": "the old house"}]
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{% for part in m['content'] %}"
+    "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
+    "<|end|>{% endfor %}<|assistant|>"
+)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("plain") / "model")
+
+
+@pytest.fixture(scope="module")
+def adapter(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_adapter(plain, tmp_path_factory.mktemp("adapter") / "lora")
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_llava(tmp_path_factory.mktemp("seeing") / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(plain: Path, adapter: Path, seeing: Path) -> Iterator[str]:
+    common = {"page_size": 8, "kv_pages": 128}
+    models = [
+        {"source": str(plain), "name": "plain", "adapters": {"tuned": str(adapter)}, **common},
+        {"source": str(seeing), "name": "seeing", **common},
+    ]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Server(Path(name), models=models) as server,
+        Gateway(server, Path(name)) as gateway,
+    ):
+        yield gateway.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def chat(client: openai.OpenAI, model: str, messages: list[Any] = HI, **fields: Any) -> Any:
+    extra = {"return_token_ids": True, "ignore_eos": True}
+    return client.chat.completions.create(
+        model=model, messages=messages, temperature=0, max_tokens=TOKENS, extra_body=extra, **fields
+    )
+
+
+@torch.inference_mode()
+def continued(model: Any, tokens: list[int], **more: Any) -> list[int]:
+    output = model.generate(
+        input_ids=torch.tensor([tokens]),
+        do_sample=False,
+        max_new_tokens=TOKENS,
+        min_new_tokens=TOKENS,
+        **more,
+    )
+    found: list[int] = output[0, len(tokens) :].tolist()
+    return found
+
+
+def test_a_lora_adapter_by_the_model_s_name(
+    client: openai.OpenAI, plain: Path, adapter: Path
+) -> None:
+    names = {card.id: card.model_dump() for card in client.models.list()}
+    assert names["tuned"]["parent"] == "plain"
+    base, tuned = chat(client, "plain"), chat(client, "tuned")
+    prompt = base.prompt_token_ids
+    assert tuned.prompt_token_ids == prompt
+    model = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
+    assert base.choices[0].token_ids == continued(model, prompt)
+    with_lora = PeftModel.from_pretrained(model, str(adapter)).eval()
+    assert tuned.choices[0].token_ids == continued(with_lora, prompt)
+    assert tuned.choices[0].token_ids != base.choices[0].token_ids
+    in_ids = client.completions.create(
+        model="tuned",
+        prompt=prompt,
+        temperature=0,
+        max_tokens=TOKENS,
+        extra_body={"return_token_ids": True, "ignore_eos": True},
+    )
+    assert in_ids.choices[0].model_dump()["token_ids"] == tuned.choices[0].token_ids
+
+
+def test_an_image_of_a_conversation(client: openai.OpenAI, url: str, seeing: Path) -> None:
+    image = picture(40, 30)
+    data = base64.b64encode(as_file(image)).decode()
+    parts: list[Any] = [
+        {"type": "text", "text": "see "},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+        {"type": "text", "text": " now"},
+    ]
+    answer = chat(client, "seeing", [{"role": "user", "content": parts}])
+    tokenizer = AutoTokenizer.from_pretrained(seeing)
+    before, after = (
+        tokenizer.encode(text, add_special_tokens=False)
+        for text in ("<|user|>see ", " now<|end|><|assistant|>")
+    )
+    assert IMAGE_TOKEN not in before + after, "here it would be another image"
+    tokens = [*before, *[IMAGE_TOKEN] * PATCHES, *after]
+    assert answer.usage.prompt_tokens == len(tokens)
+    steps = json.loads((seeing / "preprocessor_config.json").read_text())
+    processor = CLIPImageProcessorPil(size=steps["size"], crop_size=steps["crop_size"])
+    pixels = processor(image, return_tensors="pt")["pixel_values"]
+    model = LlavaForConditionalGeneration.from_pretrained(seeing, dtype=torch.float32).eval()
+    assert answer.choices[0].token_ids == continued(model, tokens, pixel_values=pixels)
+    other = base64.b64encode(as_file(picture(40, 30, seed=1))).decode()
+    parts[1] = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{other}"}}
+    again = chat(client, "seeing", [{"role": "user", "content": parts}])
+    assert again.choices[0].token_ids != answer.choices[0].token_ids
+    blocks: list[Any] = [
+        {"type": "text", "text": "see "},
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": data},
+        },
+        {"type": "text", "text": " now"},
+    ]
+    asked: list[Any] = [{"role": "user", "content": blocks}]
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
+        told = claude.messages.create(model="seeing", max_tokens=TOKENS, messages=asked)
+    assert told.usage.input_tokens == len(tokens)
+    bad: list[Any] = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    with pytest.raises(openai.BadRequestError):
+        chat(client, "seeing", [{"role": "user", "content": bad}])
+
+
+def test_log_probabilities_of_a_prompt(client: openai.OpenAI, plain: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(plain)
+    words = tokenizer.encode(
+        "the old house is by the sea, and so on and on", add_special_tokens=False
+    )
+    prompt = (words * 4)[:50]
+    model = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        logs = model(torch.tensor([prompt])).logits.log_softmax(-1)[0]
+    expected = [logs[at, token].item() for at, token in enumerate(prompt[1:])]
+    likeliest = logs.max(-1).values.tolist()
+
+    def ask(**fields: Any) -> Any:
+        return client.completions.create(
+            model="plain", prompt=prompt, temperature=0, echo=True, logprobs=2, **fields
+        )
+
+    told = ask(max_tokens=0).choices[0]
+    assert told.logprobs.token_logprobs[0] is told.logprobs.top_logprobs[0] is None
+    assert told.logprobs.token_logprobs[1:] == pytest.approx(expected, abs=1e-3)
+    for at, top in enumerate(told.logprobs.top_logprobs[1:]):
+        assert max(top.values()) == pytest.approx(likeliest[at], abs=1e-3)
+    assert "".join(told.logprobs.tokens) == told.text
+    more = ask(max_tokens=3).choices[0]
+    assert more.logprobs.token_logprobs[1:50] == pytest.approx(expected, abs=1e-3)
+    assert len(more.logprobs.tokens) == 53
+    assert more.logprobs.token_logprobs[50] == pytest.approx(likeliest[49], abs=1e-3)
+    assert more.logprobs.text_offset[50] == len(told.text)
+    streamed = [part.choices[0] for part in ask(max_tokens=3, stream=True)]
+    found = [log for part in streamed if part.logprobs for log in part.logprobs.token_logprobs]
+    assert found[1:] == pytest.approx(more.logprobs.token_logprobs[1:], abs=1e-3)
+
+
+def test_tokens_that_the_prefix_cache_had(client: openai.OpenAI, url: str) -> None:
+    text = "and the old house stands by the sea where the wind blows all day long " * 2
+    long: list[Any] = [{"role": "user", "content": text}]
+
+    def cached(**fields: Any) -> int:
+        answer = chat(client, "plain", long, **fields)
+        count: int = answer.usage.prompt_tokens_details.cached_tokens
+        assert answer.usage.prompt_tokens == len(answer.prompt_token_ids)
+        return count
+
+    assert cached() == 0
+    prompt = len(chat(client, "plain", long).prompt_token_ids)
+    full = (prompt - 1) // 8 * 8
+    assert cached(prompt_cache_key="any") == full
+    assert cached(n=3) == full, "the prompt is there once"
+    *_, last = chat(client, "plain", long, stream=True, stream_options={"include_usage": True})
+    assert last.usage.prompt_tokens_details.cached_tokens == full
+    responses = client.responses.create(model="plain", input=text, max_output_tokens=2)
+    assert responses.usage is not None
+    assert responses.usage.input_tokens_details.cached_tokens == full
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
+        used = claude.messages.create(model="plain", max_tokens=2, messages=long).usage
+    assert used.cache_read_input_tokens == full
+    assert used.input_tokens == prompt - full
