@@ -21,7 +21,7 @@ from pie_control.wiring import Wiring
 from pie_control.worker.link import Worker
 from pie_py.config.limits import Limits
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import LoadAdapter, Plan, UnloadAdapter
+from pie_py.wire.plan import Cut, LoadAdapter, Plan, UnloadAdapter
 
 PROGRAM = Program("", "test", "python", 0, "ann", 0, "")
 _FOLDER = tempfile.TemporaryDirectory(prefix="pie-rig-")
@@ -67,7 +67,7 @@ class NoWorker:
     def send(self, plan: Plan) -> None:
         raise NotImplementedError("the test sends plans itself")
 
-    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Cut | LoadAdapter | UnloadAdapter) -> None:
         raise NotImplementedError("the test loads no adapters")
 
 

@@ -28,6 +28,9 @@ TRAITS = [
 # was attended to: each has only some of a layer's heads and columns.
 SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspect")]
 
+# Of the same sequences in one plan. Ranks would have to agree after which of them a plan is cut.
+MOST_STEPS = 16
+
 
 def describe_model(
     loaded: LoadedNetwork, sizes: PoolSizes, samplers: SamplerPool, host: HostMemory
@@ -57,6 +60,7 @@ def describe_model(
         host_pages=host.pages,
         layers=shape.layers,
         heads=shape.heads * loaded.ranks.size,
+        most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,
         adapters=list(config.adapters),
     )
 
