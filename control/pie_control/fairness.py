@@ -1,10 +1,11 @@
-"""Who is next where users share something: the user, and then his instance, that got least.
+"""Whose work is next where users share something: the least served user's, of his instances the
+least served one's.
 
-This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Everybody has a
-*virtual time*, which grows by what was done for him, divided by his weight. Next is who has the
-least. What something costs is charged when it has been done, since nobody knows it before. Who
-comes back after a pause begins a little (`credit`) before those who stayed: he cannot save up more
-than that, and one who needs little is served at once.
+This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
+instance of a user, has a *virtual time*: the sum of the costs of its work, divided by the user's
+weight. The least virtual time is next. A cost is charged after the work, because it is not known
+before. After a pause a user or an instance starts a little (`credit`) before the others that wait:
+it cannot save up more than that, and what needs little is served at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 Item = TypeVar("Item")
 Work: TypeAlias = Callable[[], Any]
 
-_FORGET = 64  # those who are away and not in debt, before they are looked for
+_FORGET = 64  # names that do not wait, before they are looked through
 
 
 class Owner(NamedTuple):
@@ -31,17 +32,17 @@ class Owner(NamedTuple):
 
 
 class _Line:
-    """Those who wait, each once, least served first."""
+    """Names that wait, each once, the least served first."""
 
     __slots__ = ("_count", "_credit", "_heap", "_now", "places", "served")
 
     def __init__(self, credit: float) -> None:
         self._credit = credit
         self.served: dict[str, float] = {}  # virtual times
-        self.places: dict[str, int] = {}  # of those who wait
+        self.places: dict[str, int] = {}  # of the names that wait
         self._heap: list[tuple[float, int, str]] = []  # places; others than those are outdated
-        self._now = 0.0  # virtual time of the one who was next last
-        self._count = 0  # of places: of equals, who came first
+        self._now = 0.0  # virtual time of the name that was served last
+        self._count = 0  # of places: of equals the first is next
 
     def enter(self, name: str) -> None:
         """Waits from now on."""
@@ -49,7 +50,7 @@ class _Line:
         self.rejoin(name)
 
     def rejoin(self, name: str) -> None:
-        """Takes a new place, behind those who have got as much."""
+        """Takes a new place, behind the equals."""
         self._count = self.places[name] = count = self._count + 1
         heappush(self._heap, (self.served[name], count, name))
 
@@ -58,7 +59,7 @@ class _Line:
         del self.places[name]
 
     def first(self, may: Callable[[str], bool] | None = None) -> str | None:
-        """Who is next, among those who may."""
+        """The name that is next, among those that may."""
         if may is not None:
             waiting = [(self.served[name], at, name) for name, at in self.places.items()]
             return min((place for place in waiting if may(place[2])), default=(0, 0, None))[2]
@@ -71,17 +72,17 @@ class _Line:
         return None
 
     def begin(self, name: str) -> None:
-        """Something is done for him."""
+        """Work is begun for a name."""
         self._now = max(self._now, self.served[name])
 
     def lead(self, name: str) -> float:
-        """What the next one has got more than this one. Somebody waits."""
+        """The next name's virtual time beyond this one's. The line is not empty."""
         first = self.first()
-        assert first is not None, "somebody waits"
+        assert first is not None, "the line is not empty"
         return self.served[first] - self._start_of(name)
 
     def charge(self, name: str, cost: float) -> None:
-        """Something was done for him."""
+        """Work was done for a name."""
         self.served[name] = served = self.served.get(name, self._now) + cost
         if name in self.places:
             self.rejoin(name)
@@ -172,7 +173,7 @@ class FairQueue(Generic[Item]):
         return owner, item
 
     def lead(self, user: str) -> float:
-        """What the user who is next has got more than this one. Somebody waits."""
+        """The next user's virtual time beyond this one's. The queue is not empty."""
         return self._users.lead(user)
 
     def charge(self, owner: Owner, cost: float) -> None:

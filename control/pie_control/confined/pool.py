@@ -67,7 +67,7 @@ class ConfinedPool:
         """Calls a function of a module in a process. Cancelled, it ends the process.
 
         Args:
-            owner: for whom.
+            owner: the user and instance that want it.
             what: the job is about, such as "the grammar", for messages.
             function: at the top of a module.
             args: what msgpack takes.

@@ -134,7 +134,7 @@ class Executor:
         end = now + nanoseconds
         while now <= end and self._ready:
             if self._arrived and self._ready.lead(self._arrived[-1].user) > LEAD_NS:
-                break  # one who has had little is ready again: no other has his turn instead
+                break  # a less served user is ready again, and is next in the next turn
             now = self._step_of(self._ready, now)
         self.caught_up = not self._ready
         if self._background:
