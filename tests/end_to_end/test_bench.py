@@ -177,6 +177,21 @@ def test_capacity(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
+def test_streaming(checkpoint: Path) -> None:
+    report = bench(
+        *("streaming", "--at-once", "4", "--rounds", "1", "--prompt", "8", "--tokens", "32"),
+        *("--model", str(checkpoint), "--source", "python"),
+    )
+    assert [row[:3] for row in report["rows"]] == [
+        ["python", "program", 4],
+        ["python", "server", 4],
+    ]
+    for row in table(report):
+        assert row["tokens/s"] > 0
+        assert row["tokens a message"] >= 1
+
+
+@pytest.mark.slow
 def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     # More than some noise above them is a regression: mend it, or keep the new numbers (--save).
     size = ("--at-once", "8", "--source", "rust", "--prompt", "8", "--limit", "1.25")
