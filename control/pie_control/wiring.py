@@ -30,6 +30,7 @@ from pie_control.wasm import HostFunction
 from pie_control.worker.dispatcher import Dispatcher
 from pie_control.worker.link import Worker
 from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
+from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello
 
@@ -73,16 +74,22 @@ class Wiring:
         self.door: Door | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
+        quotas = Quotas(config.quota, config.quotas)
         self.registry = Registry(
-            config.max_instances, config.limits, clock, clocks.date_ns, self.durations.add
+            config.max_instances, config.limits, quotas, clock, clocks.date_ns, self.durations.add
         )
         self.timers = Timers(clock)
         self.executor = Executor(
-            self.registry.end, self._after_turn, TURN_SECONDS, RESULT_TURN_SECONDS
+            self.registry.end,
+            self._after_turn,
+            TURN_SECONDS,
+            RESULT_TURN_SECONDS,
+            clocks.monotonic_ns,
+            quotas.weight,
         )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
-            config, self.executor, self.registry, self.durations, clock, clocks.date_ns
+            config, quotas, self.executor, self.registry, self.durations, clock, clocks.date_ns
         )
         self.adapters = AdapterLoader(self.models, worker.order)
         self.dispatcher = Dispatcher(self.models, self.executor, worker, clock)

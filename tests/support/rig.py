@@ -20,6 +20,7 @@ from pie_control.wasm import Guest, HostFunction
 from pie_control.wiring import Wiring
 from pie_control.worker.link import Worker
 from pie_py.config.limits import Limits
+from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, LoadAdapter, Plan, UnloadAdapter
 
@@ -83,6 +84,8 @@ class Rig:
     ) -> None:
         self.clock = Clock()
         self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
+        if "quota" not in self.config.model_fields_set:  # most tests have one user
+            self.config = self.config.model_copy(update={"quota": Quota(share=1.0)})
         self.parts = Wiring(
             self.config,
             NoGuests(),

@@ -46,6 +46,7 @@ class Executor:
         turn_seconds: float,
         result_turn_seconds: float,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
+        weight_of: Callable[[str], float] = lambda user: 1.0,
     ) -> None:
         """Has no guest yet.
 
@@ -55,6 +56,7 @@ class Executor:
             turn_seconds: after which a turn is cut short.
             result_turn_seconds: the same, of a turn that a result began.
             clock_ns: measures turns and slices, in nanoseconds.
+            weight_of: a user's weight, with which its share of the time grows.
         """
         self._on_end = on_end
         self._after_turn = after_turn
@@ -62,8 +64,8 @@ class Executor:
         self._result_turn_ns = int(result_turn_seconds * 1e9)
         self._clock_ns = clock_ns
         self._arrived: list[Instance] = []  # are ready in the next turn
-        self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS)
-        self._background: FairQueue[Instance] = FairQueue(CREDIT_NS)
+        self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
+        self._background: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
         self._answers: dict[Instance, Any] = {}
         self._work = trio.Event()
         self._in_turn = False
@@ -111,6 +113,11 @@ class Executor:
             self._in_turn = False
             if self._arrived or self._ready or self._background:
                 self._work.set()
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a guest is ready that has not used up its slice."""
+        return bool(self._arrived or self._ready)
 
     def give_another(self) -> None:
         """Another turn comes soon, with or without guests that are ready."""
