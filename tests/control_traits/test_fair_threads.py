@@ -38,7 +38,7 @@ def test_what_one_user_has_waiting_holds_nobody_else_up() -> None:
         assert done.acquire(timeout=SECONDS)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=30),
     st.integers(1, 3),

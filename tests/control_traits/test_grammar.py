@@ -156,9 +156,7 @@ async def random_text(grammar: Grammar, seed: int, *, forced: bool, back: bool) 
     raise AssertionError(f"no end: {codec().decode(tokens)[:200]}")
 
 
-walks = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
-)
+walks = settings(max_examples=60, suppress_health_check=list(HealthCheck), print_blob=True)
 
 
 @given(schema=schemas, seed=st.integers(0, 2**32), forced=st.booleans(), back=st.booleans())

@@ -166,7 +166,7 @@ def test_stage_clock_gives_every_moment_to_one_stage() -> None:
 @pytest.mark.slow
 def test_capacity(checkpoint: Path) -> None:
     report = bench(
-        *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "32"),
+        *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "200"),
         *("--model", str(checkpoint), "--source", "rust"),
     )
     assert [row[:2] for row in report["rows"]] == [["rust", 2], ["rust", 8]]
