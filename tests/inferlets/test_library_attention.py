@@ -167,5 +167,5 @@ def test_samplers_of_the_programs_own(library: Library) -> None:
     assert all(rank == max(likely - 1, 0) for _, rank, likely in clipped["told"])
     assert any(rank for _, rank, _ in clipped["told"])
     first = ["eta_cutoff", "temperature"]
-    assert min(p for p, *_ in run(eta_epsilon=0.05, temperature=2, order=first)["told"]) > 0.01
-    assert min(p for p, *_ in run(temperature=2)["told"]) < 0.01
+    likely = run(eta_epsilon=0.3, temperature=2, order=first)["told"]
+    assert min(p for p, *_ in likely) > 4 * min(p for p, *_ in run(temperature=2)["told"])
