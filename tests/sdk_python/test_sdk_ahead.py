@@ -335,3 +335,22 @@ return await generator.collect_tokens()
 """
     out, _ = measured(rig, monkeypatch, body)
     assert out == continuation([BOS, *b"abx"], 7)
+
+
+def test_stop_strings_that_the_server_does_not_look_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More text than it takes: the program looks for them, with the same outcome."""
+    expected = continuation([BOS, *b"ab"], 12)
+    stop = bytes(expected[4:6]).decode()
+    body = """
+out = []
+for more in ([], ["x" * 2000]):
+    ctx = Context(model, prefix_cache=False).fill("ab")
+    generator = ctx.generate(max_tokens=12, stop=[%r, *more])
+    out.append([await (generator.send_text() if more else generator.collect_text()), ctx.tokens])
+return out
+"""
+    out, _ = measured(rig, monkeypatch, body % stop)
+    assert out[0] == out[1]
+    assert out[0][0] == bytes(expected[:4]).decode()
