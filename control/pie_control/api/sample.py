@@ -34,6 +34,10 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     wanted = parse_parameters(parameters, target.model.description.vocab_size)
     target.queue.check_room()
     program = compiled(wanted)
+    pool = target.model.samplers
+    target.model.check_share(
+        instance.user, "samplers", 1, pool.size, pool.slots.free, lambda space: len(space.samplers)
+    )
     handle, sampler = target.space.samplers.create(
         remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
     )
