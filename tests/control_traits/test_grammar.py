@@ -223,6 +223,24 @@ TAKEN: list[tuple[str, Any, str, str]] = [
         '{"b":1,"a":2} {"a":1,"b":2,"c":3} {"b":1} {}',
         "[",
     ),
+    (
+        "json-schema",
+        {"contains": {"minimum": 5}, "items": {"type": "integer"}, "maxItems": 4},
+        "[7] [1,2,3,9] [7,7] {}",
+        "[] [1] [1,2,3,4] [7,1.5]",
+    ),
+    (
+        "json-schema",
+        {"contains": {"const": 1}, "minContains": 2, "maxContains": 2, "maxItems": 4},
+        "[1,1] [1,2,1] [0,1,1,0]",
+        "[1] [1,1,1] [1,1,0,1]",
+    ),
+    (
+        "json-schema",
+        {"items": {"enum": ["a", "b", 1]}, "uniqueItems": True, "minItems": 1},
+        '["a"] ["b",1,"a"] {}',
+        '[] ["a","a"] [1,"b",1]',
+    ),
     ("json-schema", {"format": "date"}, '"2020-02-29" "2000-02-29"', '"2021-02-29" "1900-02-29"'),
     ("ebnf", 'root ::= ("a" | x)+\nx ::= [0-9]{2} "-"', "a12-a 34-", "1-a b"),
 ]
