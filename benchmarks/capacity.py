@@ -36,6 +36,7 @@ class Settings(Turns):
     model: ModelConfig = options.model("tiny")
     at_once: tuple[int, ...] = options.at_once("8,32,128,256,512,896")
     rounds: int = options.rounds(3)
+    tokens: int = options.tokens(256)
 
 
 class Capacity(NamedTuple):

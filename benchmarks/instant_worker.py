@@ -33,6 +33,7 @@ from pie_py.wire.plan import (
     Samples,
     Stop,
 )
+from pie_py.wire.steps import steps_of
 
 FIRST_TOKEN = 16  # away from the special tokens at the vocabulary's start
 POOL = 1 << 17  # embeds, and pages: more than any run needs
@@ -56,6 +57,7 @@ def describe(config: ModelConfig) -> ModelDescription:
         max_batch_tokens=config.max_batch_tokens,
         max_batch_commands=config.max_batch_commands,
         stop_tokens=[facts["eos_token_id"]],
+        most_steps=16,
         bos_token=facts["bos_token_id"],
         dtype=facts["dtype"],
         traits=TRAITS,
@@ -103,7 +105,9 @@ def main() -> None:
     socket = context.socket(zmq.DEALER)
     socket.connect(options.connect)
     parent = os.getppid()
-    socket.send(encode(Hello(os.getpid(), "none", [describe(m) for m in models])))
+    described = [describe(model) for model in models]
+    pages = {model.name: model.page_size for model in described}
+    socket.send(encode(Hello(os.getpid(), "none", described)))
     while True:
         while not socket.poll(1000):
             if os.getppid() != parent:  # the control process has ended
@@ -112,7 +116,8 @@ def main() -> None:
         if isinstance(message, Stop):
             break
         if isinstance(message, Plan):
-            results = [answer(batch) for batch in message.batches]
+            size = pages[message.model]
+            results = [answer(batch) for step in steps_of(message, size) for batch in step]
             socket.send(encode(PlanResult(message.id, message.model, results)))
     socket.close()
     context.term()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pie_py.wire.plan import NextDist, Plan, Sample
+import numpy as np
+
+from pie_py.wire.plan import Again, NextDist, Plan, Sample
 
 
 def replace(owner: Any, name: str, change: Callable[[Any], Any]) -> None:
@@ -57,4 +59,6 @@ def after_plans_decoded(worker: Any, told: Callable[[int, int], None]) -> None:
 
 def tokens_of(plan: Plan) -> int:
     """How many next tokens a plan asks for."""
-    return sum(b.embeds.size for b in plan.batches if isinstance(b, NextDist | Sample))
+    tokens = sum(b.embeds.size for b in plan.batches if isinstance(b, NextDist | Sample))
+    further = (np.count_nonzero(b.slots >= 0) for b in plan.batches if isinstance(b, Again))
+    return tokens + int(sum(further))

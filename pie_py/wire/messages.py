@@ -20,6 +20,7 @@ from pie_py.wire.plan import (
     AdapterDone,
     Attention,
     BatchResult,
+    Cut,
     Distributions,
     Failed,
     Hello,
@@ -58,6 +59,8 @@ def encode(message: Message) -> bytes:
             ]
             part = (message.first, message.last, message.idle_ns)
             header = ("result", message.id, message.model, results, part)
+        case Cut():
+            header = ("cut", message.model, message.plan)
         case Hello():
             models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
             header = ("hello", message.pid, message.device, models)
@@ -108,6 +111,8 @@ def decode(frame: bytes) -> Message:
                     ],
                     *part,
                 )
+            case ["cut", model, plan]:
+                return Cut(model, plan)
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])
             case ["failed", reason]:

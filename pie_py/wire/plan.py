@@ -191,6 +191,19 @@ class EmbedSampled:
 
 
 @dataclass(slots=True)
+class Again:
+    """The step before it once more, one position on, for the same sequences or some of them.
+
+    The step before is an `EmbedSampled`, a `Forward` and a `Sample` of the same `n` sequences, each
+    of one input whose key and value are kept; or another `Again`. What follows is the same three
+    batches, each with a result of its own (`pie_py.wire.steps`).
+    """
+
+    kind: ClassVar[str] = "again"
+    slots: Int32  # [n] KV slot of each sequence's next input, or -1: it has no further step
+
+
+@dataclass(slots=True)
 class SwapOut:
     """Copies `n` pages, with positions and masks, to pages of host memory."""
 
@@ -232,6 +245,7 @@ Batch: TypeAlias = (
     | KeepLogits
     | Sample
     | EmbedSampled
+    | Again
     | SwapOut
     | SwapIn
     | Clear
@@ -251,6 +265,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         KeepLogits,
         Sample,
         EmbedSampled,
+        Again,
         SwapOut,
         SwapIn,
         Clear,
@@ -260,7 +275,12 @@ BATCH_TYPES: dict[str, type[Any]] = {
 
 @dataclass(slots=True)
 class Plan:
-    """An ordered list of batches for one model."""
+    """An ordered list of batches for one model.
+
+    Behind the batches of the first step may be any number of `Again`: further steps. The worker
+    tells the results of each step as soon as they are there, and leaves out those steps that it has
+    not begun when a `Cut` comes.
+    """
 
     id: int
     model: str
@@ -313,15 +333,15 @@ class BatchResult:
 
 @dataclass(slots=True)
 class PlanResult:
-    """The worker's answer to a plan, one result per batch; or a part of it that is ready before the
-    rest.
+    """The worker's answer to a plan, one result per batch, three per `Again`; or a part of it that
+    is ready before the rest.
     """
 
     id: int
     model: str
     results: list[BatchResult]
     first: int = 0  # batch that the first result belongs to
-    last: bool = True  # whether the plan is done
+    last: bool = True  # whether the plan is done; with less than all results if it was cut
     idle_ns: int = 0  # between the end of the plan before, of any model, and the start of this one
 
 
@@ -350,7 +370,9 @@ class ModelDescription:
     host_pages: int = 0  # pages of host memory, for swapped ones
     layers: int = 0
     heads: int = 0  # of queries
+    most_steps: int = 1  # of the same sequences in one plan
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
+    quantized: str | None = None  # method of a checkpoint that was widened when it was read
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `inference/costs.py`
 
 
@@ -397,10 +419,18 @@ class Failed:
 
 
 @dataclass(slots=True)
+class Cut:
+    """Tells the worker to begin no further step of a plan: something else waits."""
+
+    model: str
+    plan: int
+
+
+@dataclass(slots=True)
 class Stop:
     """Tells the worker to exit."""
 
 
 Message: TypeAlias = (
-    Plan | PlanResult | Hello | Failed | Stop | LoadAdapter | UnloadAdapter | AdapterDone
+    Plan | PlanResult | Cut | Hello | Failed | Stop | LoadAdapter | UnloadAdapter | AdapterDone
 )

@@ -8,7 +8,9 @@ from hypothesis import given
 
 from pie_control.worker.pacing import (
     GATHER_SECONDS,
+    MOST_STEPS,
     PLANS_IN_FLIGHT,
+    STEPS_IN_FLIGHT,
     TURNS_SECONDS,
     Decision,
     Pacing,
@@ -29,6 +31,53 @@ TABLE = [
     (False, PLANS_IN_FLIGHT, True, False, Decision.NOTHING),
     (False, PLANS_IN_FLIGHT, False, True, Decision.NOTHING),
 ]
+
+
+# With one or two plans at the worker and all guests caught up: steps that are not answered, whether
+# something else waits -> decision.
+STEPS_TABLE = [
+    (1, STEPS_IN_FLIGHT, False, Decision.FOLLOW),
+    (1, STEPS_IN_FLIGHT, True, Decision.FOLLOW),  # what waits goes along with the plan behind
+    (1, STEPS_IN_FLIGHT + 1, False, Decision.NOTHING),
+    (1, STEPS_IN_FLIGHT + 1, True, Decision.CUT),
+    (2, STEPS_IN_FLIGHT, True, Decision.NOTHING),
+    (2, STEPS_IN_FLIGHT + 5, False, Decision.NOTHING),
+    (2, STEPS_IN_FLIGHT + 5, True, Decision.CUT),
+]
+
+
+@pytest.mark.parametrize(("plans", "steps", "others", "decision"), STEPS_TABLE)
+def test_steps_at_the_worker(plans: int, steps: int, others: bool, decision: Decision) -> None:
+    for caught_up in (True, steps <= STEPS_IN_FLIGHT):
+        made = pacing().decide(
+            0.0, idle=False, plans=plans, caught_up=caught_up, steps=steps, others=others
+        )
+        assert made is decision
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "most"),
+    [(0.0, MOST_STEPS), (0.0005, MOST_STEPS), (0.003, 5), (0.008, 2), (0.01, 1), (1.0, 1)],
+)
+def test_a_plan_has_as_many_steps_as_fit(step_seconds: float, most: int) -> None:
+    made = Pacing()
+    assert made.steps == 1
+    seen = []
+    for _ in range(10):
+        made.plan_took(made.steps * step_seconds, made.steps)
+        seen.append(made.steps)
+    assert seen == [min(most, 2**plans) for plans in range(1, 11)]
+
+
+def test_after_a_cut_plans_grow_again() -> None:
+    made = Pacing()
+    for _ in range(10):
+        made.plan_took(0.0, made.steps)
+    made.cut()
+    made.plan_took(0.001, 3)
+    assert made.steps == 2
+    made.cut()
+    assert made.steps == 1
 
 
 def pacing(plan_seconds: float = 0.02) -> Pacing:

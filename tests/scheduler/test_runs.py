@@ -15,6 +15,7 @@ from pie_control.api import run as calls
 from pie_control.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
+from pie_py.wire.steps import count_steps
 
 SAMPLERS = (
     '{"temperature": 0, "seed": 0}',
@@ -190,7 +191,7 @@ class Playing:
             self.done = True
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     jobs=st.lists(JOBS, min_size=1, max_size=5),
     moves=st.lists(st.integers(0, 2), max_size=80),
@@ -227,6 +228,87 @@ def test_runs_are_as_step_by_step(
         server.end(one.guest.instance)
     assert server.service.pages.free == 200
     assert not server.service.pages.immutable.any()
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    jobs=st.lists(JOBS, min_size=1, max_size=5),
+    moves=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=120),
+    tokens=st.sampled_from([24, 24, 1000]),
+    commands=st.sampled_from([2, 50, 50]),
+)
+def test_runs_in_plans_of_several_steps_are_as_step_by_step(
+    jobs: list[Job], moves: list[tuple[int, int]], tokens: int, commands: int
+) -> None:
+    server = Server(kv_pages=200, embeds=200, max_batch_tokens=tokens, max_batch_commands=commands)
+    playing = [Playing(server, job) for job in jobs]
+    for move, steps in moves:
+        if (
+            move == 0
+            and len(server.plans) < 2
+            and (not server.plans or server.scheduler.may_follow())
+        ):
+            server.send_steps(steps)
+        elif move == 1:
+            server.cut()
+        elif move == 2:
+            for one in playing:
+                one.look()
+        elif server.plans:
+            server.run_step(looks=move == 3)
+    steps = 1 + len(moves) % 5
+    while not all(one.done for one in playing):
+        if server.plans:
+            server.run_step()
+        else:
+            server.send_steps(steps)
+        for one in playing:
+            one.look()
+    while server.plans:
+        server.run_step()
+    server.drain()
+    for one in playing:
+        assert one.guest.instance.queued_commands == 0
+        server.end(one.guest.instance)
+    assert server.service.pages.free == 200
+    assert not server.service.pages.immutable.any()
+
+
+def test_a_plan_holds_several_steps_where_nobody_waits() -> None:
+    server = Server(kv_pages=200, max_batch_commands=50, max_batch_tokens=1000)
+    guests = [Runner(server) for _ in range(3)]
+    server.drain()
+    runs = [guest.start(guest.sampler(SAMPLERS[1]), 12) for guest in guests]
+    assert server.send_steps(5)
+    assert count_steps(server.plans[0]) == 1  # the first choice of each is a command of its own
+    server.run_step()
+    assert server.send_steps(5)
+    assert count_steps(server.plans[0]) == 5
+    server.run_step()
+    server.run_step()
+    assert [len(guest.tokens(run)) for guest, run in zip(guests, runs, strict=True)] == [3, 3, 3]
+    # Something else comes: what has not begun is left out, and goes along with that.
+    late = Runner(server)
+    assert server.scheduler.waits
+    server.cut()
+    server.run_step(looks=False)
+    assert server.plans
+    assert not server.scheduler.may_follow()
+    server.run_step()
+    assert not server.plans
+    assert server.scheduler.stats()["steps_left_out"] == 2
+    server.worker.sizes.clear()
+    assert server.send_steps(5)
+    assert count_steps(server.plans[0]) == 1
+    server.run_step()
+    assert ("forward", 4) in [(kind, commands) for kind, commands, _ in server.worker.sizes]
+    while server.plans or server.send_steps(3):
+        server.run_step()
+    again = Runner(server)
+    server.drain()
+    expected = again.steps(again.sampler(SAMPLERS[1]), 12)
+    assert all(guest.tokens(run) == expected[3:] for guest, run in zip(guests, runs, strict=True))
+    assert late.length == 3
 
 
 def test_runs_and_steps_share_their_batches() -> None:

@@ -18,14 +18,18 @@ from support.llava_checkpoints import as_file, make_llava, picture
 from support.model_rig import Rig, ints
 
 from pie_inference.serving.engine import Engine
+from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
+    Again,
     Batch,
+    BatchResult,
     Clear,
     CopyEmbed,
     CopyKv,
     EmbedSampled,
     FeedSampler,
+    Forward,
     LoadAdapter,
     MaskKv,
     NextDist,
@@ -69,6 +73,8 @@ def waits(engine: Engine, *batches: Batch) -> list[str]:
     before = len(device.asked)
     flight = engine.start(Plan(1, "m", list(batches)))
     assert not isinstance(flight, PlanResult)
+    while flight.has_more:
+        engine.go_on(flight)
     found = device.asked[before:]
     while (part := flight.take(wait=True)) is None or not part.last:
         assert part is None or not any(result.error for result in part.results)
@@ -98,6 +104,34 @@ def test_steps_that_decode(engine: Engine) -> None:
     landed(engine, Plan(4, "m", [alike(3), *_first()]))
     for batches in steps:
         assert not waits(engine, *batches)
+
+
+def test_further_steps_of_a_plan(engine: Engine) -> None:
+    """The next one is handed over without a wait for the one before, and can be left out."""
+    steps = list(decoding(10))
+    again = [Again(batch.output_slots) for _, batch, _ in steps[1:] if isinstance(batch, Forward)]
+
+    def begin() -> None:
+        for s in range(3):
+            landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
+        landed(engine, Plan(4, "m", [alike(3), *_first()]))
+
+    begin()
+    alone = [landed(engine, Plan(5, "m", step))[-1].samples for step in steps]
+    begin()
+    assert not waits(engine, *steps[0], *again)
+    begin()
+    flight = engine.start(Plan(6, "m", [*steps[0], *again]))
+    assert isinstance(flight, Flight)
+    engine.go_on(flight)
+    assert flight.has_more
+    flight.cut()
+    found: list[BatchResult] = []
+    while (part := flight.take(wait=True)) is None or not part.last:
+        found += part.results if part is not None else []
+    found += part.results
+    tokens = [result.samples.tokens.tolist() for result in found if result.samples is not None]
+    assert tokens == [samples.tokens.tolist() for samples in alone[:2] if samples is not None]
 
 
 @pytest.mark.parametrize("engine", [("bfloat16", True)], indirect=True)

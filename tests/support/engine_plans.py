@@ -32,6 +32,8 @@ def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
     assert not isinstance(flight, PlanResult)
     results: list[BatchResult] = []
     while True:
+        while flight.has_more:
+            engine.go_on(flight)
         part = flight.take(wait=True)
         if part is not None:
             results += part.results

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from pie_py.wire.plan import (
     SwapIn,
     SwapOut,
 )
+from pie_py.wire.steps import steps_of
 
 Value = int
 GARBAGE = -1
@@ -187,7 +189,7 @@ class FakeWorker:
         sent = decode(encode(plan))
         assert isinstance(sent, Plan)
         results = []
-        for batch in sent.batches:
+        for batch in chain.from_iterable(steps_of(sent, self.facts.page_size)):
             if batch.kind in self.fail_kinds:
                 results.append(BatchResult(error="told to fail"))
             else:

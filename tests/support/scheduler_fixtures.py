@@ -18,9 +18,11 @@ from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.forming import PlanForming
 from pie_control.worker.link import Worker
+from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import ModelDescription, PlanResult
+from pie_py.wire.plan import ModelDescription, Plan, PlanResult
+from pie_py.wire.steps import count_steps, steps_of
 from support.fake_worker import FakeWorker
 from support.rig import Rig, adapter, offload, runtime
 
@@ -56,6 +58,7 @@ MODEL = ModelDescription(
     host_pages=12,
     samplers=8,
     count_rows=5,
+    most_steps=9,
 )
 
 
@@ -89,6 +92,7 @@ class Server(Rig):
         prompt_tokens: int | None = None,
         interception: InterceptionConfig | None = None,
         worker: Worker | None = None,
+        quota: Quota = Quota(share=1.0),  # noqa: B008 - frozen
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
@@ -98,6 +102,7 @@ class Server(Rig):
                 scheduler=config,
                 interception=interception or InterceptionConfig(policy="preserve"),
                 prefix_cache=prefix_cache or PrefixCacheConfig(),
+                quota=quota,
             ),
             worker=worker,
         )
@@ -108,10 +113,13 @@ class Server(Rig):
         self.worker = FakeWorker(self.facts)
         self.worker.holders = self.service.pages._references
         self.results: list[PlanResult] = []  # not yet delivered
+        self.plans: list[Plan] = []  # that are run step by step, and are not done
+        self.told: int | None = None  # results of the first of these, if it has begun
+        self.cut_plan = 0
 
-    def send(self) -> bool:
-        """Sends the next plan, if there is one."""
-        plan = self.scheduler.next_plan()
+    def send(self, steps: int = 1) -> bool:
+        """Sends the next plan, of so many steps at most, if there is one."""
+        plan = self.scheduler.next_plan(steps)
         if plan is None:
             return False
         self.results.append(self.worker.run(plan))
@@ -119,6 +127,42 @@ class Server(Rig):
 
     def deliver(self) -> None:
         self.scheduler.complete(self.results.pop(0))
+
+    def send_steps(self, steps: int) -> bool:
+        """As `send`, but the worker runs the plan step by step, by `run_step`."""
+        plan = self.scheduler.next_plan(steps)
+        if plan is not None:
+            self.plans.append(plan)
+        return plan is not None
+
+    def cut(self) -> None:
+        """Tells the worker to begin no further step of the newest plan."""
+        cut = self.scheduler.cut()
+        if cut is not None:
+            self.cut_plan = cut.plan
+
+    def run_step(self, looks: bool = True) -> None:
+        """The worker runs the next step of the oldest plan, and tells its results.
+
+        Args:
+            looks: whether it sees before the step that the plan is cut.
+        """
+        plan, first = self.plans[0], self.told
+        if first is None:
+            self.steps = steps_of(plan, self.facts.page_size)
+            self.left = count_steps(plan)
+        part = PlanResult(plan.id, plan.model, [], first or 0)
+        if first is not None and looks and plan.id == self.cut_plan:
+            self.left = 0
+        else:
+            step = next(self.steps)
+            part = replace(self.worker.run(replace(plan, batches=step)), first=first or 0)
+            self.left -= 1
+        part.last = not self.left
+        self.told = None if part.last else part.first + len(part.results)
+        if part.last:
+            del self.plans[0]
+        self.scheduler.complete(part)
 
     def deliver_part(self, count: int) -> None:
         """The first results of the oldest plan, if it has more."""

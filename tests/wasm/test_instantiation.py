@@ -56,3 +56,23 @@ def test_a_guest_that_cannot_be_instantiated_tells_its_first_turn(engine: Engine
             ends.append(f"{type(trap).__name__}: {trap}")
     assert ends[0] == ends[1]
     assert ends[0].startswith("GuestTrap")
+
+
+def test_guests_whose_turn_is_far_are_instantiated_beside_the_others(engine: Engine) -> None:
+    functions = [host("work", lambda state: state, returns=STRING, fails=True)]
+    linker = Linker(engine, functions)
+    component = engine.load(guest(functions, WORK))
+    before = len(engine.stores)
+    instantiation = Instantiation(linker, LIMITS, 1)
+    instantiation.offer(component)
+    made = [instantiation.guest(component, f"guest {number}") for number in range(12)]
+    for one in made:
+        one.start([])
+    assert finish(made[0]) == (True, "guest 0")  # whoever has instantiated it
+    made[1].close()
+    made[-1].close()
+    _wait_for(instantiation, 1)  # the thread turns to these when no launch waits any more
+    outcomes = [finish(one) for one in made[2:-1]]
+    assert outcomes == [(True, f"guest {number}") for number in range(2, 11)]
+    instantiation.stop()
+    assert len(engine.stores) == before

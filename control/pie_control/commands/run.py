@@ -7,8 +7,8 @@ To its queue it is one command, which stays first until it is over. Its first to
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from pie_control.commands.command import Command, Touched
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 # How far a run gets ahead of what its program has asked for. A program that reads token by token
 # never waits for that; one that has stopped reading without ending the run costs no more.
 LEAD = 32
-NEVER = 1 << 62
+NEVER = (1 << 31) - 1
+
+
+class RunTable(Protocol):
+    """Moves a run on, as the run sees it; the scheduler's."""
+
+    def collect(self, run: RunCommand) -> None:
+        """Gives a run the tokens that have come since it was looked at last."""
+
+    def changed(self, run: RunCommand) -> None:
+        """A run is over, or may go further, or has someone who waits for tokens."""
 
 
 class Waiter(Protocol):
@@ -41,15 +51,19 @@ class Waiter(Protocol):
 
 
 class RunCommand(Command):
-    """One run. `Runs` moves it on; the API reads its tokens and ends it."""
+    """One run. `Runs` moves it on; the API reads its tokens and ends it.
+
+    Tokens come into the table of `Runs`, plan by plan, for all runs at once. They are handed to the
+    run, by `came`, when it has to be looked at: it has ended, or as many are there as it `notices`.
+    """
 
     __slots__ = (
+        "_tokens",
         "adapter",
         "embed",
         "error",
         "limit",
         "most",
-        "on_change",
         "over",
         "pages",
         "parked",
@@ -59,8 +73,8 @@ class RunCommand(Command):
         "stalled",
         "step",
         "stops",
+        "table",
         "taken",
-        "tokens",
         "trail",
         "waiting",
         "wanted",
@@ -98,7 +112,7 @@ class RunCommand(Command):
         self.stops = stops
         self.adapter = adapter
         self.step = sampler.steps  # of the first token
-        self.tokens = array("i")  # that have come
+        self._tokens = array("i")  # that have come, and are not in the table any more
         self.taken = 0  # of these, by the program
         self.limit = min(most, LEAD)  # tokens that may come for now
         self.over = False
@@ -111,21 +125,35 @@ class RunCommand(Command):
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
         self.waiting: list[tuple[int, Waiter]] = []
         self.trail: Record | None = None  # of the text in its pages, as it began
-        # Told when it is over or may go further. Set by the scheduler.
-        self.on_change: Callable[[RunCommand], None] = lambda run: None
+        self.table: RunTable | None = None  # once it is queued
 
     # Tokens
 
-    def arrived(self, token: int) -> None:
-        """Takes the next token."""
-        tokens = self.tokens
-        tokens.append(token)
-        count = len(tokens)
-        if token in self.stops or count == self.most:
+    @property
+    def tokens(self) -> array[int]:
+        """Those that have come."""
+        if self.table is not None:
+            self.table.collect(self)
+        return self._tokens
+
+    @property
+    def notices(self) -> int:
+        """How many tokens have to be there for it to be looked at, if none of them stops it."""
+        return min(self.wanted, self.limit)
+
+    def came(self, tokens: bytes) -> None:
+        """Takes the next tokens, as int32; of these, the last one alone may be a stop token."""
+        self._tokens.frombytes(tokens)
+
+    def look(self) -> None:
+        """Does what follows from the tokens that have come."""
+        count = len(self._tokens)
+        if count == self.most or self._tokens[-1] in self.stops:
             self.end(None)
-        elif count >= self.wanted:
+            return
+        if count >= self.wanted:
             self._wake()
-        if len(tokens) == self.limit and not self.over:
+        if len(self._tokens) == self.limit and not self.over:
             self._stall(True)
 
     def end(self, error: ApiError | None) -> None:
@@ -135,7 +163,7 @@ class RunCommand(Command):
         self._stall(False)
         self.over = True
         self.error = error
-        self.on_change(self)
+        self._changed()
         self._wake()
 
     def take(self) -> array[int]:
@@ -162,7 +190,7 @@ class RunCommand(Command):
         if limit > self.limit and not self.over:
             self.limit = limit
             self._stall(False)
-            self.on_change(self)
+            self._changed()
 
     def notify(self, count: int, future: Future) -> None:
         """Makes a future ready when so many tokens can be taken, or it is over."""
@@ -175,6 +203,11 @@ class RunCommand(Command):
         """Makes a waiter ready when so many tokens have come, or it is over; neither is yet."""
         self.waiting.append((count, waiter))
         self.wanted = min(self.wanted, count)
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.table is not None:
+            self.table.changed(self)
 
     def _stall(self, stalled: bool) -> None:
         if stalled is not self.stalled:
@@ -184,7 +217,7 @@ class RunCommand(Command):
     def _wake(self) -> None:
         waiting, self.waiting, self.wanted = self.waiting, [], NEVER
         for wanted, waiter in waiting:
-            if self.over or wanted <= len(self.tokens):
+            if self.over or wanted <= len(self._tokens):
                 waiter.resolve()  # which may wait for more, or end it
             elif not waiter.ready:  # or it was cancelled
                 self.when(wanted, waiter)
@@ -253,8 +286,10 @@ class FirstToken:
 
     def resolve(self, value: tuple[int, Any, Any, Any]) -> None:
         """The token, with its log-probability and others that were likely."""
-        if not self._run.over:
-            self._run.arrived(value[0])
+        run = self._run
+        if not run.over:
+            run.came(value[0].to_bytes(4, sys.byteorder))
+            run.look()
 
     def fail(self, error: ApiError) -> None:
         """There is none."""

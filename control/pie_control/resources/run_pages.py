@@ -16,6 +16,11 @@ from pie_py.wire.plan import Int32
 # page, or an error, to the second function later.
 Ask: TypeAlias = Callable[[Callable[[], int], Callable[[int | ApiError], None]], int | None]
 Defer: TypeAlias = Callable[[Callable[[], None]], None]
+Int64: TypeAlias = NDArray[np.int64]
+
+# What is known of each page, a row each: its address; where it is; the pool's stamp; and how many
+# of its slots were filled before the run.
+ADDRESS, PAGE, STAMP, START_USED = range(4)
 
 
 class RunPages:
@@ -52,17 +57,21 @@ class RunPages:
         filled, addresses = filled[is_open], _addresses(outputs)[is_open]
         _check_outputs(space, seen, filled)
         kept = (pool.used[seen] > 0) & ~np.isin(seen, filled)
-        self.pages: Int32 = np.concatenate([seen[kept], filled])
-        self.used: Int32 = pool.used[self.pages]  # filled slots of each
+        pages = np.concatenate([seen[kept], filled])
+        self.used: Int32 = pool.used[pages]  # filled slots of those that it began with
         self.first = int(np.count_nonzero(kept))  # of the pages that are filled
-        self._addresses = np.concatenate([_addresses(inputs)[kept], addresses])
-        self._start_used = self.used[self.first :]
-        self._stamps = pool.stamps[self.pages]
-        self._given = len(self.pages)  # pages that the run has not taken itself
+        self._given = self._count = len(pages)  # pages that the run has not taken itself, and all
+        addresses = np.concatenate([_addresses(inputs)[kept], addresses])
+        self._facts: Int64 = np.array([addresses, pages, pool.stamps[pages], self.used], np.int64)
         self._space = space
         self._ask = ask
         self._reclaim = reclaim
         self._moved = False
+
+    @property
+    def pages(self) -> Int32:
+        """All pages, in the order in which they are seen."""
+        return self._facts[PAGE, : self._count].astype(np.int32)
 
     @property
     def masked(self) -> bool:
@@ -79,14 +88,14 @@ class RunPages:
         """The run is queued: nothing else may write to its pages from now on."""
         self._space.page_pool.immutable[self.written] = True
 
-    def take(self, answered: Callable[[ApiError | None], None]) -> bool:
+    def take(self, answered: Callable[[ApiError | None], None]) -> int | None:
         """Takes one more page.
 
         Args:
             answered: told later if it cannot be had at once: None once it is there, or an error.
 
         Returns:
-            Whether it is there.
+            The page; None if it comes later.
 
         Raises:
             ApiError: `limit-exceeded`, `out-of-resources`.
@@ -95,18 +104,18 @@ class RunPages:
         def later(answer: int | ApiError) -> None:
             answered(answer if isinstance(answer, ApiError) else None)
 
-        return self._ask(self._allocate, later) is not None
+        return self._ask(self._allocate, later)
 
     def _allocate(self) -> int:
-        space = self._space
+        space, count = self._space, self._count
         address = space.allocate_pages(1, self._reclaim)
         page = space.pages.find_one(address)
-        self._addresses = np.append(self._addresses, np.int64(address))
-        self._start_used = np.append(self._start_used, np.int32(0))
-        self.pages = np.append(self.pages, np.int32(page))
+        if count == self._facts.shape[1]:
+            self._facts = np.pad(self._facts, ((0, 0), (0, count + 8)))
         pool = space.page_pool
+        self._facts[:, count] = address, page, pool.stamps.item(page), 0
+        self._count = count + 1
         pool.immutable[page] = True
-        self._stamps = np.append(self._stamps, pool.stamps[page])
         return page
 
     def show(self, used: Int32) -> None:
@@ -119,12 +128,12 @@ class RunPages:
         Raises:
             ApiError: `invalid-handle` if the guest has given one up.
         """
-        entries = self._space.pages.look_up(self._addresses)
+        entries = self._space.pages.look_up(self._facts[ADDRESS, : self._count])
         if (entries < 0).any():
             raise ApiError("invalid-handle", "a page of the run was freed or moved meanwhile")
         if not np.array_equal(entries, self.pages):
             self._moved = True
-            self.pages = entries
+            self._facts[PAGE, : self._count] = entries
             self._space.page_pool.immutable[self.written] = True
 
     @property
@@ -133,7 +142,7 @@ class RunPages:
         them.
         """
         stamps = self._space.page_pool.stamps[self.pages]
-        return not self._moved and bool((stamps == self._stamps).all())
+        return not self._moved and bool((stamps == self._facts[STAMP, : self._count]).all())
 
     def end(self, tokens: int, defer: Defer) -> list[int]:
         """Ends the run: so many tokens of it stay in the pages, and the rest is empty again.
@@ -146,17 +155,18 @@ class RunPages:
             Spans of the pages that the run has taken and that hold tokens.
         """
         space, pool = self._space, self._space.page_pool
-        room = pool.page_size - self._start_used
+        start_used = self._facts[START_USED, self.first : self._count]
+        room = pool.page_size - start_used
         before = np.cumsum(room) - room
-        used = self._start_used + np.clip(tokens - before, 0, room).astype(np.int32)
-        addresses = self._addresses[self.first :]
+        used = start_used + np.clip(tokens - before, 0, room)
+        addresses = self._facts[ADDRESS, self.first : self._count]
         entries = space.pages.look_up(addresses)
         there = entries >= 0  # a guest may have given up pages of its own
         own = there.copy()
         own[there] = ~pool.shared(entries[there])  # one that was exported stays as it is
         pool.used[entries[own]] = used[own]
         pool.immutable[entries[own]] = False
-        mine = np.arange(self.first, len(self._addresses)) >= self._given
+        mine = np.arange(self.first, self._count) >= self._given
         spare = _spans(addresses[mine & (used == 0) & there])
         if spare:
             space.free_pages(spare, defer)

@@ -60,6 +60,20 @@ class Backlog:
             command.offer_withdrawal(self.withdraw)
         return True
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued but runs that are under way, and what is behind them."""
+        return not any(self.heads.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether a command can be sent, or a run begin."""
+        return any(
+            not queue.pending[0].is_held_back()
+            for queues in self.heads.values()
+            for queue in queues
+        )
+
     def place(self, queue: CommandQueue, mark: Mark) -> None:
         """Sets a mark behind all commands of the queue so far, or tells it if all are over."""
         if queue.pending:

@@ -14,7 +14,7 @@ from pie_py.wire.plan import Batch, BatchResult, EmbedSampled, Forward, Sample
 class Entry:
     """One batch of a plan, from the forming of the plan to its results."""
 
-    __slots__ = ("_part", "_ready", "commands", "done", "failed", "marks", "steps")
+    __slots__ = ("_kind", "_part", "_ready", "commands", "done", "failed", "marks", "steps")
 
     def __init__(
         self,
@@ -31,11 +31,15 @@ class Entry:
         self.done = False
         self._ready = ready
         self.steps: Steps | None = None  # of runs, behind the commands
+        self._kind = ""  # of their batch
         self._part: EmbedSampled | Forward | Sample | None = None
 
-    def add(self, steps: Steps, part: EmbedSampled | Forward | Sample) -> None:
-        """Adds what steps of runs have of this kind of batch."""
+    def add(
+        self, steps: Steps, kind: str, part: EmbedSampled | Forward | Sample | None = None
+    ) -> None:
+        """Adds what steps of runs have of a kind of batch; None if an `Again` stands for it."""
         self.steps = steps
+        self._kind = kind
         self._part = part
 
     @property
@@ -43,15 +47,14 @@ class Entry:
         """The batch's."""
         if self.commands:
             return self.commands[0].kind
-        part = self._ready or self._part
-        return "" if part is None else part.kind
+        return self._kind if self._ready is None else self._ready.kind
 
     @property
     def owners(self) -> list[Owner]:
         """Whose commands it has; of the batches of a run's step its forward alone tells."""
         found = [command.queue.owner for command in self.commands]
-        if self.steps is not None and isinstance(self._part, Forward):
-            found += [run.queue.owner for run in self.steps.runs]
+        if self.steps is not None and self._kind == Forward.kind:
+            found += self.steps.owners
         return found
 
     def join(self) -> Batch:
@@ -66,8 +69,8 @@ class Entry:
 
     def answered(self, answer: BatchResult) -> None:
         """Gives the steps their results."""
-        if self.steps is not None and self._part is not None:
-            self.steps.answered(self._part.kind, answer, len(self.commands))
+        if self.steps is not None:
+            self.steps.answered(self._kind, answer, len(self.commands))
 
     def finish(self) -> None:
         """Tells the marks, and forgets what the entry held: its queues keep it for longer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.commands.kinds import KINDS
+from pie_py.wire.plan import EmbedSampled, Forward, Sample
 
 
 class Figures:
@@ -18,6 +19,8 @@ class Figures:
         "_longest_idle_ns",
         "_plans_ahead",
         "_rows",
+        "_steps_left_out",
+        "further_steps",
         "parts",
         "plans",
         "worker_ns",
@@ -26,6 +29,8 @@ class Figures:
     def __init__(self) -> None:
         self.plans = 0
         self.parts = 0  # of forwards that were cut, without the last of each
+        self.further_steps = 0  # of plans, behind the first
+        self._steps_left_out = 0  # of these, by plans that were cut
         self.worker_ns = 0  # that batches took
         self._commands = {kind.kind: 0 for kind in KINDS}
         self._batches = {kind.kind: 0 for kind in KINDS}
@@ -40,6 +45,14 @@ class Figures:
         self._commands[kind] += commands
         self._batches[kind] += new
         self._rows += rows
+
+    def step_left_out(self, count: int) -> None:
+        """Takes back a step of so many runs, which is not run."""
+        self._steps_left_out += 1
+        for kind in (EmbedSampled.kind, Forward.kind, Sample.kind):
+            self._commands[kind] -= count
+            self._batches[kind] -= 1
+            self._rows -= count
 
     def plan_sent(self, ahead: bool) -> None:
         """Counts a plan; `ahead` of the results of another one."""
@@ -58,6 +71,8 @@ class Figures:
             "plans": self.plans,
             "plans_ahead": self._plans_ahead,
             "parts": self.parts,
+            "further_steps": self.further_steps,
+            "steps_left_out": self._steps_left_out,
             "batches": dict(self._batches),
             "commands": dict(self._commands),
             "rows": self._rows,

@@ -23,12 +23,13 @@ from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.prompt_parts import room_for_runs, share
 from pie_control.scheduler.runs import Runs, Steps
-from pie_py.wire.plan import EmbedSampled, Forward, Sample
+from pie_py.wire.plan import Again, EmbedSampled, Forward, Sample
 
 # A plan holds at most this many light batches before and after its forward batch, so that its
 # length stays that of one step whatever a single queue asks for.
 LIGHT_BATCHES = 8
 LIGHT_KINDS = [kind for kind in KINDS if kind.is_light]
+STEP = (EmbedSampled.kind, Forward.kind, Sample.kind)  # the batches of a step of runs
 
 
 class PlanForming:
@@ -48,11 +49,12 @@ class PlanForming:
         self._page_size = page_size
         self._figures = figures
         self._passed_over = False  # the newest plan had no room for runs
+        self._newest: Steps | None = None  # of runs, in the newest plan
         # Queues with commands in the newest plan; a plan without any leaves them as they were.
         self.riders: dict[CommandQueue, None] = {}
 
     def form(self) -> list[Entry]:
-        """The batches of a plan; none if nothing can be sent."""
+        """The batches of a plan's first step; none if nothing can be sent."""
         before, self.riders = self.riders, {}
         entries: list[Entry] = []
         self._enter_runs()
@@ -63,21 +65,41 @@ class PlanForming:
         if self._passed_over and room < 1:  # a forward that fills a batch; now it is the runs' turn
             forwards, room = [], room_for_runs([], self._limits)
         self._passed_over = room < 1 and self._runs.waits
-        steps = self._runs.step(room)
+        formed = self._runs.step(room)
         limits = self._limits
-        if steps is not None:
-            limits = limits.without(len(steps.runs))
-            self._add_steps(steps, steps.embed, entries)
+        self._newest = None
+        if formed is not None:
+            self._newest = formed.steps
+            limits = limits.without(formed.steps.count)
+            self._add_steps(formed.steps, formed.embed, entries)
         if forwards:
             self._send(share(forwards, limits, self._page_size), entries)
-        if steps is not None:
-            self._add_steps(steps, steps.forward, entries, bool(forwards))
-            self._add_samples(steps, entries)
-        if forwards or steps is not None:
+        if formed is not None:
+            self._add_steps(formed.steps, formed.forward, entries, bool(forwards))
+            self._add_samples(formed.steps, formed.sample, entries)
+        if forwards or formed is not None:
             self._add_light(entries)
         if not entries:
             self.riders = before
         return entries
+
+    def further_steps(self, most: int) -> list[tuple[list[Entry], Again]]:
+        """Further steps of the runs that are in the plan just formed, at most so many: of each, its
+        three batches' entries, and what stands for them in the plan.
+
+        None if something else waits. What is queued but held back may come along with the next
+        step.
+        """
+        if self._newest is None or self.riders or not self._backlog.is_idle:
+            return []
+        found = []
+        for steps, again in self._runs.further(self._newest, most):
+            entries = [Entry([]) for _ in STEP]
+            for entry, kind in zip(entries, STEP, strict=True):
+                entry.add(steps, kind)
+                self._figures.batch_sent(kind, steps.count, steps.count)
+            found.append((entries, again))
+        return found
 
     def _enter_runs(self) -> None:
         """Takes in the runs that are the first in their queues now."""
@@ -103,21 +125,20 @@ class PlanForming:
         """
         if not to_last:
             entries.append(Entry([]))
-        entries[-1].add(steps, part)
-        count = len(steps.runs)
-        self._figures.batch_sent(part.kind, count, count, new=not to_last)
+        entries[-1].add(steps, part.kind, part)
+        self._figures.batch_sent(part.kind, steps.count, steps.count, new=not to_last)
 
-    def _add_samples(self, steps: Steps, entries: list[Entry]) -> None:
+    def _add_samples(self, steps: Steps, part: Sample, entries: list[Entry]) -> None:
         """Adds the choices of runs, and those of commands that can be made with them.
 
         Both in one batch: each batch of choices reads the whole vocabulary's weights.
         """
-        limits = self._limits.without(len(steps.runs))
+        limits = self._limits.without(steps.count)
         heads = self._backlog.heads[SampleCommand]
         commands = gather(heads, limits) if limits.commands > 0 else []
         if commands:
             self._send(cut(commands, limits), entries)
-        self._add_steps(steps, steps.sample, entries, bool(commands))
+        self._add_steps(steps, part, entries, bool(commands))
 
     def _add_light(self, entries: list[Entry]) -> None:
         """Adds light batches until no queue has a light command first."""

@@ -24,13 +24,22 @@ MOST_LOGGED = 20  # instances of a failed batch
 class _SentPlan:
     """A plan at the worker."""
 
-    __slots__ = ("answered", "entries", "follows", "sent_ns")
+    __slots__ = ("answered", "entries", "follows", "further", "is_cut", "sent_ns")
 
-    def __init__(self, entries: list[Entry], follows: bool, sent_ns: int) -> None:
+    def __init__(
+        self, entries: list[Entry], further: list[int], follows: bool, sent_ns: int
+    ) -> None:
         self.sent_ns = sent_ns
         self.entries = entries
         self.answered = 0  # batches whose results are there
+        self.further = further  # entries with which further steps begin
+        self.is_cut = False  # the worker has been told to begin no further step
         self.follows = follows  # goes on with a queue of the plan before: no time to wait
+
+    @property
+    def steps(self) -> int:
+        """Steps that are not answered."""
+        return 1 + sum(start > self.answered for start in self.further)
 
 
 class InFlight:
@@ -44,15 +53,48 @@ class InFlight:
         self.plans: dict[int, _SentPlan] = {}  # oldest first
         self._told: list[Callable[[], None]] | None = None  # calls after the results at hand
 
-    def add(self, plan: int, entries: list[Entry], follows: bool) -> None:
+    def add(self, plan: int, entries: list[Entry], further: list[int], follows: bool) -> None:
         """Notes a plan that is sent.
 
         Args:
             plan: its number.
             entries: its batches.
+            further: entries with which further steps begin.
             follows: whether it goes on with a queue of the plan before.
         """
-        self.plans[plan] = _SentPlan(entries, follows, self._date_ns())
+        self.plans[plan] = _SentPlan(entries, further, follows, self._date_ns())
+
+    @property
+    def steps(self) -> int:
+        """Steps at the worker that are not answered."""
+        return sum(plan.steps for plan in self.plans.values())
+
+    def cut(self) -> int | None:
+        """The number of the newest plan, which is to be cut; None if it has no step to leave out,
+        or is cut already.
+
+        Nothing else is sent before its answer: only that tells how far the worker has come.
+        """
+        number = next(reversed(self.plans), None)
+        if number is None:
+            return None
+        plan = self.plans[number]
+        if plan.is_cut or plan.steps == 1:
+            return None
+        plan.is_cut = True
+        return number
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a plan has been cut and is not over."""
+        return any(plan.is_cut for plan in self.plans.values())
+
+    @property
+    def is_mostly_over(self) -> bool:
+        """Whether most runs of the newest plan have ended."""
+        plan = next(reversed(self.plans.values()), None)
+        steps = None if plan is None or not plan.entries else plan.entries[-1].steps
+        return steps is not None and 2 * steps.living < steps.count
 
     def entries(self) -> Iterator[Entry]:
         """Batches whose results are not there."""
@@ -68,13 +110,17 @@ class InFlight:
         else:
             self._told.append(tell)
 
-    def complete(self, result: PlanResult) -> None:
+    def complete(self, result: PlanResult) -> int:
         """Takes results of a plan, all or the next of them: futures become ready, marks are
         notified, failures spread.
+
+        Returns:
+            Steps of which these are the last results.
         """
         plan = self.plans.get(result.id)
         if plan is None:
-            return
+            return 0
+        before = plan.answered
         entries, answers = self._answered(plan, result)
         failed: dict[CommandQueue, None] = {}
         self._told = told = []
@@ -102,6 +148,8 @@ class InFlight:
         self._told = None
         for tell in told:
             tell()
+        ends = (*plan.further, len(plan.entries))
+        return sum(before < end <= plan.answered for end in ends)
 
     def _answered(
         self, plan: _SentPlan, result: PlanResult
@@ -109,8 +157,11 @@ class InFlight:
         """The batches that results are for, and the results; errors if their number is wrong."""
         results = result.results
         entries = plan.entries[plan.answered :]
+        end = plan.answered + len(results)
         wrong = result.first != plan.answered or len(results) > len(entries)
-        if wrong or (result.last and len(results) < len(entries)):
+        if result.last and not wrong and plan.is_cut and end in plan.further:
+            self._leave_out(plan, end)
+        elif wrong or (result.last and len(results) < len(entries)):
             text = f"the worker answered {len(entries)} batches with {len(results)} results"
             results = [BatchResult(error=text)] * len(entries)
         del entries[len(results) :]
@@ -120,6 +171,16 @@ class InFlight:
             if plan.follows:
                 self._figures.plan_followed(result.idle_ns)
         return entries, results
+
+    def _leave_out(self, plan: _SentPlan, first: int) -> None:
+        """Takes the entries of the steps that a plan was cut by: they are not run."""
+        left_out = plan.entries[first:]
+        del plan.entries[first:]
+        plan.further = [start for start in plan.further if start < first]
+        for steps in reversed(dict.fromkeys(entry.steps for entry in left_out)):
+            if steps is not None:
+                steps.undo()
+                self._figures.step_left_out(steps.count)
 
     def _hand_out(
         self, commands: Sequence[Command], answer: BatchResult, failed: dict[CommandQueue, None]
@@ -149,9 +210,6 @@ class InFlight:
                 if not command.is_part:
                     command.queue.owner.queued_commands -= 1
                 command.fail(error)
-            if entry.steps is not None:
-                for run in entry.steps.runs:
-                    run.end(error)
             entry.finish()
         self.plans.clear()
 

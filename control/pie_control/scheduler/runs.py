@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,42 +17,72 @@ from numpy.typing import NDArray
 from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER
 from pie_control.commands.kinds import BY_WIRE_KIND
-from pie_control.commands.queue import Account
+from pie_control.commands.queue import Account, Owner
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
-from pie_py.wire.plan import BatchResult, EmbedSampled, Forward, Int32, Sample
+from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
 Rows: TypeAlias = NDArray[np.intp]
 
-# What is known of a run, a column each: where its next step reads and writes, and how far it is.
-SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = range(11)
-COLUMNS = 11
+# What is known of a run, a row each: where its next step reads and writes, how far it is, and what
+# has come of it.
+FACTS = range(15)
+SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
+CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
+ROOM = 64  # tokens of a run that wait in the table until it is looked at
+MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
+NO_TOKEN = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """One step of some runs, as rows of three batches."""
+    """One step of some runs, as rows of three batches: `EmbedSampled`, `Forward`, `Sample`."""
 
-    runs: list[RunCommand]
-    embed: EmbedSampled
-    forward: Forward
-    sample: Sample
+    runs: Runs
+    rows: Rows
+    numbers: Int32  # of the runs: other ones may have the rows when the answer comes
+    current: Int32  # of their pages, that the step fills
+
+    @property
+    def count(self) -> int:
+        """How many runs have the step."""
+        return self.rows.size
+
+    @property
+    def living(self) -> int:
+        """How many of these are not over."""
+        return self.runs.living(self)
+
+    @property
+    def owners(self) -> list[Owner]:
+        """The instances of those that are not over."""
+        return self.runs.owners(self)
+
+    def undo(self) -> None:
+        """The step, the newest of these runs, is not run."""
+        self.runs.undo(self)
 
     def answered(self, kind: str, answer: BatchResult, first: int) -> None:
         """Takes the result of one of the batches, in which the runs are the rows from `first`
         on.
         """
         if answer.error is not None:
-            for run in self.runs:
-                run.end(ApiError("internal", f"{kind} failed: {answer.error}"))
+            self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
         for row, text in (answer.refused or {}).items():
             if row >= first:
-                self.runs[row - first].end(ApiError(BY_WIRE_KIND[kind].refused_as, text))
+                error = ApiError(BY_WIRE_KIND[kind].refused_as, text)
+                self.runs.failed(self, error, slice(row - first, row - first + 1))
         if answer.samples is not None:
-            tokens = answer.samples.tokens[first:].tolist()
-            for run, token in zip(self.runs, tokens, strict=True):
-                if not run.over:
-                    run.arrived(token)
+            self.runs.came(self, answer.samples.tokens[first:])
+
+
+class Formed(NamedTuple):
+    """A step, and its batches."""
+
+    steps: Steps
+    embed: EmbedSampled
+    forward: Forward
+    sample: Sample
 
 
 class Runs:
@@ -64,11 +94,14 @@ class Runs:
         self._finished = finished
         self._runs: list[RunCommand | None] = []  # by row
         self._free: list[int] = []  # rows
-        self._active: NDArray[np.bool_] = np.zeros(0, np.bool_)  # in use, and not parked
-        self._facts: Int32 = np.zeros((COLUMNS, 0), np.int32)
+        # A row that is free, or parked, may have no steps: its LIMIT is 0.
+        self._facts: Int32 = np.zeros((len(FACTS), 0), np.int32)
         self._pages: Int32 = np.zeros((0, 8), np.int32)  # of each row, the first `PAGES` of them
         self._used: Int32 = np.zeros((0, 8), np.int32)  # filled slots of each
+        self._stops: Int32 = np.zeros((0, MOST_STOPS), np.int32)  # tokens; the rest is NO_TOKEN
+        self._tokens: Int32 = np.zeros((0, ROOM), np.int32)  # the first `FRESH` have come
         self._plans = 0
+        self._number = 0
 
     # Runs come and go
 
@@ -76,17 +109,29 @@ class Runs:
         """A run is the first of its queue: its first token has been asked for."""
         row = run.row = self._new_row()
         self._runs[row] = run
-        sent, parked = 1, run.queue.account.parked
+        self._number += 1
         facts = self._facts[:, row]
         facts[SAMPLER], facts[EMBED] = run.sampler.slot, run.embed
         facts[POSITION], facts[ADAPTER] = run.position, run.adapter
         facts[MASKED] = run.pages.masked
-        facts[SENT], facts[LIMIT] = sent, run.limit
         facts[CURRENT], facts[PAGES] = run.pages.first, 0
         facts[CHOICE], facts[LAST] = run.step + 1, 0
+        facts[SENT] = facts[CAME] = 1  # the first token comes before all others
+        facts[FRESH], facts[NUMBER] = 0, self._number
+        self._stops[row] = NO_TOKEN
+        if len(run.stops) <= MOST_STOPS:
+            stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
+            self._stops[row, : len(stops)] = stops
         self._place(run, row, run.pages.used)
-        run.parked = parked
-        self._active[row] = not parked
+        run.parked = run.queue.account.parked
+        self._note(run, row)
+
+    def _note(self, run: RunCommand, row: int) -> None:
+        """Notes how far a run may go, and when it has to be looked at."""
+        facts = self._facts
+        facts[LIMIT, row] = 0 if run.parked else run.limit
+        notice = 0 if len(run.stops) > MOST_STOPS else run.notices
+        facts[NOTICE, row] = min(notice, facts.item(CAME, row) - facts.item(FRESH, row) + ROOM)
 
     def _new_row(self) -> int:
         if not self._free:
@@ -94,38 +139,43 @@ class Runs:
             more = max(8, count)
             self._free = list(range(count + more - 1, count - 1, -1))
             self._runs += [None] * more
-            self._active = np.concatenate([self._active, np.zeros(more, np.bool_)])
-            self._facts = np.concatenate([self._facts, np.zeros((COLUMNS, more), np.int32)], 1)
-            wider = np.zeros((more, self._pages.shape[1]), np.int32)
-            self._pages = np.concatenate([self._pages, wider])
-            self._used = np.concatenate([self._used, wider])
+            below, right = ((0, more), (0, 0)), ((0, 0), (0, more))
+            self._facts = np.pad(self._facts, right)
+            self._pages, self._used = np.pad(self._pages, below), np.pad(self._used, below)
+            self._stops, self._tokens = np.pad(self._stops, below), np.pad(self._tokens, below)
         return self._free.pop()
 
     def _place(self, run: RunCommand, row: int, used: Int32) -> None:
         """Notes the pages of a run, of which the first ones are filled as told."""
         pages = run.pages.pages
-        if len(pages) > self._pages.shape[1]:
-            wider = ((0, 0), (0, max(len(pages), 2 * self._pages.shape[1]) - self._pages.shape[1]))
-            self._pages, self._used = np.pad(self._pages, wider), np.pad(self._used, wider)
+        self._make_wide(len(pages))
         self._pages[row, : len(pages)] = pages
         self._used[row, : len(used)] = used
         self._used[row, len(used) : len(pages)] = 0
         self._facts[PAGES, row] = len(pages)
 
+    def _make_wide(self, pages: int) -> None:
+        width = self._pages.shape[1]
+        if pages > width:
+            wider = ((0, 0), (0, max(pages, 2 * width) - width))
+            self._pages, self._used = np.pad(self._pages, wider), np.pad(self._used, wider)
+
     def changed(self, run: RunCommand) -> None:
-        """A run is over, or may go further than before."""
+        """A run is over, or may go further, or has someone who waits for tokens."""
         if run.over:
             self.drop(run)
             self._finished(run)
         elif run.row is not None:
-            self._facts[LIMIT, run.row] = run.limit
+            self._note(run, run.row)
 
     def drop(self, run: RunCommand) -> None:
         """A run has no more steps to do."""
-        if run.row is not None:
-            self._active[run.row] = False
-            self._runs[run.row] = None
-            self._free.append(run.row)
+        row = run.row
+        if row is not None:
+            self.collect(run)
+            self._facts[LIMIT, row] = self._facts[NUMBER, row] = 0
+            self._runs[row] = None
+            self._free.append(row)
             run.row = None
 
     # Pages that move
@@ -138,7 +188,7 @@ class Runs:
         for run in _runs_of(account):
             if run.row is not None:
                 run.parked = True
-                self._active[run.row] = False
+                self._note(run, run.row)
                 run.pages.show(self._used[run.row, : self._facts[PAGES, run.row]])
 
     def resume(self, account: Account) -> None:
@@ -156,40 +206,101 @@ class Runs:
                 run.end(error)
                 continue
             self._place(run, row, self._used[row, : self._facts[PAGES, row]].copy())
-            self._active[row] = True
+            self._note(run, row)
+
+    # Answers
+
+    def came(self, steps: Steps, tokens: Int32) -> None:
+        """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
+        facts, rows = self._facts, steps.rows
+        there = facts[NUMBER, rows] == steps.numbers
+        if not there.all():
+            rows, tokens = rows[there], tokens[there]
+        fresh, came = facts[FRESH, rows], facts[CAME, rows] + 1
+        self._tokens[rows, fresh] = tokens
+        facts[FRESH, rows] = fresh + 1
+        facts[CAME, rows] = came
+        noticed = came >= facts[NOTICE, rows]
+        noticed |= (self._stops[rows] == tokens[:, None]).any(1)
+        for row in rows[noticed].tolist():
+            run = self._runs[row]
+            if run is not None:
+                self.collect(run)
+                run.look()
+                if run.row is not None:
+                    self._note(run, row)
+
+    def failed(self, steps: Steps, error: ApiError, some: slice = slice(None)) -> None:
+        """Ends the runs of a step that has failed, or some of them."""
+        for row, number in zip(steps.rows[some].tolist(), steps.numbers[some], strict=True):
+            run = self._runs[row]
+            if run is not None and self._facts[NUMBER, row] == number:
+                run.end(error)
+
+    def collect(self, run: RunCommand) -> None:
+        """Gives a run the tokens that have come since it was looked at last."""
+        row = run.row
+        if row is not None and (fresh := self._facts.item(FRESH, row)):
+            run.came(self._tokens[row, :fresh].tobytes())
+            self._facts[FRESH, row] = 0
+
+    def living(self, steps: Steps) -> int:
+        """How many runs of a step are not over."""
+        return int(np.count_nonzero(self._facts[NUMBER, steps.rows] == steps.numbers))
+
+    def owners(self, steps: Steps) -> list[Owner]:
+        """The instances of the runs of a step that are not over."""
+        rows = steps.rows[self._facts[NUMBER, steps.rows] == steps.numbers]
+        return [run.queue.owner for row in rows.tolist() if (run := self._runs[row])]
+
+    def undo(self, steps: Steps) -> None:
+        """The newest step that is formed is not run: it is the next one again."""
+        facts, rows = self._facts, steps.rows
+        there = facts[NUMBER, rows] == steps.numbers
+        rows, current = rows[there], steps.current[there]
+        self._used[rows, current] -= 1
+        facts[CURRENT, rows] = current
+        for fact in (POSITION, SENT, CHOICE):
+            facts[fact, rows] -= 1
 
     # Steps
 
     @property
     def waits(self) -> bool:
         """Whether a run has a step to do."""
-        return bool((self._active & (self._facts[SENT] < self._facts[LIMIT])).any())
+        return bool((self._facts[SENT] < self._facts[LIMIT]).any())
 
-    def step(self, most: int) -> Steps | None:
+    def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
-        rows = np.flatnonzero(self._active & (self._facts[SENT] < self._facts[LIMIT]))
+        facts = self._facts
+        rows = np.flatnonzero(facts[SENT] < facts[LIMIT])
         if not rows.size or most <= 0:
             return None
-        current, pages = self._facts[CURRENT : PAGES + 1, rows]
-        lacking = rows[current == pages]
+        lacking = rows[facts[CURRENT, rows] == facts[PAGES, rows]]
         if lacking.size:
             self._take_pages(lacking)
             # Some may be parked now, or gone: pages are had from instances that are ended for it.
-            rows = rows[self._active[rows]]
-            rows = rows[self._facts[CURRENT, rows] < self._facts[PAGES, rows]]
+            rows = rows[facts[SENT, rows] < facts[LIMIT, rows]]
+            rows = rows[facts[CURRENT, rows] < facts[PAGES, rows]]
         rows = self._cut(rows, most)
         return self._form(rows) if rows.size else None
 
     def _take_pages(self, rows: Rows) -> None:
+        facts = self._facts
         for row in rows.tolist():
             run = self._runs[row]
-            if run is None or not self._active[row]:
+            if run is None or run.parked:
                 continue
             try:
-                if run.pages.take(run.page_came):
-                    self._place(run, row, self._used[row, : self._facts[PAGES, row]])
+                page = run.pages.take(run.page_came)
             except ApiError as error:
                 run.end(error)
+                continue
+            if page is not None:
+                count = facts.item(PAGES, row)
+                self._make_wide(count + 1)
+                self._pages[row, count], self._used[row, count] = page, 0
+                facts[PAGES, row] = count + 1
 
     def _cut(self, rows: Rows, most: int) -> Rows:
         """Those that fit into one batch: higher priority first, then those that waited longest."""
@@ -201,10 +312,9 @@ class Runs:
         pages = np.cumsum(self._facts[CURRENT, rows] + 1)
         return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
 
-    def _form(self, rows: Rows) -> Steps:
+    def _form(self, rows: Rows) -> Formed:
         """The step of some rows; the next one is after it."""
         facts = self._facts[:, rows]
-        runs = [run for row in rows.tolist() if (run := self._runs[row])]
         forward = self._forward(rows, facts)
         embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
         sample = Sample(
@@ -224,10 +334,68 @@ class Runs:
         self._facts[CHOICE, rows] += 1
         self._facts[CURRENT, rows] += filled == self._page_size
         self._facts[LAST, rows] = self._plans
-        return Steps(runs, embed, forward, sample)
+        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample)
+
+    def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:
+        """Further steps of the runs of a step that has just been formed.
+
+        None if there are other runs: those had no room, and would wait for all of these.
+
+        Args:
+            first: the step before.
+            most: how many.
+        """
+        facts, rows, size = self._facts, first.rows, self._page_size
+        due = facts[SENT] < facts[LIMIT]
+        if (due & (facts[LAST] != self._plans) & (facts[CURRENT] < facts[PAGES])).any():
+            return []
+        if facts[CURRENT, rows].sum() + (2 + most // size) * rows.size > MAX_CONTEXT_PAGES:
+            return []
+        counts = self._room(rows, most)
+        facts = facts[:, rows]
+        filled = np.where(facts[CURRENT] < facts[PAGES], self._used[rows, facts[CURRENT]], 0)
+        offsets = filled + np.arange(counts.max(initial=0))[:, None]  # [steps, n]
+        current = facts[CURRENT] + offsets // size
+        has = counts > np.arange(len(offsets))[:, None]
+        pages = self._pages[rows, np.where(has, current, 0)]
+        slots = np.where(has, pages * size + offsets % size, -1).astype(np.int32)
+        self._go_on(rows, counts, filled)
+        formed = []
+        before = np.ones(rows.size, np.bool_)  # what has the step before
+        for step, own in enumerate(has):
+            steps = Steps(self, rows[own], facts[NUMBER, own], current[step, own])
+            formed.append((steps, Again(slots[step, before])))
+            before = own
+        return formed
+
+    def _room(self, rows: Rows, most: int) -> Int32:
+        """How many further steps each of some rows can have; they take the pages for it."""
+        facts, size = self._facts, self._page_size
+        while True:
+            current, pages = facts[CURRENT, rows], facts[PAGES, rows]
+            filled = np.where(current < pages, self._used[rows, current % self._used.shape[1]], 0)
+            wanted = np.minimum(facts[LIMIT, rows] - facts[SENT, rows], most).clip(0)
+            room = (pages - current) * size - filled
+            lacking = rows[room < wanted]
+            self._take_pages(lacking)
+            if not (facts[PAGES, lacking] > pages[room < wanted]).any():
+                counts: Int32 = np.minimum(wanted, room)
+                return counts
+
+    def _go_on(self, rows: Rows, counts: Int32, filled: Int32) -> None:
+        """Notes that rows have so many steps, from a page on that is filled so far."""
+        facts, size = self._facts, self._page_size
+        current, total = facts[CURRENT, rows], filled + counts
+        for page in range(int(total.max(initial=0)) // size + 1):
+            slots = (total - page * size).clip(max=size)
+            own = (slots > 0) & (counts > 0)
+            self._used[rows[own], current[own] + page] = slots[own]
+        facts[CURRENT, rows] += np.where(counts > 0, total // size, 0)
+        for fact in (POSITION, SENT, CHOICE):
+            facts[fact, rows] += counts
 
     def _forward(self, rows: Rows, facts: Int32) -> Forward:
-        """The forward of rows with facts `[COLUMNS, n]`: one input each, into its own embed."""
+        """The forward of rows with facts `[facts, n]`: one input each, into its own embed."""
         count, current = rows.size, facts[CURRENT]
         filled = self._used[rows, current]
         slots = self._pages[rows, current] * self._page_size + filled

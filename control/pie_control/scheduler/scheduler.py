@@ -25,7 +25,7 @@ from pie_control.scheduler.forming import PlanForming
 from pie_control.scheduler.in_flight import InFlight
 from pie_control.scheduler.prompt_parts import step_tokens
 from pie_control.scheduler.runs import Runs
-from pie_py.wire.plan import Batch, ModelDescription, Plan, PlanResult
+from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 
 
 class Scheduler:
@@ -50,6 +50,7 @@ class Scheduler:
         nanoseconds since the Unix epoch.
         """
         self._model = model.name
+        self._most_steps = model.most_steps
         # Forwards of more inputs may be cut.
         self.step_tokens = sys.maxsize if prompt_tokens is None else step_tokens(prompt_tokens)
         self._scrub = Scrub(model.page_size)
@@ -85,7 +86,7 @@ class Scheduler:
     def start(self, queue: CommandQueue, first: Command, run: RunCommand) -> None:
         """Appends a run to its queue, behind the choice of its first token."""
         run.queue = queue
-        run.on_change = self._runs.changed
+        run.table = self._runs
         self.enqueue(queue, first)
         self.enqueue(queue, run)
 
@@ -166,6 +167,8 @@ class Scheduler:
         """
         if not self._in_flight.plans:  # the worker is busy with another model
             return True
+        if self._in_flight.is_cut:
+            return False
         comes_along = self._runs.waits
         for queue in self._forming.riders:
             if _has_forward(queue):
@@ -174,21 +177,63 @@ class Scheduler:
                 return False
         return comes_along
 
-    def next_plan(self) -> Plan | None:
-        """The next plan, or None. Call it when the worker is idle, or `may_follow`."""
+    def next_plan(self, steps: int = 1) -> Plan | None:
+        """The next plan, or None. Call it when the worker is idle, or `may_follow`.
+
+        Args:
+            steps: that it may hold, if there are only runs.
+        """
         before = self._forming.riders
         entries = self._forming.form()
         if not entries:
             return None
         self._backlog.release_sent()
         entries = self._take_first() + entries
-        plan = Plan(next(self._plan_numbers), self._model, [entry.join() for entry in entries])
+        batches = [entry.join() for entry in entries]
+        further: list[int] = []
+        most = min(steps, self._most_steps) - 1
+        if most > 0 and not self._first:
+            for step, again in self._forming.further_steps(most):
+                further.append(len(entries))
+                entries += step
+                batches.append(again)
+        self._figures.further_steps += len(further)
+        plan = Plan(next(self._plan_numbers), self._model, batches)
         self._figures.plan_sent(ahead=bool(self._in_flight.plans))
         follows = not self._forming.riders.keys().isdisjoint(before) or any(
             entry.steps is not None for entry in entries
         )
-        self._in_flight.add(plan.id, entries, follows)
+        self._in_flight.add(plan.id, entries, further, follows)
         return plan
+
+    @property
+    def steps_in_flight(self) -> int:
+        """Steps at the worker that are not answered; a plan without runs counts as one."""
+        return self._in_flight.steps
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to send that no step of a run is."""
+        return bool(self._first) or self._backlog.waits
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to send."""
+        return not (self.waits or self._runs.waits)
+
+    @property
+    def has_idle_steps(self) -> bool:
+        """Whether the steps at the worker are mostly those of runs that are over."""
+        return self._in_flight.is_mostly_over
+
+    def cut(self) -> Cut | None:
+        """What tells the worker to begin no further step of the newest plan; None if that is
+        senseless.
+
+        After it, no plan follows until that one is answered.
+        """
+        plan = self._in_flight.cut()
+        return None if plan is None else Cut(self._model, plan)
 
     def send_first(self, batch: Batch, failed: Callable[[str], None]) -> None:
         """Sends a batch before everything that is sent from now on, with the next plan there is.
@@ -210,9 +255,11 @@ class Scheduler:
 
     # Results in
 
-    def complete(self, result: PlanResult) -> None:
-        """Takes results of a plan, all or the next of them."""
-        self._in_flight.complete(result)
+    def complete(self, result: PlanResult) -> int:
+        """Takes results of a plan, all or the next of them; returns how many steps are done by
+        them.
+        """
+        return self._in_flight.complete(result)
 
     def after_results(self, tell: Callable[[], None]) -> None:
         """Calls once the results at hand are in their futures; at once if there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from enum import Enum
 from time import perf_counter_ns
@@ -145,7 +146,9 @@ class Guest:
         self._outcome: tuple[bool, str] | None = None
         self._started = False  # has its arguments
         self._instantiated = False
+        self._making = threading.Lock()  # held by the thread that instantiates it
         self._ahead = False  # the first future is done, before the first turn
+        self._begun = False  # it has had a turn
         self._ticker = linker.engine.ticker
         self._epoch = self._ticker.epoch
         self._fiber: _Fiber | None = _Fiber(linker, component, limits)
@@ -154,17 +157,19 @@ class Guest:
         self._finalizer.atexit = False
 
     def instantiate(self) -> None:
-        """Instantiates the component ahead of `start`, which runs no code of it.
+        """Instantiates the component, which runs no code of it, ahead of the first turn.
 
-        On any thread that alone knows the guest. What fails is told by the first `poll`.
+        On any thread; does nothing once the guest has had a turn or is closed. What fails is told
+        by the first `poll`.
         """
-        fiber = self._fiber
-        if fiber is None or fiber.future is not None:
-            raise RuntimeError("a guest is instantiated once, before it is started")
-        fiber.instantiate()
-        while not symbols.future_poll(fiber.future):
-            pass  # guests of the other thread have ended its slice
-        self._ahead = True
+        with self._making:
+            fiber = self._fiber
+            if fiber is None or fiber.future is not None:
+                return
+            fiber.instantiate()
+            while not symbols.future_poll(fiber.future):
+                pass  # guests of the other thread have ended its slice
+            self._ahead = True
 
     def start(self, args: list[str]) -> None:
         """Sets the arguments of `run`. Nothing runs before the first `poll`."""
@@ -172,8 +177,6 @@ class Guest:
             raise RuntimeError("a guest is started once")
         self._started = True
         self._fiber.set_arguments(args)
-        if not self._ahead:
-            self._fiber.instantiate()
 
     def is_of(self, component: Component) -> bool:
         """Whether it runs this component, and has not ended."""
@@ -189,12 +192,17 @@ class Guest:
             GuestTrap: if the guest broke a rule; it has ended.
         """
         fiber = self._fiber
-        if fiber is None or fiber.future is None:
+        if fiber is None or not self._started:
             raise RuntimeError("only a guest that has been started and has not ended can be polled")
         if turn.guest is not None:
             raise RuntimeError("a host function cannot poll a guest")
         if self.pending is not None:
             return Status.WAITING
+        if not self._begun:
+            self._begun = True
+            with self._making:  # or another thread has, or does at the moment
+                if fiber.future is None:
+                    fiber.instantiate()
         # An answer that could not be given: C has no way to trap in its place.
         done = self.fault is None and (self._ahead or self._run(fiber))
         self._ahead = False
@@ -265,6 +273,7 @@ class Guest:
             raise explain(message, self.limits)
 
     def _release(self) -> None:
-        self._fiber = None
-        self.pending = None
-        self._finalizer()
+        with self._making:
+            self._fiber = None
+            self.pending = None
+            self._finalizer()

@@ -8,7 +8,7 @@ from functools import partial
 from pie_control.instances.turns import Executor
 from pie_control.models.served import ServedModels
 from pie_control.worker.link import Worker
-from pie_control.worker.pacing import Decision, Pacing
+from pie_control.worker.pacing import STEPS_IN_FLIGHT, Decision, Pacing
 from pie_py.wire.plan import PlanResult
 
 
@@ -33,6 +33,7 @@ class Dispatcher:
         self._pacing = Pacing()
         self._next_first = 0  # models take turns
         self._running_ns = 0  # of the plan whose results are coming, so far
+        self._running_steps = 0
 
     def after_turn(self, launches: bool) -> None:
         """Called at the end of every turn of the guests.
@@ -61,37 +62,66 @@ class Dispatcher:
             elif decision is Decision.FOLLOW:
                 sent = self._send(behind=True)
             else:
+                if decision is Decision.CUT:
+                    self._cut()
                 return
 
     def on_result(self, result: PlanResult) -> None:
         """Takes the worker's answer in, and runs the guests that waited for it."""
+        self._executor.turn(partial(self._deliver, result))
+
+    def _deliver(self, result: PlanResult) -> None:
         self._running_ns += sum(batch.nanoseconds for batch in result.results)
-        if result.last:
-            self._pacing.plan_took(self._running_ns / 1e9)
-            self._running_ns = 0
         service = self._models.services.get(result.model)
-        deliver = None if service is None else partial(service.scheduler.complete, result)
-        self._executor.turn(deliver)
+        if service is not None:
+            self._running_steps += service.scheduler.complete(result)
+        if result.last:
+            self._pacing.plan_took(self._running_ns / 1e9, max(1, self._running_steps))
+            self._running_ns = self._running_steps = 0
 
     def _decide(self, launches: bool = False) -> Decision:
+        services = self._models.services.values()
+        steps = sum(service.scheduler.steps_in_flight for service in services)
         return self._pacing.decide(
             self._clock(),
             idle=self._link.idle,
             plans=self._link.in_flight,
             caught_up=self._executor.caught_up,
             launches=launches,
+            steps=steps,
+            others=steps > STEPS_IN_FLIGHT and self._others_wait(),
         )
+
+    def _others_wait(self) -> bool:
+        """Whether something waits for more than the steps of runs that are at the worker."""
+        for service in self._models.services.values():
+            scheduler = service.scheduler
+            if scheduler.waits or scheduler.has_idle_steps:
+                return True
+            if not (scheduler.steps_in_flight or scheduler.is_idle):
+                return True
+        return False
+
+    def _cut(self) -> None:
+        """Has the worker leave out what it has not begun of runs' steps."""
+        for service in self._models.services.values():
+            cut = service.scheduler.cut()
+            if cut is not None:
+                self._link.order(cut)
+                self._pacing.cut()
 
     def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Tells whether there was one."""
-        services = list(self._models.services.values())
-        for i in range(len(services)):
-            scheduler = services[(self._next_first + i) % len(services)].scheduler
+        schedulers = [service.scheduler for service in self._models.services.values()]
+        for i in range(len(schedulers)):
+            scheduler = schedulers[(self._next_first + i) % len(schedulers)]
             if behind and not scheduler.may_follow():
                 continue
-            plan = scheduler.next_plan()
+            # Another model that has something to send waits for a step, not for a plan of several.
+            alone = all(other is scheduler or other.is_idle for other in schedulers)
+            plan = scheduler.next_plan(self._pacing.steps if alone else 1)
             if plan is not None:
-                self._next_first = (self._next_first + i + 1) % len(services)
+                self._next_first = (self._next_first + i + 1) % len(schedulers)
                 self._link.send(plan)
                 self._pacing.sent()
                 return True

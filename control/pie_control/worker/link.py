@@ -19,6 +19,7 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     AdapterDone,
+    Cut,
     Failed,
     Hello,
     LoadAdapter,
@@ -53,7 +54,7 @@ class Worker(Protocol):
     def send(self, plan: Plan) -> None:
         """Sends a plan."""
 
-    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Cut | LoadAdapter | UnloadAdapter) -> None:
         """Sends a message, behind those before it."""
 
 
@@ -87,7 +88,7 @@ class WorkerLink:
         self.in_flight += 1
         self.order(plan)
 
-    def order(self, message: Plan | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Cut | LoadAdapter | UnloadAdapter) -> None:
         """Sends a message, behind those before it. Call it only while the worker is ready."""
         if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
             return

@@ -8,6 +8,13 @@ from __future__ import annotations
 from enum import Enum, auto
 
 PLANS_IN_FLIGHT = 2  # at the worker: the one that it runs, and the one that it finds after that
+# A plan of several steps has another one behind it, or one that something else waits for, as soon
+# as no more than these are to be answered: the one that is run, and the one after that.
+STEPS_IN_FLIGHT = 2
+MOST_STEPS = 16  # of a plan
+# A plan of several steps takes no longer than this. Where a step takes as long by itself, there is
+# time enough for a message about each.
+PLAN_SECONDS = 0.016
 # A turn is cut short after this long, so that the scheduler and clients have theirs.
 TURN_SECONDS = 0.002
 # After a result, all guests that it has woken should run before the next plan is formed. A plan of
@@ -28,15 +35,17 @@ class Decision(Enum):
     AWAIT_TURNS = auto()  # wait: guests are ready to run, whose commands go along
     SEND = auto()  # the worker is idle: send the next plan
     FOLLOW = auto()  # send a plan behind the one at the worker, if that leaves no queue behind
+    CUT = auto()  # have the worker leave out steps of its plans: something else waits
 
 
 class Pacing:
-    """Knows since when the worker has been kept waiting, and how long a plan takes it."""
+    """Knows since when the worker has been kept waiting, and how long a step takes it."""
 
     def __init__(self) -> None:
         self._gathering_since: float | None = None
         self._turns_since: float | None = None
-        self._plan_seconds = 0.0  # what the last plan took the worker
+        self._step_seconds = 0.0  # what a step of the last plan took the worker
+        self._most_steps = 1
 
     def decide(
         self,
@@ -46,6 +55,8 @@ class Pacing:
         plans: int,
         caught_up: bool,
         launches: bool = False,
+        steps: int = 0,
+        others: bool = False,
     ) -> Decision:
         """What to do at the end of a turn.
 
@@ -55,8 +66,12 @@ class Pacing:
             plans: plans at the worker.
             caught_up: whether every guest that was ready has had its turn.
             launches: whether requests of clients are waiting that may bring commands.
+            steps: of the plans at the worker that are not answered.
+            others: whether something waits that no step of a run is.
         """
         if not idle:
+            if steps > STEPS_IN_FLIGHT:
+                return Decision.CUT if others else Decision.NOTHING
             if not 0 < plans < PLANS_IN_FLIGHT:
                 return Decision.NOTHING
             # The worker is busy, so there is time for guests whose turn is still to come.
@@ -72,9 +87,25 @@ class Pacing:
         """A plan was sent: the worker is kept waiting no longer."""
         self._gathering_since = self._turns_since = None
 
-    def plan_took(self, seconds: float) -> None:
-        """Learns what the worker needed for a plan."""
-        self._plan_seconds = seconds
+    @property
+    def steps(self) -> int:
+        """Steps that the next plan may have if nothing but runs is to be sent.
+
+        They become more as long as nothing comes between: plans that are always cut would cost a
+        message back and forth each time, in which the worker waits.
+        """
+        fit = PLAN_SECONDS / max(self._step_seconds, PLAN_SECONDS / MOST_STEPS)
+        return max(1, min(self._most_steps, int(fit)))
+
+    def cut(self) -> None:
+        """A plan was cut: something came between."""
+        self._most_steps = 1
+
+    def plan_took(self, seconds: float, steps: int = 1) -> None:
+        """Learns what the worker needed for a plan of so many steps."""
+        self._step_seconds = seconds / steps
+        if steps >= self.steps:
+            self._most_steps = min(2 * self._most_steps, MOST_STEPS)
 
     def _may_gather(self, now: float) -> bool:
         if self._gathering_since is None:
@@ -88,4 +119,4 @@ class Pacing:
             return False
         if self._turns_since is None:
             self._turns_since = now
-        return now - self._turns_since < min(self._plan_seconds, TURNS_SECONDS)
+        return now - self._turns_since < min(self._step_seconds, TURNS_SECONDS)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.sequences import Sequences
 
 Int64 = NDArray[np.int64]
@@ -34,6 +35,9 @@ class PreparedAttention(ABC):
     # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None
     # if they want them as they are.
     order: Int64 | None = None
+
+    # What layers with a state read and write; None for a model without them.
+    states: PreparedStates | None = None
 
     @abstractmethod
     def store(self, layer: int, keys_values: torch.Tensor) -> None:

@@ -56,6 +56,7 @@ class ObservedAttention(PreparedAttention):
     ) -> None:
         """Takes a checked batch, before the masks of its output slots change."""
         self._inner = inner
+        self.states = inner.states
         self._cache = cache
         self._heads = heads
         self._layers = layers

@@ -30,6 +30,7 @@ from pie_inference.attention.groups import (
 from pie_inference.attention.masks import Visibility
 from pie_inference.attention.paging import ranges
 from pie_inference.attention.pieces import KeySlots
+from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.attention.shared_prefix import (
@@ -42,6 +43,7 @@ from pie_inference.attention.shared_prefix import (
 )
 from pie_inference.device.upload import upload
 from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.states import States
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,28 @@ class _PrefixPart:
 class TorchAttention(AttentionBackend):
     """Finds keys and values side by side or gathers them, and calls PyTorch's attention."""
 
-    def __init__(self, cache: KvCache, heads: int, layers: Sequence[AttentionOptions]) -> None:
-        """Serves a cache whose keys are shared by `heads` query heads."""
+    def __init__(
+        self,
+        cache: KvCache,
+        heads: int,
+        layers: Sequence[AttentionOptions],
+        states: States | None = None,
+        history: int = 0,
+    ) -> None:
+        """Serves a cache whose keys are shared by `heads` query heads.
+
+        Args:
+            cache: the pool.
+            heads: of queries.
+            layers: options of each layer with keys and values.
+            states: of the other layers, if there are any.
+            history: tokens that those look back at.
+        """
         self.cache = cache
         self.layers = layers
         self.decode_caches = DecodeCaches(cache)
         self._groups = Groups(cache, heads, layers)
+        self._states, self._history = states, history
         self._device = cache.data.device
         # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
         # Only the CPU kernel tells it, and that one cannot cap scores, and has no sinks.
@@ -72,6 +90,11 @@ class TorchAttention(AttentionBackend):
         """See `AttentionBackend.prepare`. Each stage needs the ones before it."""
         # Copies of the slots that this forward writes are out of date from now on.
         self.cache.stamp(sequences.input_slots)
+
+        states = None
+        if self._states is not None:
+            states = PreparedStates(sequences, self.cache, self._states, self._history)
+            ordered = False  # those layers have the inputs as they are
 
         # 1. Shared prefixes are attended to once for all their sequences. The steps below handle
         #    the remaining keys of each sequence.
@@ -103,7 +126,9 @@ class TorchAttention(AttentionBackend):
             for cache, inputs in decoding.items()
         ]
         parts = [self._prefix_part(sequences, prefix, layout.place) for prefix in prefixes]
-        return _TorchPrepared(self, order, upload(slots, self._device), groups, parts, stores)
+        found = _TorchPrepared(self, order, upload(slots, self._device), groups, parts, stores)
+        found.states = states
+        return found
 
     def _shared_prefixes(self, s: Sequences) -> list[SharedPrefix]:
         """What sequences share, if every layer lets their inputs see all of it."""

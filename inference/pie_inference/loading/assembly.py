@@ -74,7 +74,13 @@ def _sized(
     # All ranks run the same plans, so a page must exist on each of them.
     pages, embeds, hosts = model.ranks.smallest([sizes.kv_pages, sizes.embeds, hosts], model.device)
     most = max(1, min(config.graph_batch, config.max_batch_commands))
-    served = with_pools(model, PoolSizes(pages, embeds), hosts, batch_buckets(most), kept_logits)
+    served = with_pools(
+        model,
+        PoolSizes(pages, embeds, sizes.states),
+        hosts,
+        batch_buckets(most),
+        kept_logits,
+    )
     log.info(
         "model loaded",
         **{k: getattr(served.description, k) for k in ("name", "dtype", "kv_pages")},

@@ -26,6 +26,8 @@ def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
         return f"its kernels compute in bfloat16 and float16, not {name}; set dtype to bfloat16"
     if shape.sinks:
         return "its kernels that are used here have no sinks"
+    if shape.recurrent is not None:
+        return "it has no layers with a state"
     if shape.latent:
         return "its kernels that are used here do not read latents"
     if shape.head_dim not in HEAD_DIMS:

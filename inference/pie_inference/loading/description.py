@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pie_inference.checkpoints.loader import stop_tokens
+from pie_inference.checkpoints.quantized import quantization
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.host_memory import HostMemory
@@ -27,6 +28,9 @@ TRAITS = [
 # Ranks that compute a model together can neither change its linear layers by adapters nor tell what
 # was attended to: each has only some of a layer's heads and columns.
 SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspect")]
+
+# Of the same sequences in one plan. Ranks would have to agree after which of them a plan is cut.
+MOST_STEPS = 16
 
 
 def describe_model(
@@ -57,7 +61,9 @@ def describe_model(
         host_pages=host.pages,
         layers=shape.layers,
         heads=shape.heads * loaded.ranks.size,
+        most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,
         adapters=list(config.adapters),
+        quantized=quantization(loaded.facts),
     )
 
 

@@ -35,7 +35,7 @@ from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
 
 # Keys of config.json that hold for the whole model, even if its language model is only a part.
-WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
+WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,8 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     for slot, source in enumerate(config.adapters.values()):
         adapters.load(slot, source.expanduser())
     stored = stored_dtype(config, dtype, device)
+    if network.shape.recurrent is not None and stored != dtype:
+        raise LoadError("kv_dtype: slots of layers with a state are in the model's dtype: auto")
     library = flashinfer_for(config, network.shape, dtype, device)
     if library is not None:
         # Only here, for machines without a GPU do not load what is for GPUs.

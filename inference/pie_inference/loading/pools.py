@@ -15,6 +15,7 @@ from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.states import States
 from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.served_model import ServedModel
@@ -51,7 +52,7 @@ def with_pools(
 
             fused_sampling = fused_sampling_for(loaded.config, network, embeds, samplers)
         host = HostMemory(cache, host_pages)
-        attention, graphs = _attention(loaded, cache, embeds, graph_sizes)
+        attention, graphs = _attention(loaded, cache, embeds, sizes.states, graph_sizes)
     return ServedModel(
         description=describe_model(loaded, sizes, samplers, host),
         network=network,
@@ -82,17 +83,25 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
         device=loaded.device,
         stored=loaded.stored,
         latent=shape.latent,
+        recurrent=(0, 0) if (r := shape.recurrent) is None else (r.layers, r.width),
     )
 
 
 def _attention(
-    loaded: LoadedNetwork, cache: KvCache, embeds: EmbedPool, graph_sizes: Sequence[int]
+    loaded: LoadedNetwork,
+    cache: KvCache,
+    embeds: EmbedPool,
+    states: int,
+    graph_sizes: Sequence[int],
 ) -> tuple[AttentionBackend, DecodeGraphs | None]:
     """Attention over a cache, and the recorded decoding steps if the model has any."""
     config, network = loaded.config, loaded.network
     shape = network.shape
     if loaded.flashinfer is None:
-        return TorchAttention(cache, shape.heads, shape.attention), None
+        if (r := shape.recurrent) is None:
+            return TorchAttention(cache, shape.heads, shape.attention), None
+        kept = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
+        return TorchAttention(cache, shape.heads, shape.attention, kept, r.history), None
     from pie_inference.attention.flashinfer import FlashInferAttention
     from pie_inference.cuda.recording import record
 

@@ -18,16 +18,19 @@ MAX_AUTO_HOST = 8 << 30  # bytes; pinning a gigabyte takes a good part of a seco
 MAX_AUTO_PAGES = 1 << 17  # more is bookkeeping without use, unless it is asked for
 MAX_AUTO_EMBEDS = 1 << 16
 EMBED_SHARE = 1 / 16  # of the pools' memory
+STATE_SHARE = 1 / 4  # likewise, if layers have states
+MAX_STATES = 512  # two of each sequence; more are of sequences that do not run
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """Pages of the KV pool and embeds of the embed pool."""
+    """Pages of the KV pool, embeds of the embed pool, and states of sequences."""
 
     kv_pages: int
     embeds: int
+    states: int = 0
 
 
 @dataclass(slots=True)
@@ -103,7 +106,9 @@ def pool_sizes(
     )
     page = config.page_size * slot
     scratch = -(-config.max_batch_tokens // config.page_size) + 1  # pages
-    overhead = (embeds + 1) * embed + scratch * page
+    state = 0 if shape.recurrent is None else shape.recurrent.state_bytes
+    states = max(2, min(MAX_STATES, int(budget * STATE_SHARE) // state)) if state else 0
+    overhead = (embeds + 1) * embed + scratch * page + states * state
     if config.kv_pages is not None:
         pages = config.kv_pages
     elif config.kv_memory is not None:
@@ -123,7 +128,7 @@ def pool_sizes(
             f" {pages * page + overhead:,} bytes are needed, {free:,} are free{others}"
         )
     memory.granted += pages * page + overhead
-    return PoolSizes(kv_pages=pages, embeds=embeds)
+    return PoolSizes(kv_pages=pages, embeds=embeds, states=states)
 
 
 def host_pages(

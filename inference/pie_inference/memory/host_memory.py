@@ -22,7 +22,7 @@ Int32 = NDArray[np.int32]
 
 
 class HostMemory:
-    """Pages as parts of `[host pages, layers, page_size * 2 * kv_heads * head_dim]`.
+    """Pages as parts of `[host pages, numbers of a page]`: one layer after the other.
 
     A page is one block here, so that a transfer is a few large copies, however many layers there
     are. On a GPU the copies run beside its kernels, those out and those in on a stream each: pages
@@ -33,12 +33,15 @@ class HostMemory:
         """Allocates memory for as many pages of the cache."""
         self.pages = pages
         self._cache = cache
-        layers, _, *token = cache.data.shape
-        self._block = cache.page_size * int(np.prod(token))  # numbers a page and layer
+        # [layers, pages, numbers], views of the KV pool's parts
+        self._resident = [
+            pool[:, : cache.slots].reshape(pool.shape[0], cache.pages, -1) for pool in cache.pools
+        ]
+        self._sizes = [part.shape[0] * part.shape[2] for part in self._resident]  # of a page
         self._on_cpu = cache.data.device.type == "cpu"
-        self._page = (layers, self._block)
+        self._page = (sum(self._sizes),)
         dtype = cache.data.dtype
-        self.page_bytes = layers * self._block * dtype.itemsize
+        self.page_bytes = self._page[0] * dtype.itemsize
         if self._on_cpu:
             self._part = max(1, pages)  # pages
             self._parts = [zeros((pages, *self._page), dtype, cache.data.device)]
@@ -50,8 +53,6 @@ class HostMemory:
                 )
                 for first in range(0, pages, self._part)
             ]
-        # [layers, pages, numbers], a view of the KV pool
-        self._resident = cache.data[:, : cache.slots].view(layers, cache.pages, self._block)
         self._masked: NDArray[np.bool_] = np.zeros((pages, cache.page_size), np.bool_)
         self._positions: Int32 = np.zeros((pages, cache.page_size), np.int32)
         self._ways = None if self._on_cpu else _Ways(cache.data.device, pages)
@@ -65,7 +66,9 @@ class HostMemory:
         for first in range(0, pages.size, self._step):
             part = slice(first, first + self._step)
             # Not `index_select`: of a view with gaps that copies the whole pool first, on a CPU.
-            staged = self._resident[:, self._index(pages[part])].transpose(0, 1).contiguous()
+            index = self._index(pages[part])
+            parts = [part[:, index].transpose(0, 1).flatten(1) for part in self._resident]
+            staged = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
             with self._leaving(staged, hosts[part]):
                 for at, data in self._runs(hosts[part]):
                     data.copy_(staged[at], non_blocking=True)
@@ -79,12 +82,16 @@ class HostMemory:
         for first in range(0, pages.size, self._step):
             part = slice(first, first + self._step)
             with self._coming(hosts[part]):
-                staged = self._resident.new_empty((pages[part].size, *self._page))
+                staged = self._resident[0].new_empty((pages[part].size, *self._page))
                 for at, data in self._runs(hosts[part]):
                     staged[at].copy_(data, non_blocking=True)
             if self._ways is not None:
                 self._ways.arrived(staged)
-            self._resident.index_copy_(1, self._index(pages[part]), staged.transpose(0, 1))
+            index = self._index(pages[part])
+            borders = tuple(np.cumsum(self._sizes)[:-1].tolist())
+            for resident, own in zip(self._resident, staged.tensor_split(borders, 1), strict=True):
+                by_layer = own.reshape(index.shape[0], resident.shape[0], -1).transpose(0, 1)
+                resident.index_copy_(1, index, by_layer)
 
     def _leaving(self, staged: torch.Tensor, hosts: Int32) -> AbstractContextManager[object]:
         return nullcontext() if self._ways is None else self._ways.leaving(staged, hosts)
@@ -117,7 +124,7 @@ class HostMemory:
         return pages[:, None].astype(np.int64) * size + np.arange(size)
 
     def _index(self, pages: Int32) -> torch.Tensor:
-        return upload_index(pages, self._resident.device)
+        return upload_index(pages, self._cache.data.device)
 
 
 class _Ways:

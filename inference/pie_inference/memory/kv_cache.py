@@ -25,6 +25,8 @@ class KvCache:
     forward only, and one more page, `padding`, for rows that only fill a batch up. Memory of the
     pool is touched when a slot is first written.
 
+    Layers with a state keep what a token writes to it in `recurrent`, `[layers, slots, width]`.
+
     Numbers of one byte (`stored`) are moved as bytes, for few operations know them; `pack` and
     `unpack` turn rows of the pool into numbers of the model's dtype, and back.
     """
@@ -42,9 +44,22 @@ class KvCache:
         device: torch.device,
         stored: torch.dtype | None = None,
         latent: bool = False,
+        recurrent: tuple[int, int] = (0, 0),
     ) -> None:
-        """Allocates the pool, zeroed; `stored` is the dtype of its numbers, by default the
-        model's.
+        """Allocates the pool, zeroed.
+
+        Args:
+            layers: with keys and values.
+            pages: for use.
+            page_size: slots of each.
+            kv_heads: of keys and of values.
+            head_dim: of each head.
+            scratch: slots for inputs that are not kept.
+            dtype: of the model.
+            device: of the pool.
+            stored: dtype of its numbers, by default the model's.
+            latent: whether keys are the values, too.
+            recurrent: layers with a state, and numbers of a slot in each.
         """
         self.pages = pages
         self.page_size = page_size
@@ -59,6 +74,8 @@ class KvCache:
         self._parts = 1 if latent else 2
         shape = (layers, slots, self._parts, kv_heads, head_dim)
         self.data = zeros(shape, torch.uint8 if self.stored.itemsize == 1 else dtype, device)
+        self.recurrent = zeros((recurrent[0], slots, recurrent[1]), dtype, device)
+        self.pools = (self.data, self.recurrent) if recurrent[0] else (self.data,)
         self.rows = [layer.view(slots, -1) for layer in self.data]
         self.masked: NDArray[np.bool_] = np.zeros(slots, np.bool_)
         self.positions: NDArray[np.int32] = np.zeros(slots, np.int32)
@@ -100,7 +117,8 @@ class KvCache:
             self.stamp(slots)
             self.masked[slots] = False
             self.positions[slots] = 0
-            self.data.index_fill_(1, self._index(slots), 0)
+            for pool in self.pools:
+                pool.index_fill_(1, self._index(slots), 0)
 
     def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
         """Copies slots with their positions and masks, as if one after the other."""
@@ -109,8 +127,9 @@ class KvCache:
             source, target = sources[start:end], targets[start:end]
             self.masked[target] = self.masked[source]
             self.positions[target] = self.positions[source]
-            rows = self.data.index_select(1, self._index(source))
-            self.data.index_copy_(1, self._index(target), rows)
+            for pool in self.pools:
+                rows = pool.index_select(1, self._index(source))
+                pool.index_copy_(1, self._index(target), rows)
 
     def _index(self, slots: NDArray[np.int32]) -> torch.Tensor:
         return upload_index(slots, self.data.device)

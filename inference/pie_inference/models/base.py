@@ -16,28 +16,49 @@ from pie_inference.vision.base import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
+class RecurrentShape:
+    """Sizes of the layers that have a state in the place of keys and values."""
+
+    layers: int
+    width: int  # numbers of a slot in each
+    history: int  # tokens that one looks back at, beside its state
+    heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Of the states of a sequence, all layers together."""
+        return self.layers * self.heads * self.key_dim * self.value_dim * 4
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """Sizes of a model, from its config.json."""
 
     architecture: str
-    attention: tuple[AttentionOptions, ...]  # a layer each
+    attention: tuple[AttentionOptions, ...]  # each layer's that has keys and values
     hidden: int
     heads: int
     kv_heads: int
     head_dim: int
     vocab_size: int
     max_position: int  # positions 0 .. max_position - 1
+    recurrent: RecurrentShape | None = None
     latent: bool = False  # keys are the values, too: a slot holds them once
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """How many layers have keys and values."""
         return len(self.attention)
 
     @property
     def slot_numbers(self) -> int:
         """Numbers that a token's slot holds in all layers."""
-        return self.layers * (1 if self.latent else 2) * self.kv_heads * self.head_dim
+        found = self.layers * (1 if self.latent else 2) * self.kv_heads * self.head_dim
+        if self.recurrent is not None:
+            found += self.recurrent.layers * self.recurrent.width
+        return found
 
     @property
     def sinks(self) -> bool:

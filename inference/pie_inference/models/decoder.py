@@ -17,6 +17,7 @@ from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Rope
 from pie_inference.layers.router import Router
 from pie_inference.models.base import Model
+from pie_inference.models.delta_net import DeltaNet
 from pie_inference.models.latent import LatentAttention
 from pie_inference.models.mixer import GroupedQueryAttention, Mixer
 from pie_inference.models.sharding import divides_head
@@ -62,7 +63,7 @@ class Decoder(Model):
         self._dtype, self._device = dtype, device
         self._ropes = [Rope(*rope.angles(), dtype, device, spec.interleaved) for rope in spec.ropes]
         taken = Weights(weights, spec.epsilon, spec.norm_offset)
-        self._layers = [self._take_layer(i, taken) for i in range(spec.shape.layers)]
+        self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self._norm = taken.norm(f"{spec.prefix}norm")
         self._embedding = taken.tensor(f"{spec.prefix}embed_tokens.weight")
         # A checkpoint that says it is tied may store another head: then that is the head.
@@ -91,10 +92,15 @@ class Decoder(Model):
         )
 
     def _take_mixer(self, number: int, weights: Weights, prefix: str) -> Mixer:
+        spec = self._spec
+        before = sum(spec.recurrent[:number])  # layers with a state
+        if spec.delta is not None and spec.recurrent[number]:
+            return DeltaNet(spec.delta, before, weights, prefix, spec.epsilon)
         output = self._summed(weights.linear(f"{prefix}self_attn.o_proj"))
-        if (latent := self._spec.latent) is not None:
-            return LatentAttention(self._spec, latent, number, weights, self._ropes, output)
-        return GroupedQueryAttention(self._spec, number, weights, self._ropes, output)
+        if spec.latent is not None:
+            return LatentAttention(spec, spec.latent, number, weights, self._ropes, output)
+        stored = number - before
+        return GroupedQueryAttention(spec, number, stored, weights, self._ropes, output)
 
     def _summed(self, part: Linear) -> Linear:
         return part if self._ranks.size == 1 else SummedLinear(part, self._ranks)
@@ -196,7 +202,7 @@ class Decoder(Model):
         """See `Model.forward`."""
         angles = [rope.angles(positions) for rope in self._ropes]
         scale = self._spec.residual_scale
-        last = self.shape.layers - 1
+        last = len(self._layers) - 1
         x = hidden
         for i, layer in enumerate(self._layers):
             wanted = outputs if i == last else None

@@ -50,12 +50,28 @@ class GroupedQueryAttention(Mixer):
     """Attention whose query heads share key heads (Ainslie et al. 2023)."""
 
     def __init__(
-        self, spec: DecoderSpec, number: int, weights: Weights, ropes: list[Rope], output: Linear
+        self,
+        spec: DecoderSpec,
+        number: int,
+        stored: int,
+        weights: Weights,
+        ropes: list[Rope],
+        output: Linear,
     ) -> None:
-        """Takes what it needs out of the weights, for a layer of that number."""
+        """Takes what it needs out of the weights.
+
+        Args:
+            spec: of the model.
+            number: of the layer.
+            stored: its number among those with keys and values.
+            weights: of the model.
+            ropes: of the model.
+            output: leads back to the hidden size.
+        """
         prefix = f"{spec.prefix}layers.{number}.self_attn."
         normed, rope = spec.query_key_norm, spec.layer_rope[number]
-        self._number = number
+        self._stored = stored
+        self._gated = spec.output_gate
         self._shape = spec.shape
         self._whole_norm = spec.whole_norm
         self._query_key_value = weights.linear(*(prefix + name for name in spec.attention_names))
@@ -86,6 +102,12 @@ class GroupedQueryAttention(Mixer):
         qkv = self._query_key_value(x)
         if adapters is not None:
             adapters.add_(qkv, x, self._query_key_value)
+        gate = None
+        if self._gated:  # behind each head's query
+            both, rest = qkv.tensor_split((2 * shape.heads * shape.head_dim,), 1)
+            both = both.reshape(x.shape[0], shape.heads, 2, -1)
+            gate = both[:, :, 1].flatten(1)
+            qkv = torch.cat([both[:, :, 0].flatten(1), rest], 1)
         heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
         queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
         if self._query_norm is not None and self._key_norm is not None:
@@ -94,8 +116,12 @@ class GroupedQueryAttention(Mixer):
             self._key_norm.apply_(keys.flatten(1).unsqueeze(1) if whole else keys)
         if self._rope is not None and self._rope_number is not None:
             self._rope.rotate_(heads[:, :rotated], *angles[self._rope_number])
-        attention.store(self._number, qkv[:, shape.heads * shape.head_dim :])
-        return attended(attention, self._number, queries, self._sinks, wanted)
+        attention.store(self._stored, qkv[:, shape.heads * shape.head_dim :])
+        found = attended(attention, self._stored, queries, self._sinks, wanted)
+        if gate is None:
+            return found
+        gate = gate if wanted is None else gate.index_select(0, wanted)
+        return found * gate.sigmoid()
 
 
 def attended(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import torch
 
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.checkpoints.fields import Fields
@@ -12,7 +14,7 @@ from pie_inference.errors import LoadError
 from pie_inference.layers.feed_forward import Activation, Clamp
 from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
 from pie_inference.layers.router import Routing
-from pie_inference.models.base import ModelShape
+from pie_inference.models.base import ModelShape, RecurrentShape
 
 Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]
@@ -48,6 +50,45 @@ class LatentSpec:
     plain: int  # dimensions of a head's query and key that do not turn
     value: int  # dimensions of a head's value
     bias: bool = False  # of the products that lead to query rank and latent
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSpec:
+    """Sizes of gated delta-net layers, as Qwen 3 Next has them."""
+
+    layers: int
+    key_heads: int  # of queries and keys
+    value_heads: int  # consecutive ones share a key head
+    key_dim: int
+    value_dim: int
+    kernel: int  # tokens of the convolution, the newest included
+    inputs: tuple[str, ...] = ("in_proj_qkvz", "in_proj_ba")
+
+    @property
+    def mixed(self) -> int:
+        """Numbers of all queries, keys and values of a token."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def slot_width(self) -> int:
+        """Numbers that a token's slot holds: those, a strength and a step for each head."""
+        return self.mixed + 2 * self.value_heads
+
+    @property
+    def order(self) -> torch.Tensor:
+        """Where query, key, value, strength, step and gate are in what the products give.
+
+        They give for each key head its query, key, values and gates, and then for each its
+        strengths and steps.
+        """
+        shared = self.value_heads // self.key_heads
+        values = shared * self.value_dim
+        ends = (self.key_dim, 2 * self.key_dim, 2 * self.key_dim + values)
+        first = torch.arange(self.key_heads * (ends[2] + values)).view(self.key_heads, -1)
+        second = first.numel() + torch.arange(2 * self.value_heads).view(self.key_heads, -1)
+        query, key, value, gate = (part.flatten() for part in first.tensor_split(ends, 1))
+        strength, step = (part.flatten() for part in second.chunk(2, 1))
+        return torch.cat([query, key, value, strength, step, gate])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +185,9 @@ class DecoderSpec:
     whole_norm: bool = False  # of all heads' queries together instead, and of all keys
     interleaved: bool = False  # the planes that turn are neighbouring dimensions
     latent: LatentSpec | None = None  # in the place of grouped-query attention
+    delta: DeltaSpec | None = None
+    recurrent: tuple[bool, ...] = ()  # a layer each: whether it is a delta net; empty: none is
+    output_gate: bool = False  # queries bring a gate of what they attend to
     attention_names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")  # one: stored as one
     norm_offset: float = 0.0  # is added to the weights of norms
     norms: NormNames = NormNames()  # noqa: RUF009 - a tuple, which nothing changes
@@ -254,6 +298,44 @@ def _head_sizes(fields: Fields, default: int | None) -> _HeadSizes:
     return _HeadSizes(hidden, heads, kv_heads, head_dim)
 
 
+def with_states(spec: DecoderSpec, delta: DeltaSpec, recurrent: Sequence[bool]) -> DecoderSpec:
+    """The same decoder, some of whose layers are delta nets.
+
+    Raises:
+        LoadError: if its heads do not divide, or no layer has attention.
+    """
+    if delta.value_heads % delta.key_heads:
+        raise LoadError(
+            f"config.json: {delta.value_heads} value heads do not divide among"
+            f" {delta.key_heads} key heads"
+        )
+    options = zip(spec.shape.attention, recurrent, strict=True)
+    attention = tuple(option for option, instead in options if not instead)
+    if not attention or not delta.layers:
+        raise LoadError("config.json: 'layer_types' has layers of one kind only")
+    shape = RecurrentShape(
+        layers=delta.layers,
+        width=delta.slot_width,
+        history=delta.kernel - 1,
+        heads=delta.value_heads,
+        key_dim=delta.key_dim,
+        value_dim=delta.value_dim,
+    )
+    return replace(
+        spec,
+        shape=replace(spec.shape, attention=attention, recurrent=shape),
+        delta=delta,
+        recurrent=tuple(recurrent),
+    )
+
+
+def window_in_use(fields: Fields, default: int | None) -> int | None:
+    """`sliding_window`, if `use_sliding_window` is set; else whatever is written there is none."""
+    if not fields.flag("use_sliding_window", False):
+        return None
+    return fields.optional_count("sliding_window", default)
+
+
 def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:
@@ -292,7 +374,7 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
     }
     if not spec.tied:
         tensors[f"{spec.head}.weight"] = (shape.vocab_size, shape.hidden)
-    for i in range(shape.layers):
+    for i in range(len(spec.feed_forward)):
         for name, size in _layer_tensors(spec, i).items():
             tensors[f"{spec.prefix}layers.{i}.{name}"] = size
     return tensors
@@ -301,7 +383,12 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
 def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
     s = spec.shape
     tensors: Shapes = {f"{norm}.weight": (s.hidden,) for norm in spec.norms if norm}
-    tensors |= _latent_tensors(spec, spec.latent) if spec.latent else _attention_tensors(spec)
+    if spec.delta is not None and spec.recurrent[layer]:
+        tensors |= _delta_tensors(spec.delta, s.hidden)
+    elif spec.latent is not None:
+        tensors |= _latent_tensors(spec, spec.latent)
+    else:
+        tensors |= _attention_tensors(spec)
     block = spec.feed_forward[layer]
     if isinstance(block, MlpSpec):
         return tensors | _mlp_tensors(block, s.hidden)
@@ -317,6 +404,20 @@ def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
         if block.shared_gate:
             tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
     return tensors
+
+
+def _delta_tensors(delta: DeltaSpec, hidden: int) -> Shapes:
+    values = delta.value_heads * delta.value_dim
+    sizes: Shapes = {
+        "in_proj_qkvz.weight": (delta.mixed + values, hidden),
+        "in_proj_ba.weight": (2 * delta.value_heads, hidden),
+        "conv1d.weight": (delta.mixed, 1, delta.kernel),
+        "A_log": (delta.value_heads,),
+        "dt_bias": (delta.value_heads,),
+        "norm.weight": (delta.value_dim,),
+        "out_proj.weight": (hidden, values),
+    }
+    return {f"linear_attn.{name}": size for name, size in sizes.items()}
 
 
 def _latent_tensors(spec: DecoderSpec, latent: LatentSpec) -> Shapes:
@@ -344,7 +445,8 @@ def _latent_tensors(spec: DecoderSpec, latent: LatentSpec) -> Shapes:
 def _attention_tensors(spec: DecoderSpec) -> Shapes:
     s = spec.shape
     query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    rows = (query, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
+    queries = 2 * query if spec.output_gate else query
+    rows = (queries, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
     tensors: Shapes = {"self_attn.o_proj.weight": (s.hidden, query)}
     for name, size in zip(spec.attention_names, rows, strict=True):
         tensors[f"self_attn.{name}.weight"] = (size, s.hidden)

@@ -33,12 +33,12 @@ class Weights:
         """A tensor, or None."""
         return self._tensors.pop(name, None)
 
-    def norm(self, name: str, epsilon: float | None = None) -> RmsNorm:
-        """The norm of that name; of another epsilon, if one is given."""
+    def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> RmsNorm:
+        """The norm of that name; of another epsilon or offset, if one is given."""
         return RmsNorm(
             self.tensor(f"{name}.weight"),
             self._epsilon if epsilon is None else epsilon,
-            self._offset,
+            self._offset if offset is None else offset,
         )
 
     def linear(

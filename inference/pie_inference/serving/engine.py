@@ -34,12 +34,15 @@ from pie_py.wire.plan import (
     PlanResult,
     UnloadAdapter,
 )
+from pie_py.wire.steps import steps_of
 
 log = structlog.get_logger("pie.worker")
 
 # How long a batch that others wait for has to take for a message of its own to pay that brings
 # earlier results.
 LONG_NS = 2_000_000
+# The same of a further step of a plan: as many messages tell of steps as if each were a plan.
+STEP_NS = 200_000
 
 
 class Engine:
@@ -125,25 +128,33 @@ class Engine:
         model = self._models.get(plan.model)
         if model is None or model.device.type != "cuda":
             return self.run(plan)
-        flight = Flight(plan.id, plan.model, model.device, self._flights.get(model.device))
-        with torch.inference_mode(), current(model.device):
-            for batch in plan.batches:
-                flight.add(HANDLERS[type(batch)].long, _start(model, batch))
+        before = self._flights.get(model.device)
+        flight = Flight(plan, model.cache.page_size, model.device, before)
         self._flights[model.device] = flight
+        self.go_on(flight)
         return flight
+
+    def go_on(self, flight: Flight) -> None:
+        """Hands the next step of a flight to its GPU."""
+        model = self._models[flight.plan.model]
+        with torch.inference_mode(), current(model.device):
+            for batch in flight.next_step():
+                flight.add(HANDLERS[type(batch)].long, _start(model, batch))
 
     def run(
         self,
         plan: Plan,
         tell: Callable[[PlanResult], None] = lambda part: None,
-        look: Callable[[], None] = lambda: None,
+        look: Callable[[], bool] = lambda: False,
     ) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running.
 
         Args:
             plan: what to run.
-            tell: takes results that are ready while a long batch is still to come.
+            tell: takes results that are ready while a long batch, or a further step, is still to
+                come.
             look: called behind each long batch: what is to be run next may have come meanwhile.
+                Tells whether the plan has been cut, so that no further step of it begins.
 
         Returns:
             The results that `tell` was not given.
@@ -154,26 +165,56 @@ class Engine:
         if model is None:
             error = f"this worker has no model {plan.model!r}"
             return PlanResult(plan.id, plan.model, [BatchResult(error) for _ in plan.batches])
-        results: list[BatchResult] = []
-        first = 0
-        own = self._threads[plan.model]
+        answer = _Answer(plan, tell)
         with torch.inference_mode():
-            for batch in plan.batches:
-                kind = batch.kind
-                if isinstance(batch, Forward):
-                    own.use(batch.inputs.size, batch.input_starts.size - 1)
-                if not HANDLERS[type(batch)].long:
-                    results.append(_run(model, batch))
-                    continue
-                if self._long_ns.get(kind, 0) >= LONG_NS and any(map(has_values, results)):
-                    tell(PlanResult(plan.id, plan.model, results, first, last=False))
-                    first += len(results)
-                    results = []
-                results.append(_run(model, batch))
-                self._long_ns[kind] = results[-1].nanoseconds
-                look()
+            for number, step in enumerate(steps_of(plan, model.cache.page_size)):
+                if number:
+                    if look():
+                        break
+                    if self._long_ns.get(Forward.kind, 0) >= STEP_NS:
+                        answer.tell()
+                self._run_step(model, step, answer, look)
         self._ended_ns = time.perf_counter_ns()
-        return PlanResult(plan.id, plan.model, results, first, idle_ns=idle)
+        return answer.rest(idle)
+
+    def _run_step(
+        self, model: ServedModel, step: list[Batch], answer: _Answer, look: Callable[[], bool]
+    ) -> None:
+        threads = self._threads[model.description.name]
+        for batch in step:
+            if isinstance(batch, Forward):
+                threads.use(batch.inputs.size, batch.input_starts.size - 1)
+            if not HANDLERS[type(batch)].long:
+                answer.results.append(_run(model, batch))
+                continue
+            if self._long_ns.get(batch.kind, 0) >= LONG_NS and any(map(has_values, answer.results)):
+                answer.tell()
+            result = _run(model, batch)
+            answer.results.append(result)
+            self._long_ns[batch.kind] = result.nanoseconds
+            look()
+
+
+class _Answer:
+    """The results of a plan, told in parts."""
+
+    def __init__(self, plan: Plan, tell: Callable[[PlanResult], None]) -> None:
+        self.results: list[BatchResult] = []  # that are not told
+        self._plan = plan
+        self._tell = tell
+        self._first = 0  # of these
+
+    def tell(self) -> None:
+        """Tells what is there, before the plan's end."""
+        plan = self._plan
+        self._tell(PlanResult(plan.id, plan.model, self.results, self._first, last=False))
+        self._first += len(self.results)
+        self.results = []
+
+    def rest(self, idle_ns: int) -> PlanResult:
+        """What was not told, at the plan's end."""
+        plan = self._plan
+        return PlanResult(plan.id, plan.model, self.results, self._first, idle_ns=idle_ns)
 
 
 def _run(model: ServedModel, batch: Batch) -> BatchResult:

@@ -6,7 +6,8 @@ import torch
 
 from pie_inference.device.fence import passed
 from pie_inference.device.future import DeviceFuture
-from pie_py.wire.plan import BatchResult, PlanResult
+from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
+from pie_py.wire.steps import count_steps, steps_of
 
 
 def has_values(result: BatchResult) -> bool:
@@ -17,18 +18,46 @@ def has_values(result: BatchResult) -> bool:
 
 
 class Flight:
-    """A plan under way. Its batches are handed over one after the other; then its results come."""
+    """A plan under way. Its batches are handed over one after the other; then its results come.
 
-    def __init__(self, id: int, model: str, device: torch.device, before: Flight | None) -> None:  # noqa: A002
+    Its steps are handed over one by one, so that those that have not begun can be left out.
+    """
+
+    def __init__(
+        self, plan: Plan, page_size: int, device: torch.device, before: Flight | None
+    ) -> None:
         """Begins a plan, behind another one."""
-        self._id = id
-        self._model = model
+        self.plan = plan
+        self._steps = steps_of(plan, page_size)
+        self._left = count_steps(plan)  # steps that have not begun
+        self._ends: list[int] = []  # batches at the end of each step that has
         self._device = device
         self._long: list[bool] = []  # whether each batch is of a long kind
         self._pending: list[DeviceFuture[BatchResult]] = []
         self._marks = [self._mark()]  # on the device: the start, and each batch's end
         self._before = None if before is None else before._marks[-1]
         self._told = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a step has not begun."""
+        return self._left > 0
+
+    @property
+    def steps(self) -> int:
+        """Steps that have begun and are not done."""
+        return sum(end > self._told and not self._done(end - 1) for end in self._ends)
+
+    def next_step(self) -> list[Batch]:
+        """The batches of the next step, which begins now."""
+        step = next(self._steps)
+        self._left -= 1
+        self._ends.append(len(self._pending) + len(step))
+        return step
+
+    def cut(self) -> None:
+        """Leaves out the steps that have not begun."""
+        self._left = 0
 
     def add(self, long: bool, result: DeviceFuture[BatchResult]) -> None:
         """Takes what will become of the batch that has just been handed over."""
@@ -46,12 +75,15 @@ class Flight:
         if wait:
             self._marks[-1].synchronize()
             return self._part(len(self._pending), last=True)
-        if passed(self._marks[-1]) and all(later.ready for later in self._pending[self._told :]):
+        ended = passed(self._marks[-1]) and all(
+            later.ready for later in self._pending[self._told :]
+        )
+        if ended and not self._left:
             return self._part(len(self._pending), last=True)
         ready = self._told
         while ready < len(self._pending) and self._done(ready):
             ready += 1
-        if not any(self._long[ready:]):
+        if not any(self._long[ready:]) and not self._left:
             return None  # the rest comes soon
         fresh = self._pending[self._told : ready]
         if any(has_values(later.get()) for later in fresh):
@@ -71,7 +103,8 @@ class Flight:
         idle = 0
         if last and self._before is not None:
             idle = _between(self._before, self._marks[0])
-        return PlanResult(self._id, self._model, results, first, last=last, idle_ns=idle)
+        plan = self.plan
+        return PlanResult(plan.id, plan.model, results, first, last=last, idle_ns=idle)
 
     def _mark(self) -> torch.cuda.Event:
         event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -27,6 +28,7 @@ from pie_py.config.observer import ObserverConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.observer import observing
 from pie_py.wire.plan import (
+    Cut,
     Failed,
     Hello,
     LoadAdapter,
@@ -44,6 +46,7 @@ SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs mo
 PARENT_SECONDS = 0.5  # how often to look whether the parent lives
 LINGER_MS = 5000  # for the last message
 GRACE_SECONDS = 10
+STEPS_AHEAD = 2  # steps of plans that a GPU has been given: the one that it runs, and one more
 MOST_FLIGHTS = 3  # plans that a rank hands over before it waits for the first of them
 # On a CPU the control process and its clients need the same cores for short moments in which all
 # instances wait for them; the worker's threads need them all the time.
@@ -138,6 +141,8 @@ def follow(folder: Path, rank: int, config: WorkerConfig) -> int:
                 case Plan() as plan:
                     started = engine.start(plan)
                     if isinstance(started, Flight):
+                        while started.has_more:
+                            engine.go_on(started)
                         flights.append(started)
                         while len(flights) > MOST_FLIGHTS:
                             flights.popleft().take(wait=True)
@@ -175,17 +180,36 @@ class _Inbox:
     def __init__(self, socket: zmq.Socket[bytes], team: Team | None) -> None:
         self._socket = socket
         self._team = team
-        self._read: Message | None = None
+        self._read: deque[Message] = deque()
+        self._cut: tuple[str, int] | None = None  # model and number of the plan that was cut last
 
     def look(self) -> None:
-        """Reads the next message if it is there."""
-        if self._read is None and has_input(self._socket):
-            self._read = _next(self._socket, self._team)
+        """Reads what is there."""
+        while has_input(self._socket):
+            self._add(_next(self._socket, self._team))
+
+    def is_cut(self, plan: Plan) -> bool:
+        """Whether a plan has been cut, by what is there."""
+        self.look()
+        return self._cut == (plan.model, plan.id)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no message."""
+        self.look()
+        return not self._read
 
     def take(self) -> Message:
         """The next message."""
-        message, self._read = self._read, None
-        return message or _next(self._socket, self._team)
+        while not self._read:
+            self._add(_next(self._socket, self._team))
+        return self._read.popleft()
+
+    def _add(self, message: Message) -> None:
+        if isinstance(message, Cut):
+            self._cut = message.model, message.plan
+        else:
+            self._read.append(message)
 
 
 def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
@@ -198,7 +222,7 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
     while True:
         match inbox.take():
             case Plan() as plan:
-                send(socket, engine.run(plan, tell, inbox.look))
+                send(socket, engine.run(plan, tell, partial(inbox.is_cut, plan)))
             case Stop():
                 return
             case other:
@@ -208,6 +232,7 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
 def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
     """As `_serve`, for a GPU: prepares and hands over the next plan meanwhile."""
     flights: deque[Flight] = deque()
+    inbox = _Inbox(socket, team)
 
     def land(wait: bool = False) -> None:
         while flights and (part := flights[0].take(wait)):
@@ -215,11 +240,23 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) 
             if part.last:
                 flights.popleft()
 
+    def go_on() -> None:
+        steps = sum(flight.steps for flight in flights)
+        for flight in flights:
+            if inbox.is_cut(flight.plan):
+                flight.cut()
+            while flight.has_more and steps < STEPS_AHEAD:
+                engine.go_on(flight)
+                steps += 1
+            if flight.has_more:
+                return
+
     while True:
         land()
-        if flights and not socket.poll(0):
+        go_on()
+        if flights and (inbox.is_empty or flights[-1].has_more):
             continue
-        match _next(socket, team):
+        match inbox.take():
             case Plan() as plan:
                 started = engine.start(plan)
                 if isinstance(started, PlanResult):

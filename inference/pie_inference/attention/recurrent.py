@@ -1,0 +1,177 @@
+"""What the recurrent layers of a forward read: tokens in order, and the states before them.
+
+A recurrent layer's slot holds what its token writes to the state, as an attention layer's holds key
+and value. A state is computed from the slots that a token sees, so that pages mean the same to all
+layers: they are shared, copied, cut, masked, left out and swapped, and no state has to follow. That
+it need not be computed from the first token each time is due to `memory/states.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.attention.sequences import Sequences
+from pie_inference.device.upload import upload
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.states import States
+
+MAX_TOKENS = 1 << 13  # of a group, padded: bounds the memory
+
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Tokens that one state goes over, the last of them inputs of this forward."""
+
+    slots: Int64
+    first: int  # of the inputs, counted in the forward
+    inputs: int
+    silent: bool = False  # the last token reads, and does not write: it does not see itself
+    kept: bool = True  # the state afterwards is worth a row
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Some consecutive tokens of a lane."""
+
+    lane: _Lane
+    start: int
+    end: int
+    source: int  # row of the state before them; -1: nothing was before
+    target: int  # row of the state after them; -1: it is not kept
+
+
+class Segment:
+    """Runs of similar length, padded to one: a recurrent layer computes them together."""
+
+    def __init__(self, cache: KvCache, states: States, runs: list[_Run], history: int) -> None:
+        """Lays out runs, each behind as many tokens as the layer looks back."""
+        length = max(run.end - run.start for run in runs)
+        slots = np.zeros((len(runs), history + length), np.int64)
+        there = np.zeros(slots.shape, np.bool_)
+        writes = np.zeros((len(runs), length), np.bool_)
+        reads: list[Int64] = []
+        places: list[Int64] = []
+        for i, run in enumerate(runs):
+            lane, before = run.lane, min(run.start, history)
+            columns = slice(history - before, history + run.end - run.start)
+            slots[i, columns] = lane.slots[run.start - before : run.end]
+            there[i, columns] = True
+            writes[i, : run.end - run.start - lane.silent] = True
+            inputs = np.arange(max(run.start, lane.slots.size - lane.inputs), run.end)
+            reads.append(i * length + inputs - run.start)
+            places.append(lane.first + inputs - (lane.slots.size - lane.inputs))
+        device = cache.data.device
+        self._cache, self._states = cache, states
+        self._shape = slots.shape
+        self._slots = upload(slots.reshape(-1), device)
+        self._there = None if there.all() else upload(there, device).unsqueeze(-1)
+        self.writes = None if writes.all() else upload(writes, device).unsqueeze(-1)
+        self.reads = upload(np.concatenate(reads), device)
+        self.places = upload(np.concatenate(places), device)
+        sources = np.array([run.source for run in runs])
+        targets = np.array([run.target for run in runs])
+        self._begun = upload(np.flatnonzero(sources >= 0), device)
+        self._sources = upload(sources[sources >= 0], device)
+        self._ended = upload(np.flatnonzero(targets >= 0), device)
+        self._targets = upload(targets[targets >= 0], device)
+
+    def tokens(self, layer: int) -> torch.Tensor:
+        """`[runs, history + tokens, width]`, as stored; zeros before the first token."""
+        found = self._cache.recurrent[layer].index_select(0, self._slots).view(*self._shape, -1)
+        return found if self._there is None else found * self._there
+
+    def start(self, layer: int) -> torch.Tensor:
+        """`[runs, heads, key_dim, value_dim]` the states before the tokens."""
+        data = self._states.data[layer]
+        found = data.new_zeros((self._shape[0], *data.shape[1:]))
+        return found.index_copy_(0, self._begun, data.index_select(0, self._sources))
+
+    def keep(self, layer: int, states: torch.Tensor) -> None:
+        """Takes the states after the tokens."""
+        data = self._states.data[layer]
+        data.index_copy_(0, self._targets, states.index_select(0, self._ended))
+
+
+class PreparedStates:
+    """The recurrent layers of one forward."""
+
+    def __init__(self, sequences: Sequences, cache: KvCache, states: States, history: int) -> None:
+        """Finds the states to begin from, and rows for those to be kept."""
+        states.begin()
+        self._cache, self._states = cache, states
+        self._slots = upload(sequences.input_slots, cache.data.device)
+        runs = self._runs(list(_lanes(sequences, cache.slots)))
+        self._kept = [run for some in runs for run in some if run.target >= 0]
+        self.segments = [
+            Segment(cache, states, group, history) for some in runs for group in _grouped(some)
+        ]
+
+    def store(self, layer: int, tokens: torch.Tensor) -> None:
+        """Stores what the inputs write, `[t, width]`, in their slots."""
+        self._cache.recurrent[layer].index_copy_(0, self._slots, tokens)
+
+    def done(self) -> None:
+        """After the last layer: from now on the rows can be found."""
+        for run in self._kept:
+            self._states.fill(run.target, run.lane.slots[: run.end])
+
+    def _runs(self, lanes: list[_Lane]) -> tuple[list[_Run], list[_Run]]:
+        """Runs to the last full page of each lane, so that its state is kept, and those behind."""
+        found = [self._states.find(lane.slots[: -lane.inputs]) for lane in lanes]
+        users = np.bincount([row for row, _ in found if row >= 0] or [0])
+        size = self._cache.page_size
+        first: list[_Run] = []
+        then: list[_Run] = []
+        for lane, (source, start) in zip(lanes, found, strict=True):
+            end = lane.slots.size
+            border = end // size * size
+            if lane.kept and start < border < end and (row := self._states.take()) >= 0:
+                first.append(_Run(lane, start, border, source, row))
+                source, start = row, border
+            elif lane.kept and source >= 0 and start % size and users[source] == 1:
+                # The state of a page that is not full goes on in its row: none needs it again.
+                self._states.empty(source)
+                then.append(_Run(lane, start, end, source, source))
+                continue
+            then.append(_Run(lane, start, end, source, self._states.take() if lane.kept else -1))
+        return first, then
+
+
+def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:
+    """One for each sequence; of one whose inputs see by a rule, one for each input."""
+    for i in np.flatnonzero(np.diff(s.input_starts)).tolist():
+        first, end = s.input_starts[i : i + 2].tolist()
+        context = s.context_slots[slice(*s.context_starts[i : i + 2].tolist())]
+        whole = np.concatenate([context, s.input_slots[first:end]])
+        rule = s.visible.get(i)
+        if rule is None:
+            kept = bool(whole[-1] < slots)  # else it is a scratch slot
+            yield _Lane(whole, first, end - first, kept=kept)
+            continue
+        for number, row in enumerate(rule):
+            seen = np.ones(whole.size, np.bool_)
+            seen[whole.size - row.size :] = row
+            own = context.size + number
+            itself = bool(seen[own])
+            seen[own] = False
+            others = np.append(whole[seen], whole[own])
+            yield _Lane(others, first + number, 1, silent=not itself, kept=False)
+
+
+def _grouped(runs: list[_Run]) -> Iterator[list[_Run]]:
+    """Runs whose lengths are at most twice each other's, not too many at once."""
+    by_length: dict[int, list[_Run]] = {}
+    for run in runs:
+        by_length.setdefault((run.end - run.start - 1).bit_length(), []).append(run)
+    for bits, some in by_length.items():
+        step = max(1, MAX_TOKENS >> bits)
+        for first in range(0, len(some), step):
+            yield some[first : first + step]

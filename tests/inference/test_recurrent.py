@@ -1,0 +1,189 @@
+"""Layers with a state follow their pages: what is done to those is done to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.families import make_family
+from support.model_rig import (
+    Rig,
+    Step,
+    Stream,
+    assert_close,
+    causal,
+    expected_logits,
+    ints,
+    runs_of,
+    tokens_of,
+)
+
+from pie_inference.errors import LoadError
+from pie_inference.layers.delta_rule import gated_delta_rule
+from pie_inference.loading import sizing
+
+SIZE = 8  # of a page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_family(tmp_path_factory.mktemp("model") / "hybrid", "qwen3next")
+
+
+def check(rig: Rig, folder: Path, sequence: Stream, text: list[int]) -> None:
+    """Runs what a sequence lacks of a text, and compares with transformers on the whole."""
+    done = sequence.used
+    (found,) = rig.forward(Step(sequence, text[done:], outputs=len(text) - done))
+    assert_close(found, expected_logits(folder, text)[done:])
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 64, 150])
+def test_the_rule_token_by_token(tokens: int) -> None:
+    """Chunks give what the rule's own words give, one token after the other."""
+    generator = torch.Generator().manual_seed(tokens)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    q, k, v = (torch.nn.functional.normalize(numbers(2, 3, tokens, n), dim=-1) for n in (8, 8, 6))
+    decays, strengths = -numbers(2, 3, tokens).exp(), numbers(2, 3, tokens).sigmoid()
+    state = begin = numbers(2, 3, 8, 6)
+    wanted = []
+    for t in range(tokens):
+        state = decays[:, :, t, None, None].exp() * state
+        key = k[:, :, t, :, None]
+        correction = strengths[:, :, t, None] * (v[:, :, t] - (state.mT @ key).squeeze(-1))
+        state = state + key @ correction.unsqueeze(-2)
+        wanted.append((state.mT @ q[:, :, t, :, None]).squeeze(-1))
+    read, after = gated_delta_rule(q, k, v, decays, strengths, begin)
+    torch.testing.assert_close(read, torch.stack(wanted, 2), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(after, state, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("back", [1, 5, 13, 30])
+def test_going_back_within_a_page_or_beyond(folder: Path, back: int) -> None:
+    """As when a run is undone, or a context is cut."""
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(30)
+    sequence = rig.sequence(60)
+    rig.forward(Step(sequence, text[:21], outputs=0))
+    for token in text[21:]:
+        rig.forward(Step(sequence, [token]))
+    sequence.used -= back
+    text = text[: 30 - back] + tokens_of(12, seed=5)
+    check(rig, folder, sequence, text[: 31 - back])
+    check(rig, folder, sequence, text)
+
+
+def test_forks(folder: Path) -> None:
+    """Full pages are shared, the last one is copied; both go on side by side."""
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(20)
+    first = rig.sequence(40)
+    check(rig, folder, first, text)
+    second = Stream(rig, first.pages[:2] + rig.sequence(24).pages)
+    rig.copy(first.slots(16, 20), second.slots(16, 20))
+    second.used = 20
+    other = [*text]
+    for i in range(14):
+        text, other = [*text, tokens_of(14, seed=7)[i]], [*other, tokens_of(14, seed=8)[i]]
+        one, two = rig.forward(Step(first, text[-1:]), Step(second, other[-1:]))
+        if i in (0, 3, 4, 13):
+            assert_close(one, expected_logits(folder, text)[-1:])
+            assert_close(two, expected_logits(folder, other)[-1:])
+
+
+def test_one_page_table_in_two_sequences(folder: Path) -> None:
+    """Several go on from the same state in one batch, and none spoils the others'."""
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(19)
+    first = rig.sequence(40)
+    check(rig, folder, first, text)
+    again = Stream(rig, first.pages)
+    again.used = 19
+    steps = [Step(again, [token], keep=False) for token in (5, 6, 7)]
+    for token, found in zip((5, 6, 7), rig.forward(*steps), strict=True):
+        assert_close(found, expected_logits(folder, [*text, token])[-1:])
+    check(rig, folder, first, [*text, 9, 8])
+
+
+def test_shared_prefixes_and_few_states(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States are a cache: with two rows for eight sequences all is the same."""
+    monkeypatch.setattr(sizing, "MAX_STATES", 2)
+    rig = Rig(folder, page_size=SIZE, pages=100)
+    prefix = tokens_of(24)
+    first = rig.sequence(24)
+    check(rig, folder, first, prefix)
+    texts = [[*prefix, *tokens_of(9, seed=i)] for i in range(8)]
+    sequences = [Stream(rig, first.pages + rig.sequence(16).pages) for _ in texts]
+    for sequence in sequences:
+        sequence.used = 24
+    for start, end in ((24, 29), (29, 30), (30, 31), (31, 33)):
+        steps = [Step(s, t[start:end]) for s, t in zip(sequences, texts, strict=True)]
+        for text, found in zip(texts, rig.forward(*steps), strict=True):
+            assert_close(found, expected_logits(folder, text[:end])[-1:])
+
+
+@torch.inference_mode()
+def test_swapped_pages(folder: Path) -> None:
+    rig = Rig(folder, page_size=SIZE, host_pages=8)
+    text = tokens_of(29)
+    sequence = rig.sequence(40)
+    check(rig, folder, sequence, text[:27])
+    hosts = np.arange(4, dtype=np.int32)
+    rig.model.host.swap_out(ints(sequence.pages[:4]), hosts)
+    moved = rig.sequence(40)
+    rig.model.host.swap_in(hosts, ints(moved.pages[:4]))
+    moved.used = 27
+    check(rig, folder, moved, text)
+
+
+def test_masks(folder: Path) -> None:
+    """A hidden token is not in the state: by a mask of the forward, of the slot, or left out."""
+    rig = Rig(folder, page_size=SIZE)
+    text, more = tokens_of(24), tokens_of(6, seed=3)
+    sequences = [rig.sequence(40) for _ in range(4)]
+    for sequence in sequences:
+        check(rig, folder, sequence, text)
+    told, masked, left_out, plain = sequences
+    visible = causal(30)
+    (found,) = rig.forward(Step(plain, more, outputs=6, mask=runs_of(visible[24:])))
+    assert_close(found, expected_logits(folder, [*text, *more])[24:])
+
+    visible[24:, 8:16] = False
+    (by_rows,) = rig.forward(Step(told, more, outputs=6, mask=runs_of(visible[24:])))
+    rig.mask(masked, range(8, 16))
+    (by_slots,) = rig.forward(Step(masked, more, outputs=6, masked=True))
+    del left_out.pages[1]
+    left_out.used = 16
+    (by_pages,) = rig.forward(Step(left_out, more, outputs=6, positions=range(24, 30)))
+    assert_close(by_rows, by_slots)
+    assert_close(by_pages, by_slots)
+    assert (by_slots - found).abs().max() > 0.1
+    rig.mask(masked, [])
+    sequence = Stream(rig, masked.pages)
+    sequence.used = 24
+    (shown,) = rig.forward(Step(sequence, more, outputs=6, masked=True))
+    assert_close(shown, found)
+
+
+@torch.inference_mode()
+def test_what_a_state_is_of_is_not_read_again(folder: Path) -> None:
+    """Decoding goes on from a state; going back, from that of the last full page."""
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(40)
+    sequence = rig.sequence(40)
+    check(rig, folder, sequence, text[:27])
+    spoiled = sequence.slots(0, 24 - 3)  # a convolution looks back at three tokens
+    rig.model.cache.recurrent[:, torch.tensor(spoiled)] = float("nan")
+    for end in range(28, 33):
+        check(rig, folder, sequence, text[:end])
+    sequence.used = 26
+    check(rig, folder, sequence, [*text[:26], 5, 6])
+
+
+def test_slots_of_eight_bits_are_refused(folder: Path) -> None:
+    with pytest.raises(LoadError, match="kv_dtype: slots of layers with a state"):
+        Rig(folder, kv_dtype="fp8")
