@@ -77,7 +77,7 @@ def compare(settings: Settings, progress: Progress) -> Report:
         progress("both serve")
         sides = {"pie_py": ours.url, "vllm": theirs}
         pause(True)
-        _load(program, ours.url, 1.0, 2, settings, Path(folder))  # nobody's first requests count
+        _load(program, ours.url, 1.0, 2, settings, Path(folder))  # the first requests do not count
         pause(False)
         _load(program, theirs, 1.0, 2, settings, Path(folder))
         progress("both are warm")

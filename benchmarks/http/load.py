@@ -26,7 +26,7 @@ FLAT = 1.1  # memory after a third round over that after the second
 GONE_GOAL = 1.0  # seconds until the instances of clients that have hung up are gone
 SLOWER_GOAL = 0.9  # of the readers' speed alone
 LONG = 16_000  # tokens
-SMALL = 4096  # bytes that the operating system keeps for those who do not read
+SMALL = 4096  # bytes that the operating system keeps for a client that does not read
 
 
 @dataclass(frozen=True, kw_only=True)
