@@ -18,6 +18,7 @@ MODULES = {
     "http": "benchmarks.http.compare",
     "http-load": "benchmarks.http.load",
     "http-watching": "benchmarks.http.watching",
+    "inferlets": "benchmarks.inferlets.compare",
     "gpu": "benchmarks.gpu.run",
 }
 
