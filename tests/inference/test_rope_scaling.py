@@ -115,3 +115,16 @@ def test_how_far_a_scaling_reaches() -> None:
 def test_bad_parameters_are_refused(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(LoadError, match=reason):
         read(parameters, 32)
+
+
+def test_only_frequencies_of_all_positions_let_keys_turn() -> None:
+    linear = {"rope_type": "linear", "factor": 2.0}
+    dynamic = {"rope_type": "dynamic", "factor": 2.0}
+    found = [
+        rope_spec(kind, head_dim=8, base=1e4, trained=64).frequencies()
+        for kind in ({}, linear, dynamic)
+    ]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert torch.equal(found[1], found[0] / 2)
+    assert found[2] is None

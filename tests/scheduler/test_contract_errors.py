@@ -388,3 +388,9 @@ def test_a_forward_in_place_names_no_embed_twice(server: Server, guest: Guest) -
         guest.forward([], twice, [], twice)
     assert snapshot(server, guest) == before
     guest.forward([], twice)  # as inputs alone it may
+
+
+def test_a_model_whose_keys_cannot_be_turned_says_so() -> None:
+    guest = Guest(Server())
+    with refused("unsupported"):
+        forward.shift_kvpage(guest.instance, guest.queue, guest.pages(1), 3)
