@@ -121,7 +121,7 @@ def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
     if found.ask(count):
         return _numbers(found.take())
     future = instance.futures.create(FutureKind.DONE)
-    found.notify(count, future)
+    found.when(found.taken + count, future)
 
     def answer(instance: Instance, future: int) -> Any:
         instance.futures.take(future, FutureKind.DONE)

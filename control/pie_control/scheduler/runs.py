@@ -18,7 +18,7 @@ from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER
 from pie_control.commands.kinds import BY_WIRE_KIND
 from pie_control.commands.queue import Account, Owner
-from pie_control.commands.run import RunCommand
+from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.errors import ApiError
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
@@ -29,8 +29,6 @@ Rows: TypeAlias = NDArray[np.intp]
 FACTS = range(15)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
 CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
-ROOM = 64  # tokens of a run that wait in the table until it is looked at
-MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
 NO_TOKEN = -1
 
 
@@ -128,10 +126,8 @@ class Runs:
 
     def _note(self, run: RunCommand, row: int) -> None:
         """Notes how far a run may go, and when it has to be looked at."""
-        facts = self._facts
-        facts[LIMIT, row] = 0 if run.parked else run.limit
-        notice = 0 if len(run.stops) > MOST_STOPS else run.notices
-        facts[NOTICE, row] = min(notice, facts.item(CAME, row) - facts.item(FRESH, row) + ROOM)
+        self._facts[LIMIT, row] = 0 if run.parked else run.limit
+        self._facts[NOTICE, row] = run.notices
 
     def _new_row(self) -> int:
         if not self._free:
