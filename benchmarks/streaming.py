@@ -38,7 +38,7 @@ class Settings(Turns):
     model: ModelConfig = options.model("tiny")
     at_once: tuple[int, ...] = options.at_once("256")
     rounds: int = options.rounds(3)
-    tokens: int = options.tokens(128)
+    tokens: int = options.tokens(256)
 
 
 class Streamed(NamedTuple):

@@ -1,4 +1,4 @@
-"""All tests: on one core each, and the files that take longest first."""
+"""All tests: on one core each, without deadlines, and the files that take longest first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before anything imports PyTorch, and for all processes that tests start. The suite runs as several
 # processes; threads of PyTorch's that wait for each other on cores that another one uses spin, and
 # take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 # Those that take more than 20 s go first, so that no process is left with one at the end.
 LONGEST = (

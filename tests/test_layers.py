@@ -45,27 +45,29 @@ FOLDERS: dict[str, dict[str, str]] = {
     "pie_control": {
         "errors": "",
         "guest_json": "errors",
+        "fairness": "",
+        "confined": "errors fairness",
         "wasm": "errors",
-        "programs": "errors wasm",
-        "instances": "errors wasm programs",
+        "programs": "errors fairness confined wasm",
+        "instances": "errors fairness wasm programs",
         "resources": "errors",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",
         "scheduler": "errors instances commands",
         "interception": "errors wasm instances resources scheduler",
         "models": "errors instances resources prefix commands scheduler interception",
-        "grammar": "errors commands models",
+        "grammar": "errors fairness confined commands models",
         "http": "errors instances",
         "mcp": "errors guest_json instances http",
         "messaging": "errors instances",
         "store": "errors instances",
-        "api": "errors guest_json wasm programs instances resources prefix commands interception"
-        " models grammar http mcp messaging store",
+        "api": "errors fairness confined guest_json wasm programs instances resources prefix"
+        " commands interception models grammar http mcp messaging store",
         "worker": "instances models",
-        "rpc": "errors programs instances models mcp",
-        "wiring": "wasm programs instances interception models grammar http mcp messaging store api"
-        " rpc worker",
-        "server": "wasm programs api rpc wiring worker",
+        "rpc": "errors fairness confined programs instances models mcp",
+        "wiring": "confined wasm programs instances interception models grammar http mcp messaging"
+        " store api rpc worker",
+        "server": "confined wasm programs api rpc wiring worker",
         "__main__": "server",
     },
     "pie_inference": {

@@ -21,22 +21,27 @@ def main() -> int:
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
     config, with_parent = read_options("pie_control")
+    ready = trio.Event()
     try:
-        trio.run(_run, config, with_parent)
+        trio.run(_run, config, with_parent, ready)
     except Exception as error:  # what the server's tasks raise comes in groups
         tell_error(str(_first(error)))
-        log.debug("cannot serve", exc_info=True)
+        if ready.is_set():  # the parent reads no more, and it is a fault of ours
+            log.error("the server has failed", exc_info=True)
+        else:
+            log.debug("cannot serve", exc_info=True)
         return 1
     return 0
 
 
-async def _run(config: ServerConfig, with_parent: bool) -> None:
+async def _run(config: ServerConfig, with_parent: bool, ready: trio.Event) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
         if with_parent:
             nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
         endpoint = await nursery.start(lambda task_status: serve(config, task_status=task_status))
         tell_ready(endpoint)
+        ready.set()
 
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:

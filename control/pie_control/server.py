@@ -8,6 +8,7 @@ import time
 import trio
 
 from pie_control.api.runtime import GuestClocks
+from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.instantiation import Instantiation
@@ -52,7 +53,8 @@ class _Server:
         ahead = min(INSTANTIATED, config.spare_instances)
         instantiation = Instantiation(linker, limits, ahead)
         warm = WarmInstances(instantiation, config.spare_instances - ahead, self._is_busy)
-        components = Components(linker.engine, config.cache_folder, warm.offer)
+        self._confined = ConfinedPool(config.confined)
+        components = Components(linker.engine, config.cache_folder, warm.offer, self._confined)
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
@@ -62,6 +64,7 @@ class _Server:
             Guests(instantiation, components, warm),
             programs,
             self._link,
+            self._confined,
             clock,
             GuestClocks(time.time_ns, time.monotonic_ns),
         )
@@ -93,6 +96,7 @@ class _Server:
                 await trio.sleep_forever()
             finally:
                 self._wiring.registry.end_all("the server stops")
+                self._confined.close()
 
 
 def make_engine(config: ServerConfig) -> Engine:

@@ -10,11 +10,12 @@ import trio
 
 from pie_control.api import ApiParts, functions
 from pie_control.api.runtime import GuestClocks
+from pie_control.confined.pool import ConfinedPool
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
+from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
-from pie_control.instances.thread_answers import ThreadAnswers
 from pie_control.instances.timers import Timers
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
@@ -29,6 +30,7 @@ from pie_control.wasm import HostFunction
 from pie_control.worker.dispatcher import Dispatcher
 from pie_control.worker.link import Worker
 from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
+from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello
 
@@ -54,6 +56,7 @@ class Wiring:
         guests: GuestMaker,
         programs: ProgramStore,
         worker: Worker,
+        confined: ConfinedPool,
         clock: Callable[[], float],
         clocks: GuestClocks,
     ) -> None:
@@ -64,22 +67,29 @@ class Wiring:
             guests: makes what programs run in.
             programs: that users have uploaded.
             worker: gets the plans.
+            confined: works on what users sent.
             clock: trio's, in seconds; every part measures by it.
             clocks: the clocks that users and guests read.
         """
         self.door: Door | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
+        quotas = Quotas(config.quota, config.quotas)
         self.registry = Registry(
-            config.max_instances, config.limits, clock, clocks.date_ns, self.durations.add
+            config.max_instances, config.limits, quotas, clock, clocks.date_ns, self.durations.add
         )
         self.timers = Timers(clock)
         self.executor = Executor(
-            self.registry.end, self._after_turn, TURN_SECONDS, RESULT_TURN_SECONDS
+            self.registry.end,
+            self._after_turn,
+            TURN_SECONDS,
+            RESULT_TURN_SECONDS,
+            clocks.monotonic_ns,
+            quotas.weight,
         )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
-            config, self.executor, self.registry, self.durations, clock, clocks.date_ns
+            config, quotas, self.executor, self.registry, self.durations, clock, clocks.date_ns
         )
         self.adapters = AdapterLoader(self.models, worker.order)
         self.dispatcher = Dispatcher(self.models, self.executor, worker, clock)
@@ -87,8 +97,9 @@ class Wiring:
         self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
         self.http = HttpClient(config.http)
         self.mcp = McpServers(config.mcp, config.http)
-        self.grammars = GrammarService(config.grammar)
-        self.answers = ThreadAnswers(self.executor)
+        self.grammars = GrammarService(config.grammar, confined)
+        self.answers = LateAnswers(self.executor)
+        self.confined = confined
         self._programs = programs
         self._clocks = clocks
         self._join_instances()
@@ -99,6 +110,7 @@ class Wiring:
         registry.on_start.append(self.messaging.join)
         registry.on_end += [
             self.executor.discard,
+            self.answers.drop_instance,
             self.http.drop_instance,
             self.messaging.leave,
             self.models.drop_instance,
@@ -113,6 +125,7 @@ class Wiring:
                 self.executor,
                 self.timers,
                 self.answers,
+                self.confined,
                 self.models,
                 self.durations,
                 self.grammars,
@@ -133,6 +146,7 @@ class Wiring:
             self.models,
             self.adapters,
             self.mcp.registry,
+            self.confined,
             self.clock,
         )
 

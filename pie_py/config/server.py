@@ -16,8 +16,9 @@ from pie_py.config.logs import LogConfig
 from pie_py.config.mcp import McpConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
+from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
-from pie_py.config.services import GrammarConfig, MessagingConfig, StoreConfig
+from pie_py.config.services import ConfinedConfig, GrammarConfig, MessagingConfig, StoreConfig
 from pie_py.config.telemetry import TelemetryConfig
 
 
@@ -37,9 +38,12 @@ class ServerConfig(BaseSettings):
     ] = ()  # users whose keys may load adapters; users without need of a key may, too
     log: LogConfig = LogConfig()
     limits: Limits = Limits()
+    quota: Quota = Quota()  # of each user with a key
+    quotas: dict[str, Quota] = {}
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
+    confined: ConfinedConfig = ConfinedConfig()
     grammar: GrammarConfig = GrammarConfig()
     http: HttpConfig = HttpConfig()  # of inferlets' requests
     gateway: GatewayConfig = GatewayConfig()

@@ -29,6 +29,13 @@ class StoreConfig(Section):
     waiting_bytes: PositiveInt = 16 << 20  # an instance's writes under way and values not yet taken
 
 
+class ConfinedConfig(Section):
+    """Processes that work on what users sent: texts, sources, components, grammars."""
+
+    processes: PositiveInt = 3  # at once; one fewer for one user
+    memory: PositiveInt = 1 << 30  # bytes that each may allocate
+
+
 class GrammarConfig(Section):
     """Compilation of grammars, for all instances together."""
 
@@ -38,3 +45,5 @@ class GrammarConfig(Section):
     user_compilations: PositiveInt = 64  # of all instances of one user, under way
     kept: PositiveInt = 128  # compiled grammars kept for later uses
     kept_characters: PositiveInt = 4 << 20  # their texts together
+    # Whether users share what is kept; then the time of a compilation tells that another has it.
+    shared: bool = False

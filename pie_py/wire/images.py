@@ -16,6 +16,9 @@ MAX_ASPECT = 200  # of the longer side to the shorter one
 Image.MAX_IMAGE_PIXELS = None
 _SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 _MAX_SEGMENTS = 1000  # before the pixels of a JPEG; cameras write some tens
+_MAX_NOTES = 2  # segments that can tell the orientation: Exif's and XMP's
+_EXIF = b"\xe1"
+_FRAMES = [bytes([0xC0 + i]) for i in range(16) if i not in (4, 8, 12)]  # tell width and height
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = 33  # bytes: the start, and the chunk that tells the size
 
@@ -91,12 +94,12 @@ def image_size(data: bytes) -> ImageSize | None:
     """Size of an image file, or None if it is none, or of another format than `FORMATS`.
 
     It takes little time whatever the file holds: nothing is decompressed, and only so many segments
-    are read.
+    are looked at.
     """
     if data.startswith(_PNG_START):
         data = data[:_PNG_HEADER] + b"\0\0\0\0IDAT"  # what lies between may be compressed
-    elif not _few_segments(data):
-        return None
+    else:
+        data = _jpeg_header(data) or b""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -113,17 +116,26 @@ def upright_size(image: Image.Image) -> ImageSize:
     return ImageSize(image.width, image.height)
 
 
-def _few_segments(jpeg: bytes) -> bool:
-    """Whether the pixels of a JPEG begin after not too many segments."""
-    at = 2
+def _jpeg_header(jpeg: bytes) -> bytes | None:
+    """What of a JPEG tells its size and orientation: little, however much metadata there is.
+
+    None if its pixels do not begin after so many segments.
+    """
+    header, notes, at = [jpeg[:2]], 0, 2
     for _ in range(_MAX_SEGMENTS):
         if jpeg[at : at + 1] != b"\xff":
-            return False
+            return None
         marker = jpeg[at + 1 : at + 2]
         if marker == b"\xff":  # padding
             at += 1
+            continue
+        end = at + 2 + max(2, int.from_bytes(jpeg[at + 2 : at + 4]))
+        if marker == _EXIF and notes < _MAX_NOTES:
+            notes += 1
+            header.append(jpeg[at:end])
+        elif marker in _FRAMES:
+            header.append(jpeg[at:end])
         elif marker == b"\xda":  # the pixels
-            return True
-        else:
-            at += 2 + max(2, int.from_bytes(jpeg[at + 2 : at + 4]))
-    return False
+            return b"".join([*header, jpeg[at:end]])
+        at = end
+    return None

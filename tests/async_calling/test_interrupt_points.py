@@ -175,7 +175,7 @@ class Generations(RuleBasedStateMachine):
             assert self.text == self.expected_text
 
 
-Generations.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Generations.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestGenerations = Generations.TestCase
 
 
@@ -209,7 +209,7 @@ def test_an_interrupt_at_every_token_of_a_call(markers: bool) -> None:
 
 @pytest.mark.parametrize("markers", MARKERS)
 @given(values=st.lists(VALUES, min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_values_become_neither_markup_nor_turns(markers: bool, values: list[str]) -> None:
     form = dialect(markers)
     manager = InterruptManager(form, most_tokens=400)
@@ -221,7 +221,7 @@ def test_values_become_neither_markup_nor_turns(markers: bool, values: list[str]
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_a_monitor_lets_through_is_valid(data: st.DataObject) -> None:
     form = dialect(False)
     pieces = [*Marker, " a", "ä", "[", "]", "[C", "x[CALL]y"]

@@ -139,5 +139,5 @@ class Conversation(RuleBasedStateMachine):
             assert set(world.streams) == self.launched
 
 
-Conversation.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+Conversation.TestCase.settings = settings(max_examples=100, stateful_step_count=60)
 TestConversation = pytest.mark.slow(Conversation.TestCase)

@@ -140,7 +140,6 @@ def test_calls_of_every_function(client: Client, neighbour: Neighbour) -> None:
 
     @settings(
         max_examples=25,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -169,7 +168,6 @@ def test_each_function(client: Client, neighbour: Neighbour, name: str) -> None:
 
     @settings(
         max_examples=2,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -76,8 +76,6 @@ def arguments(name: str, function: Function, interface: Interface) -> st.SearchS
     """Arguments of one function."""
     if name == "wait":  # for what is never ready it waits, and rightly
         return st.sampled_from([[[]], [[0]], [[2**32 - 1]], [[0] * 5000]])
-    if name == "next-token":
-        return st.sampled_from([[0], [2**32 - 1]])
     return st.tuples(*[values(of, param, interface) for param, of in function.params]).map(list)
 
 

@@ -205,7 +205,7 @@ def test_a_template_that_cannot_be_read_is_named(source: str) -> None:
         ChatTemplates({"default": source}, {}).render(json.dumps(TALK), False, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),

@@ -10,6 +10,7 @@ import pytest
 import trio
 from support.wat_guests import HOLD, OK, WAITS, guest
 
+from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ProgramRejected
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program
@@ -22,11 +23,14 @@ from pie_control.wasm import (
     Linker,
     Status,
 )
+from pie_py.config.services import ConfinedConfig
+
+CONFINED = ConfinedPool(ConfinedConfig())
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(EngineConfig(max_instances=4))
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    return Engine(EngineConfig(max_instances=4, cache_folder=tmp_path_factory.mktemp("compiled")))
 
 
 def program(folder: Path, name: str, data: bytes) -> Program:
@@ -36,7 +40,7 @@ def program(folder: Path, name: str, data: bytes) -> Program:
 
 
 def kept(engine: Engine, most: int) -> Components:
-    return Components(engine, Path("unused"), lambda runtime: None, most)
+    return Components(engine, Path("unused"), lambda runtime: None, CONFINED, most)
 
 
 def test_those_that_ran_last_are_kept(engine: Engine, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pie_control.grammar.turns import FairThreads, Owner
+from pie_control.fairness import FairThreads, Owner
 
 SECONDS = 30.0  # until a test is given up
 
@@ -38,7 +38,7 @@ def test_what_one_user_has_waiting_holds_nobody_else_up() -> None:
         assert done.acquire(timeout=SECONDS)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=30),
     st.integers(1, 3),
@@ -82,4 +82,5 @@ def test_users_take_turns_and_so_do_a_users_instances() -> None:
     assert over.wait(SECONDS)
     while len(order) < 6:
         over.wait(0.01)
-    assert order == ["ax", "bz", "ay", "bz", "ax", "ax"]
+    assert sorted(order[:2]) == ["ax", "bz"]
+    assert order.index("ay") < order.index("ax", order.index("ax") + 1)

@@ -553,7 +553,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(answer=st.lists(PIECES | st.binary(max_size=20), max_size=8))
 def test_any_bytes_are_an_answer_or_an_error(answer: list[bytes]) -> None:
     async def send(stream: trio.SocketStream, asked: Asked) -> None:

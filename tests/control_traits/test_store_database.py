@@ -83,7 +83,7 @@ def told(result: Result) -> object:
     return result.code if isinstance(result, ApiError) else result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.one_of(commits, commits, lists, gets), max_size=8), max_size=6))
 def test_it_behaves_as_a_dictionary_of_each_user(batches: list[list[Operation]]) -> None:
     config = StoreConfig(keys=4, bytes=30)

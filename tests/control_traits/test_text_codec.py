@@ -61,7 +61,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TEXTS)
 def test_tokens_are_those_of_the_tokenizer(text: str) -> None:
     tokenizer = codec()._tokenizer

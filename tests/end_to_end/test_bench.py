@@ -166,7 +166,7 @@ def test_stage_clock_gives_every_moment_to_one_stage() -> None:
 @pytest.mark.slow
 def test_capacity(checkpoint: Path) -> None:
     report = bench(
-        *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "32"),
+        *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "200"),
         *("--model", str(checkpoint), "--source", "rust"),
     )
     ways = ("at once", "token by token", "step by step")
@@ -177,6 +177,21 @@ def test_capacity(checkpoint: Path) -> None:
         assert row["µs per token"] == 1e6 / row["tokens/s"]
         assert row["CPU µs per token"] > 0
     assert report["goals"] == []  # they are for 256 inferlets, and for two counts from 8 on
+
+
+@pytest.mark.slow
+def test_streaming(checkpoint: Path) -> None:
+    report = bench(
+        *("streaming", "--at-once", "4", "--rounds", "1", "--prompt", "8", "--tokens", "32"),
+        *("--model", str(checkpoint), "--source", "python"),
+    )
+    assert [row[:3] for row in report["rows"]] == [
+        ["python", "program", 4],
+        ["python", "server", 4],
+    ]
+    for row in table(report):
+        assert row["tokens/s"] > 0
+        assert row["tokens a message"] >= 1
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_gateway.backend.vocabulary import Vocabulary
@@ -57,7 +57,6 @@ def joined(said: list[Said]) -> list[Said]:
 
 
 @pytest.mark.parametrize(("dialect", "text", "wanted"), CASES, ids=[case[1][:30] for case in CASES])
-@settings(deadline=None)
 @given(data=st.data())
 def test_parts_make_no_difference(dialect, text, wanted, data) -> None:  # type: ignore[no-untyped-def]
     splitter = Splitter(dialect)

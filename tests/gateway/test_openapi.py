@@ -44,7 +44,6 @@ def brief(server: Server) -> Iterator[Gateway]:
 @schema.parametrize()
 @settings(
     max_examples=CASES,
-    deadline=None,
     derandomize=True,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),

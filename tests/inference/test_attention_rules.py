@@ -48,7 +48,7 @@ def by_position(positions: list[int]) -> NDArray[np.bool_]:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(positions=st.lists(st.integers(0, 30), min_size=2, max_size=12))
 def test_positions_out_of_order_and_equal(folder: Path, positions: list[int]) -> None:
     rig = _rig(folder)
@@ -79,7 +79,7 @@ def test_a_later_position_in_the_context_is_attended_to(folder: Path) -> None:
     assert_close(found, wanted[10:])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_explicit_masks(folder: Path, data: st.DataObject) -> None:
     rig = _rig(folder)
@@ -181,7 +181,7 @@ def test_copied_slots_are_attended_to_as_their_sources(folder: Path) -> None:
     assert_close(found[0], expected_logits(folder, tokens, visible=visible)[40])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_copies_take_effect_in_order(folder: Path, pairs: list[tuple[int, int]]) -> None:
     rig = _rig(folder)

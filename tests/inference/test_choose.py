@@ -111,7 +111,7 @@ def test_seeds_and_steps_give_independent_draws() -> None:
 
 
 @given(rows=st.lists(row, min_size=1, max_size=6), data=st.data())
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_a_row_is_chosen_the_same_whatever_its_neighbours(
     rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:

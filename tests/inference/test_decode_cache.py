@@ -43,7 +43,7 @@ def write(cache: KvCache, slots: list[int], numbers: random.Random) -> torch.Ten
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_it_agrees_with_the_pool(numbers: random.Random, most_rows: int) -> None:
     """In any order, of any part of the sequences, while they come, go, part, and move."""
@@ -131,7 +131,7 @@ class Decoding:
         return rows
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.permutations(range(12)), min_size=1, max_size=8), st.integers(1, 11))
 def test_nothing_is_copied_twice(orders: list[list[int]], cut: int) -> None:
     """Whatever the order, and though every step is of a part of the sequences only."""

@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("model") / "llama")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 16))
 def test_any_order_and_any_part(folder: Path, seed: int) -> None:
     """Prompts, parts of prompts and decoding, in batches of whoever is there."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.checkpoints import small_tokenizer
 from support.families import FAMILIES, VARIANTS, WINDOW, make_family
 from support.model_rig import (
     Rig,
@@ -22,7 +23,15 @@ from support.model_rig import (
     runs_of,
     tokens_of,
 )
-from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
 
 from pie_inference.models.gemma3 import gemma3_text, gemma3_within
 from pie_inference.models.registry import ARCHITECTURES
@@ -90,6 +99,44 @@ def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None
     rig = Rig(folder)
     (found,) = rig.forward(Step(rig.sequence(9), tokens_of(9), outputs=9))
     assert_close(found, expected_logits(folder, tokens_of(9)))
+
+
+@torch.inference_mode()
+def test_the_text_of_qwen3_vl(tmp_path: Path) -> None:
+    """Of a model that reads images, too; its rope has three directions, which are one for text."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+    config = Qwen3VLConfig(
+        text_config={
+            **sizes,
+            "vocab_size": len(small_tokenizer()),
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+            "initializer_range": 0.2,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 50_000.0,
+                "mrope_section": [6, 5, 5],
+                "mrope_interleaved": True,
+            },
+        },
+        vision_config={
+            "depth": 1,
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_heads": 2,
+            "out_hidden_size": 64,
+            "deepstack_visual_indexes": [0],
+        },
+    )
+    torch.manual_seed(0)
+    model = Qwen3VLForConditionalGeneration(config).eval()
+    model.save_pretrained(tmp_path / "model")
+    small_tokenizer().save_pretrained(tmp_path / "model")
+    tokens = tokens_of(40)
+    rig = Rig(tmp_path / "model")
+    (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
+    assert_close(found, model(input_ids=torch.tensor([tokens])).logits[0])
 
 
 def test_many_sequences_in_one_batch(folder: Path) -> None:

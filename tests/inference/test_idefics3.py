@@ -105,7 +105,7 @@ def test_a_bad_image_among_others_of_different_sizes(folder: Path) -> None:
         assert_close(rig.model.embeds.read(ints(alone)), found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(1, 5000),
     st.integers(1, 5000),

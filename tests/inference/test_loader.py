@@ -87,7 +87,7 @@ FAULTS = {
     ),
     "quantized": (
         edit_config(quantization_config={"quant_method": "quip", "bits": 4}),
-        "the method 'quip' are not supported .supported: mxfp4, fp8",
+        "the method 'quip' are not supported .supported: awq, compressed-tensors",
     ),
     "too many experts": (
         edit_config(
@@ -133,6 +133,10 @@ FAULTS = {
     "wrong shape": (
         edit_tensors(lambda t: t.update({DOWN: torch.zeros(3, 5)})),
         rf"{DOWN} is \[3, 5\], not \[64, 128\]",
+    ),
+    "not a number": (
+        edit_tensors(lambda t: t.update({DOWN: t[DOWN].index_fill(0, torch.tensor(3), torch.nan)})),
+        rf"{DOWN} holds numbers that are not finite in float32",
     ),
     "whole numbers": (
         edit_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),
@@ -287,10 +291,10 @@ def test_one_device_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cuda:1") == torch.device("cuda:1")
 
 
-def test_a_worker_without_gpu_loads_nothing_that_is_for_gpus() -> None:
+def test_a_worker_loads_nothing_that_is_for_gpus_or_downloads() -> None:
     program = (
         "import sys; import pie_inference.serving.worker;print([n for n in sys.modules if"
-        " n.startswith(('pie_inference.cuda', 'flashinfer', 'triton')) or n =="
+        " n.startswith(('pie_inference.cuda', 'flashinfer', 'triton', 'huggingface_hub')) or n =="
         " 'pie_inference.attention.flashinfer'])"
     )
     found = subprocess.run(

@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from support.families import make_family
 from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 
+from pie_inference.errors import LoadError
+
 Tensors = dict[str, torch.Tensor]
 
 
@@ -28,6 +30,8 @@ def assert_served_alike(folder: Path, as_here: Path | None = None) -> None:
     """As transformers serves it, or serves the plain checkpoint of the same numbers."""
     tokens = tokens_of(30)
     rig = Rig(folder)
+    method = json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"]
+    assert rig.model.description.quantized == method
     (found,) = rig.forward(Step(rig.sequence(30), tokens, outputs=30))
     assert_close(found, expected_logits(as_here or folder, tokens))
 
@@ -73,3 +77,138 @@ def test_fp8_by_blocks(name: str, tmp_path: Path) -> None:
         tensors[weight] = tensors[weight].float() * scales[:rows, :columns]
     save_file(tensors, plain / "model.safetensors")
     assert_served_alike(folder, plain)
+
+
+def plain_copy(folder: Path, target: Path, tensors: Tensors) -> Path:
+    """The checkpoint with other tensors."""
+    shutil.copytree(folder, target)
+    save_file({k: v.contiguous() for k, v in tensors.items()}, target / "model.safetensors")
+    return target
+
+
+def products(tensors: Tensors) -> list[str]:
+    return [name for name in tensors if name.endswith("proj.weight")]
+
+
+def packed_words(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    """Consecutive numbers of the last dimension in words, the first in the lowest bits."""
+    each = numbers.reshape(len(numbers), -1, 32 // bits) << torch.arange(0, 32, bits)
+    words = each.sum(-1)
+    return torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32)
+
+
+@pytest.mark.parametrize(("bits", "version"), [(4, "gptq"), (8, "gptq"), (4, "gptq_v2")])
+def test_gptq(bits: int, version: str, tmp_path: Path) -> None:
+    """Inputs in groups of 16; by activation order, in any order."""
+    folder = make_family(tmp_path / "model", "qwen2")
+    tensors = load_file(folder / "model.safetensors")
+    plain = dict(tensors)
+    generator = torch.Generator().manual_seed(0)
+    for name in products(tensors):
+        out, inputs = tensors.pop(name).shape
+        groups = inputs // 16
+        numbers = torch.randint(0, 1 << bits, (inputs, out), generator=generator)
+        zeros = torch.randint(1, 1 << bits, (groups, out), generator=generator)
+        scales = torch.rand(groups, out, generator=generator) / (1 << bits)
+        order = torch.arange(inputs) // 16
+        if "down" in name:
+            order = order[torch.randperm(inputs, generator=generator)]
+        module = name.removesuffix("weight")
+        tensors[f"{module}qweight"] = packed_words(numbers.t(), bits).t()
+        tensors[f"{module}qzeros"] = packed_words(zeros - int(version == "gptq"), bits)
+        tensors[f"{module}scales"] = scales
+        tensors[f"{module}g_idx"] = order.int()
+        plain[name] = ((numbers - zeros[order]) * scales[order]).t()
+    as_here = plain_copy(folder, tmp_path / "plain", plain)
+    quantize(folder, tensors, quant_method="gptq", bits=bits, checkpoint_format=version)
+    assert_served_alike(folder, as_here)
+
+
+def test_awq(tmp_path: Path) -> None:
+    """As the converter of compressed-tensors reads it."""
+    converters = pytest.importorskip("compressed_tensors.entrypoints.convert.converters.autoawq")
+    folder = make_family(tmp_path / "model", "llama")
+    tensors = load_file(folder / "model.safetensors")
+    plain = dict(tensors)
+    generator = torch.Generator().manual_seed(0)
+    converter = converters.AutoAWQConverter(group_size=16)
+
+    def words(*shape: int) -> torch.Tensor:
+        return torch.randint(-(1 << 31), 1 << 31, shape, generator=generator).to(torch.int32)
+
+    for name in products(tensors):
+        out, inputs = tensors.pop(name).shape
+        packed, zeros = words(inputs, out // 8), words(inputs // 16, out // 8)
+        scales = torch.rand(inputs // 16, out, generator=generator) / 16
+        module = name.removesuffix("weight")
+        tensors |= {f"{module}qweight": packed, f"{module}qzeros": zeros, f"{module}scales": scales}
+        numbers, scale, zero = converter._convert_gemm_module(packed, scales, zeros)
+        wide = [part.float().repeat_interleave(16, 1) for part in (zero, scale)]
+        plain[name] = (numbers.float() - wide[0]) * wide[1]
+    as_here = plain_copy(folder, tmp_path / "plain", plain)
+    quantize(folder, tensors, quant_method="awq", bits=4, group_size=16, version="gemm")
+    assert_served_alike(folder, as_here)
+
+
+INT4 = {"num_bits": 4, "type": "int", "symmetric": False, "strategy": "group", "group_size": 16}
+INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+FP8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor"}
+
+
+@pytest.mark.parametrize(
+    ("form", "weights"),
+    [("pack-quantized", INT4), ("int-quantized", INT8), ("float-quantized", FP8)],
+)
+def test_compressed_tensors(form: str, weights: dict[str, Any], tmp_path: Path) -> None:
+    """Written and read back by its library; the head is left out."""
+    library = pytest.importorskip("compressed_tensors")
+    folder = make_family(tmp_path / "model", "qwen3")
+    tensors = load_file(folder / "model.safetensors")
+    plain = dict(tensors)
+    scheme = library.quantization.QuantizationScheme(targets=["Linear"], weights=weights)
+    compressor = library.compressors.BaseCompressor.get_value_from_registry(form)
+    for name in products(tensors):
+        weight = tensors.pop(name)
+        parts = {"weight": weight, **quantization_of(weight, weights)}
+        packed = compressor.compress(parts, scheme)
+        plain[name] = compressor.decompress(packed, scheme)["weight"].float()
+        module = name.removesuffix("weight")
+        tensors |= {module + part: tensor for part, tensor in packed.items()}
+        tensors[f"{module}input_scale"] = torch.ones(1)  # of activations, which stay as they are
+    as_here = plain_copy(folder, tmp_path / "plain", plain)
+    quantize(
+        folder,
+        tensors,
+        quant_method="compressed-tensors",
+        format=form,
+        config_groups={"group_0": {"targets": ["Linear"], "weights": weights, "format": form}},
+        ignore=["lm_head"],
+    )
+    assert_served_alike(folder, as_here)
+
+
+def quantization_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:
+    """Scales, and zeros if there are any, from the largest numbers."""
+    if weights["strategy"] == "tensor":
+        return {"weight_scale": weight.abs().max().view(1) / 448}
+    if weights["strategy"] == "channel":
+        return {"weight_scale": weight.abs().amax(1, keepdim=True) / 127}
+    groups = weight.reshape(len(weight), -1, 16)
+    low, high = groups.amin(-1), groups.amax(-1)
+    scale = (high - low) / 15
+    return {"weight_scale": scale, "weight_zero_point": (-8 - low / scale).round().to(torch.int8)}
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama")
+    tensors = load_file(folder / "model.safetensors")
+    quantize(folder, tensors, quant_method="awq", version="gemv")
+    with pytest.raises(LoadError, match="version 'gemv', is not supported"):
+        Rig(folder)
+    quantize(folder, tensors, quant_method="gptq", bits=3)
+    with pytest.raises(LoadError, match="GPTQ of 3 bits is not supported"):
+        Rig(folder)
+    tensors["model.layers.0.mlp.down_proj.qweight"] = torch.zeros(4, 4, dtype=torch.int32)
+    quantize(folder, tensors, quant_method="gptq", bits=4)
+    with pytest.raises(LoadError, match=r"lacks model.layers.0.mlp.down_proj.qzeros"):
+        Rig(folder)

@@ -59,7 +59,7 @@ def config_of(parameters: dict[str, Any], head_dim: int, base: float) -> LlamaCo
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(PARAMETERS, st.sampled_from([8, 32, 128]), st.floats(100.0, 1e6))
 def test_angles(parameters: dict[str, Any], head_dim: int, base: float) -> None:
     angles, amplitude = read(parameters, head_dim, base).angles()

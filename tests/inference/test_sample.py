@@ -197,7 +197,7 @@ def penalised(
     frequency=st.sampled_from([0.0, 0.7, -1.0]),
     bias=st.dictionaries(st.integers(0, 40), st.floats(-8, 8, width=32), max_size=4),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_penalties_and_biases_as_the_formulas_say(
     rig: Rig,
     given_tokens: list[int],
@@ -244,7 +244,7 @@ def test_a_sampler_set_anew_has_forgotten(rig: Rig) -> None:
     assert draw(rig, [0], [0])[0].tokens[0] != best
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

@@ -71,7 +71,7 @@ entries = st.tuples(st.integers(0, 2), st.integers(PAGE - 1, PAGE))
 tables = st.lists(st.tuples(st.lists(entries, max_size=5), st.integers(1, 3)), max_size=7)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(tables, st.integers(0, 4), st.integers(0, 2), st.integers(1, 40))
 def test_those_that_begin_alike_are_found(
     drawn: list[tuple[list[tuple[int, int]], int]], fixed: int, each: int, cells: int
@@ -296,7 +296,7 @@ class World:
         return found.reshape(queries.shape[0], -1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 1 << 30), st.sampled_from([None, 16, 100]))
 def test_it_agrees_with_brute_force(seed: int, window: int | None) -> None:
     """While sequences grow, fork, leave, and pages are used again; masks, rules and windows among
@@ -332,7 +332,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("model") / "llama")
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 1 << 16))
 def test_a_model_with_two_shared_prompts(folder: Path, seed: int) -> None:
     """Suffixes and steps of forks of two prompts, in any order, agree with transformers."""

@@ -8,7 +8,7 @@ from random import Random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from support.machine_costs import COSTS
 
 from benchmarks.interception.load import Request, Segment
@@ -34,7 +34,6 @@ requests = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(requests, st.sampled_from(sorted(POLICIES)), st.booleans(), st.integers(0, 400))
 def test_everybody_is_served_and_memory_holds(
     load: list[Request], name: str, tail: bool, host: int
@@ -144,7 +143,6 @@ def reference(load: list[Request], tail: bool) -> dict[str, float]:
     return ends
 
 
-@settings(deadline=None)
 @given(requests, st.booleans())
 def test_a_simple_reference_ends_at_the_same_times(load: list[Request], tail: bool) -> None:
     named = []

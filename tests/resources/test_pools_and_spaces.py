@@ -18,6 +18,9 @@ from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
+from pie_py.config.quotas import Quota, Quotas
+
+QUOTAS = Quotas(Quota(share=1.0), {})
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6)), max_size=60))
@@ -150,7 +153,7 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_exports_of_one_user_are_limited() -> None:
     pool = PagePool(4, 8)
-    exports = Exports(pool)
+    exports = Exports(pool, QUOTAS)
     page = pool.allocate(1)
     for i in range(MAX_EXPORTS):
         exports.add("ann", f"{i}", page, i % 2 == 0)
@@ -169,7 +172,7 @@ def test_exports_of_one_user_are_limited() -> None:
 def test_an_export_has_each_page_once() -> None:
     """An instance may have several addresses of a page, and name each address many times."""
     pool = PagePool(8, 8)
-    exports, pages = Exports(pool), pool.allocate(2)
+    exports, pages = Exports(pool, QUOTAS), pool.allocate(2)
     with pytest.raises(ApiError, match=r"^invalid-argument.*more than once"):
         exports.add("ann", "twice", pages[[0, 1, 0]], False)
     exports.add("ann", "once", pages, False)
@@ -180,7 +183,7 @@ def test_lists_of_exports_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are kept for ever, and hundreds of thousands of pages can be in each of thousands."""
     monkeypatch.setattr(exports_module, "MAX_LISTED", 12)
     pool = PagePool(8, 8)
-    exports, pages = Exports(pool), pool.allocate(4)
+    exports, pages = Exports(pool, QUOTAS), pool.allocate(4)
     for name in "abc":
         exports.add("ann", name, pages, name == "b")
     with pytest.raises(ApiError, match=r"^limit-exceeded.*list 12 pages"):

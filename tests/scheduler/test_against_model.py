@@ -269,7 +269,6 @@ def test_programs_on_the_real_worker(checkpoint: tuple[Path, dict[str, Path]]) -
         max_examples=80,
         phases=[Phase.generate, Phase.reuse],  # shrinking would take long; the seed tells
         stateful_step_count=50,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     Run.TestCase("runTest").runTest()

@@ -14,7 +14,6 @@ from support.random_programs import Programs
 Programs.TestCase.settings = settings(
     max_examples=70,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestPrograms = Programs.TestCase

@@ -247,7 +247,7 @@ def test_parts_do_not_count_against_the_limit_of_commands() -> None:
     assert prompt.is_right()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     budget=st.integers(1, 40),
     prompts=st.lists(

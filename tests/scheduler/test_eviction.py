@@ -247,7 +247,7 @@ STEPS = st.lists(
 ).map(lambda steps: [("grow", 0), *steps])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     stories=st.lists(st.tuples(STEPS, st.sampled_from(["", "", "x"])), min_size=2, max_size=7),
     seed=st.integers(0, 1 << 30),
@@ -290,7 +290,7 @@ def test_nobody_notices_and_nobody_ends_while_both_pools_suffice(
     machine.check_empty()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     stories=st.lists(STEPS.map(lambda s: [*s, ("export", 0)]), min_size=2, max_size=6),
     kills=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5)), max_size=4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
@@ -33,7 +33,6 @@ def call(guest: Guest, what: int, pages: list[int], embeds: list[int]) -> int | 
     return None
 
 
-@settings(deadline=None)
 @given(
     one_by_one=st.booleans(),
     steps=st.lists(

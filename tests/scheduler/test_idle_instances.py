@@ -70,7 +70,7 @@ def _operations_of_a_generation(idle: int) -> int:
     server = Server(kv_pages=4 * MANY, embeds=4 * MANY)
     for _ in range(idle):
         _launch(server, _idle)
-    while server.executor._ready:
+    while server.executor.has_ready:
         server.executor.turn()
     _launch(server, _busy)
     operations = Operations()

@@ -224,7 +224,7 @@ def calls(draw: st.DrawFn) -> list[tuple[int, tuple[list[int], ...]]]:
     return draw(st.lists(st.tuples(queues, touched), min_size=1, max_size=40))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(made=calls(), barrier=st.integers(0, 3))
 def test_a_command_waits_for_the_newest_of_another_queue_that_it_conflicts_with(
     made: list[tuple[int, tuple[list[int], ...]]], barrier: int

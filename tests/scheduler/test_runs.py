@@ -191,7 +191,7 @@ class Playing:
             self.done = True
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     jobs=st.lists(JOBS, min_size=1, max_size=5),
     moves=st.lists(st.integers(0, 2), max_size=80),

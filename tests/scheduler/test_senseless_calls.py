@@ -41,7 +41,7 @@ CALLS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(CALLS, min_size=1, max_size=12))
 def test_errors_and_no_harm(calls: list[tuple[Any, tuple[Any, ...]]]) -> None:
     server = Server(kv_pages=12, host_pages=5, embeds=24)

@@ -52,7 +52,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(STEPS, min_size=20, max_size=60), st.booleans())
 def test_texts_are_the_same_however_often_their_pages_move(
     steps: list[tuple[str, int, int]], one_by_one: bool

@@ -145,7 +145,7 @@ def consecutive(numbers: list[int]) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     guests=st.lists(
         st.tuples(st.booleans(), st.integers(1, 12), st.integers(0, 1), st.integers(0, 9)),

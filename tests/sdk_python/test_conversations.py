@@ -61,7 +61,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=STEPS)
 def test_turn_by_turn_is_the_whole(name: str, steps: list[Any]) -> None:
     chat = Conversation(model(), {"chat_template": name})

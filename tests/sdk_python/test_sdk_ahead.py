@@ -169,9 +169,7 @@ def run(rig: Rig, ops: list[Any], lanes: int, *modes: str) -> list[Any]:
     return [json.loads(outcome.text) for outcome in outcomes]
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     ops=st.lists(st.tuples(st.integers(0, 2), OPERATIONS), max_size=12),
     lanes=st.integers(1, 3),

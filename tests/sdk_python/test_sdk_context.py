@@ -468,9 +468,7 @@ OPERATIONS = st.lists(
 @example(  # a page that only the fork gave to the prefix cache, and the first one then cuts
     [("fill", 1), ("generate", 7), ("fork", 0), ("release", 0), ("truncate", 2)]
 )
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_order_of_operations(rig: Rig, operations: list[tuple[str, int]]) -> None:
     body = """
 contexts = [Context(model, add_bos=False).append([97])]

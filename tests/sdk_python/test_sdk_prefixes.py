@@ -211,9 +211,7 @@ SCRIPTS = st.lists(
 )
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(scripts=SCRIPTS)
 def test_texts_are_the_same_whatever_is_found(
     small_rig: Rig, scripts: list[list[tuple[str, int, object]]]

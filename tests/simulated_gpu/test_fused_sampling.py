@@ -56,7 +56,7 @@ VALUES = st.sampled_from([-np.inf, -30.0, -1.0, 0.0, 0.25, 4.0])
 
 
 @given(rows=st.lists(row, min_size=1, max_size=4), data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=15)
 def test_tokens_are_those_of_the_cpu(
     fused: FusedSampling, rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:

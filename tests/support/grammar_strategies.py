@@ -98,6 +98,12 @@ def _conditions(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "dependentRequired": st.just({"a": ["b"], "bb": ["a"]}),
         "dependentSchemas": inner.map(lambda schema: {"a": schema}),
         "properties": inner.map(lambda schema: {"a": schema}),
+        "maxItems": st.integers(0, 3),
+        "contains": inner,
+        "minContains": st.integers(0, 2),
+        "maxContains": st.integers(0, 2),
+        "items": inner,
+        "uniqueItems": st.booleans(),
     }
     return st.fixed_dictionaries({}, optional=keywords).filter(lambda schema: len(schema) < 4)
 

@@ -13,12 +13,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pie_control.api.runtime import GuestClocks
+from pie_control.confined.pool import ConfinedPool
 from pie_control.instances.instance import Instance, State
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Guest, HostFunction
 from pie_control.wiring import Wiring
 from pie_control.worker.link import Worker
 from pie_py.config.limits import Limits
+from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, LoadAdapter, Plan, UnloadAdapter
 
@@ -88,11 +90,14 @@ class Rig:
         self.clock = Clock()
         self.no_worker = NoWorker()
         self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
+        if "quota" not in self.config.model_fields_set:  # most tests have one user
+            self.config = self.config.model_copy(update={"quota": Quota(share=1.0)})
         self.parts = Wiring(
             self.config,
             NoGuests(),
             ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns),
             worker or self.no_worker,
+            ConfinedPool(self.config.confined),
             clock or self.clock,
             GuestClocks(self.clock.date_ns, self.clock.date_ns),
         )

@@ -240,7 +240,7 @@ class Bench:
         behaviours: Any = self.behaviours
         models: Any = SimpleNamespace(services={}, pages_of=lambda instance: 0)
         none: Any = None
-        return Parts(behaviours, behaviours, programs, models, none, none, trio.current_time)
+        return Parts(behaviours, behaviours, programs, models, none, none, none, trio.current_time)
 
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -15,6 +15,7 @@ from pie_control.rpc.sessions import Do, Event, Sessions, Timing
 from pie_py.client.calls import Call
 from pie_py.client.session import Session as ClientSession
 from pie_py.client.stream import WINDOW, Stream
+from pie_py.config.quotas import Quota, Quotas
 from pie_py.wire.rpc import Message, Response, decode
 
 TIMING = Timing(heartbeat=2, dead=10, kept=120)
@@ -54,7 +55,7 @@ class Server:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.sessions = Sessions(FACTS, TIMING, clock, lambda: None)
+        self.sessions = Sessions(FACTS, TIMING, clock, lambda: None, Quotas(Quota(), {}))
         self.talkers: dict[str, Talker] = {}
         self.done: list[Any] = []  # values of the requests that were done
         self.working: list[Do] = []

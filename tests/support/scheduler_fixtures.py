@@ -18,6 +18,7 @@ from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.forming import PlanForming
 from pie_control.worker.link import Worker
+from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult
@@ -91,6 +92,7 @@ class Server(Rig):
         prompt_tokens: int | None = None,
         interception: InterceptionConfig | None = None,
         worker: Worker | None = None,
+        quota: Quota = Quota(share=1.0),  # noqa: B008 - frozen
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
@@ -100,6 +102,7 @@ class Server(Rig):
                 scheduler=config,
                 interception=interception or InterceptionConfig(policy="preserve"),
                 prefix_cache=prefix_cache or PrefixCacheConfig(),
+                quota=quota,
             ),
             worker=worker,
         )

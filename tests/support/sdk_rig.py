@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pie_control.api.runtime import GuestClocks
+from pie_control.confined.pool import ConfinedPool
 from pie_control.instances.instance import Ended, Instance, State
 from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
@@ -204,7 +205,8 @@ class Rig:
         self.warm = WarmInstances(
             instantiation, spares, lambda: self._parts.registry.live_count > 0
         )
-        components = Components(self.engine, self._config.cache_folder, self.warm.offer)
+        confined = ConfinedPool(self._config.confined)
+        components = Components(self.engine, self._config.cache_folder, self.warm.offer, confined)
         self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
         self.worker = TextWorker(self.facts)  # another one may take its place between runs
         self._link = _Link(lambda plan: self.worker.run(plan))
@@ -214,6 +216,7 @@ class Rig:
             Guests(instantiation, components, self.warm),
             self._programs,
             self._link,
+            confined,
             trio.current_time,
             GuestClocks(time.time_ns, time.monotonic_ns),
         )

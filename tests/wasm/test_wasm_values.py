@@ -98,7 +98,7 @@ def echo(engine: Engine, kind: Type, value: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[kind.wit for kind, _ in VALUES])
 def test_values_pass_unchanged(engine: Engine, kind: Type, values: st.SearchStrategy[Any]) -> None:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, suppress_health_check=list(HealthCheck))
     @given(values)
     def check(value: Any) -> None:
         found = echo(engine, kind, value)

@@ -22,12 +22,13 @@ from pie_control.api.runtime import GuestClocks, RuntimeCalls
 from pie_control.api.source import SourceCalls
 from pie_control.api.store import StoreCalls
 from pie_control.api.tokenize import TokenizeCalls
+from pie_control.confined.pool import ConfinedPool
 from pie_control.grammar.service import GrammarService
 from pie_control.http import HttpClient
+from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.roles import Turns
-from pie_control.instances.thread_answers import ThreadAnswers
 from pie_control.instances.timers import Timers
 from pie_control.interception.history import Durations
 from pie_control.mcp import McpServers
@@ -45,7 +46,8 @@ class ApiParts:
     launcher: Launcher
     turns: Turns
     timers: Timers
-    answers: ThreadAnswers
+    answers: LateAnswers
+    confined: ConfinedPool
     models: ServedModels
     durations: Durations
     grammars: GrammarService
@@ -80,5 +82,5 @@ def functions(parts: ApiParts) -> tuple[HostFunction, ...]:
         *ImageCalls(models).functions(),
         *sample.functions(RunTextCalls(models, parts.turns)),
         *grammar.functions(),
-        *TokenizeCalls(models, parts.answers).functions(),
+        *TokenizeCalls(models, parts.answers, parts.confined).functions(),
     )

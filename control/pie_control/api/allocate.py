@@ -159,6 +159,10 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
 def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
     target = queue_of(instance, queue, "allocate")
+    pool = target.space.embed_pool
+    target.model.check_share(
+        instance.user, "embeds", count, pool.size, pool.free, lambda space: space.embeds_held
+    )
     return target.space.allocate_embeds(count, partial(target.model.reclaim_embeds, instance))
 
 

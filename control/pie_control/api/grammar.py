@@ -9,18 +9,17 @@ from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
+from pie_control.fairness import Owner
 from pie_control.grammar import Grammar, Matcher
-from pie_control.grammar.matcher import MOST_FORCED
 from pie_control.grammar.service import GrammarService
 from pie_control.grammar.table import GrammarTable
-from pie_control.grammar.turns import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, State
 from pie_control.instances.roles import Turns
 from pie_control.models.served import ServedModels
 from pie_control.wasm import SUSPENDED, HostFunction
 
-MAX_TOKENS = MOST_FORCED  # of one call
+MAX_TOKENS = 1024  # of one call
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
 INLINE_TOKENS = 8
 
@@ -79,7 +78,7 @@ class GrammarCalls:
         description, codec = self._models.service(model).description, self._models.codec(model)
         grammars.check(kind, text)
         future = instance.futures.create(FutureKind.GRAMMAR)
-        kept = grammars.kept(model, kind, text)
+        kept = grammars.kept(model, kind, text, instance.user)
         if kept is not None:
             future.resolve(kept)
             return future.handle

@@ -24,7 +24,7 @@ from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.samplers import NO_COUNTS, Sampler
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import HostFunction
 from pie_py.wire.plan import Uint32
 
 
@@ -34,6 +34,10 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     wanted = parse_parameters(parameters, target.model.description.vocab_size)
     target.queue.check_room()
     program = compiled(wanted)
+    pool = target.model.samplers
+    target.model.check_share(
+        instance.user, "samplers", 1, pool.size, pool.slots.free, lambda space: len(space.samplers)
+    )
     handle, sampler = target.space.samplers.create(
         remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
     )
@@ -165,18 +169,6 @@ def take_sample(instance: Instance, future: int) -> Any:
     return instance.futures.take(future, FutureKind.SAMPLE)
 
 
-def next_token(instance: Instance, future: int) -> Any:
-    """Suspends the guest until a future of a token is ready, and consumes it: the token."""
-    if instance.futures.of_kind(future, FutureKind.SAMPLE).ready:
-        return _take_token(instance, future)
-    instance.turn.wait_for([future], _take_token)
-    return SUSPENDED
-
-
-def _take_token(instance: Instance, future: int) -> Any:
-    return take_sample(instance, future)[0]
-
-
 def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, embed: int) -> None:
     """Queues the embedding of the token that a sampler chose last, known or not."""
     target = queue_of(instance, queue, "sample")
@@ -249,7 +241,6 @@ def functions(texts: RunTextCalls) -> tuple[HostFunction, ...]:
         sample,
         sample_masked,
         take_sample,
-        next_token,
         embed_sampled,
         step,
         start_run,
@@ -259,6 +250,6 @@ def functions(texts: RunTextCalls) -> tuple[HostFunction, ...]:
         texts.run_text,
         take_run_text,
         end_run,
-        suspends=(next_token, next_tokens),
+        suspends=(next_tokens,),
         arrays=("mask",),
     )

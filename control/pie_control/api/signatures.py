@@ -284,7 +284,6 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
         "take-sample": Signature(
             {"future": U32}, Tuple(U32, F32, U32_LIST, List(F32)), fallible=True
         ),
-        "next-token": Signature({"future": U32}, U32, fallible=True),
         "embed-sampled": Signature(
             {"queue": U32, "sampler": U32, "position": U32, "embed": U32}, None, fallible=True
         ),

@@ -1,35 +1,43 @@
 """Trait `tokenize`: text to tokens and back. Answered by the control layer, without a queue.
 
-Long texts are handled in a thread while the guest stays suspended, so that no other instance waits
-for them.
+Long texts are handled in a confined process while the guest stays suspended, so that no other
+instance waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
+import trio
+
 from pie_control.api.binder import implement
+from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
+from pie_control.fairness import Owner
 from pie_control.guest_json import check_values
 from pie_control.instances.instance import Instance
-from pie_control.instances.thread_answers import ThreadAnswers
+from pie_control.instances.late_answers import LateAnswers
 from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
+from pie_control.models.text_jobs import decode, encode, render
 from pie_control.models.tokenizer import TextCodec
 from pie_control.wasm import SUSPENDED, HostFunction
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
 INLINE_TOKENS = 4096
-MAX_CHARACTERS = 16 << 20
+MAX_CHARACTERS = 1 << 20
+CPU_SECONDS = 5.0  # of one call
 
 
 class TokenizeCalls:
     """Text to tokens and back, with the tokenizers of the served models."""
 
-    def __init__(self, models: ServedModels, answers: ThreadAnswers) -> None:
+    def __init__(self, models: ServedModels, answers: LateAnswers, pool: ConfinedPool) -> None:
         self._models = models
         self._answers = answers
+        self._pool = pool
 
     def functions(self) -> tuple[HostFunction, ...]:
         """The functions of the interface."""
@@ -53,7 +61,13 @@ class TokenizeCalls:
             )
         if len(text) <= INLINE_CHARACTERS:
             return codec.encode(text)
-        return self._in_thread(instance, lambda: codec.encode(text))
+
+        async def work() -> list[int]:
+            tokens = await self._confined(instance, "a text", encode, codec, text)
+            ids: list[int] = np.frombuffer(tokens, np.uint32).tolist()
+            return ids
+
+        return self._later(instance, work)
 
     def detokenize(self, instance: Instance, model: str, tokens: list[int]) -> Any:
         """Text of token ids."""
@@ -65,12 +79,16 @@ class TokenizeCalls:
             )
         if len(tokens) <= INLINE_TOKENS:
             return codec.decode(tokens)
-        return self._in_thread(instance, lambda: codec.decode(tokens))
+        packed = np.array(tokens, np.uint32).tobytes()
+        return self._later(
+            instance,
+            lambda: self._confined(instance, "a text", decode, codec, packed),
+        )
 
     def get_vocabs(self, instance: Instance, model: str) -> Any:
         """The bytes of every token, by id."""
         codec = self._codec(instance, model)
-        return self._in_thread(instance, lambda: codec.vocabulary)
+        return self._later(instance, lambda: trio.to_thread.run_sync(lambda: codec.vocabulary))
 
     def special_tokens(self, instance: Instance, model: str) -> list[tuple[str, int]]:
         """Special tokens, as their texts and ids."""
@@ -93,8 +111,11 @@ class TokenizeCalls:
                 if error.code != "limit-exceeded":
                     raise
         check_values(messages, "chat messages", "invalid-argument")
-        return self._in_thread(
-            instance, lambda: codec.apply_chat_template(messages, add_generation_prompt)
+        return self._later(
+            instance,
+            lambda: self._confined(
+                instance, "the chat", render, codec, messages, add_generation_prompt
+            ),
         )
 
     def _codec(self, instance: Instance, model: str) -> TextCodec:
@@ -108,7 +129,16 @@ class TokenizeCalls:
             service.check_trait("tokenize")
         return self._models.codec(model)
 
-    def _in_thread(self, instance: Instance, work: Callable[[], Any]) -> Any:
-        """Suspends the guest while the work is done in a thread."""
+    def _later(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Suspends the guest while the work is done."""
         self._answers.start(instance, work)
         return SUSPENDED
+
+    async def _confined(
+        self, instance: Instance, what: str, job: Callable[..., Any], codec: TextCodec, *args: Any
+    ) -> Any:
+        """Has a job of `text_jobs` done with a model's tokenizer."""
+        owner = Owner(instance.user, instance.id)
+        return await self._pool.call(
+            owner, what, job, str(codec.folder), *args, seconds=CPU_SECONDS
+        )

@@ -4,6 +4,7 @@
 """
 
 from pie_control.grammar.matcher import Matcher
-from pie_control.grammar.service import KINDS, Grammar, GrammarService
+from pie_control.grammar.probe import KINDS
+from pie_control.grammar.service import Grammar, GrammarService
 
 __all__ = ["KINDS", "Grammar", "GrammarService", "Matcher"]

@@ -7,13 +7,16 @@ llguidance refuses it by name.
 from __future__ import annotations
 
 import itertools
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Schema = Any  # a bool, or an object as `json.loads` makes it
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_FREE_KEYS = 5  # of an object whose keys may come in any order: each order is an alternative
+MAX_DISTINCT = 5  # values of a list without repetition: likewise
+MAX_PLACES = 8  # of a list that contains something: each choice of places is an alternative
 
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]")
 _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -114,6 +117,61 @@ def _trivial(schema: dict[str, Any]) -> None:
             schema.pop(name, None)
     if "then" not in schema and "else" not in schema:
         schema.pop("if", None)
+
+
+def _contains(schema: dict[str, Any]) -> None:
+    """In a short list, each choice of places for what it contains is an alternative."""
+    most = schema.get("maxItems")
+    if "contains" not in schema or not isinstance(most, int) or most > MAX_PLACES:
+        return
+    inner, least = schema["contains"], schema.get("minContains", 1)
+    limit = schema.get("maxContains", most)
+    if not (isinstance(least, int) and isinstance(limit, int)) or "unevaluatedItems" in schema:
+        return
+    try:
+        other = negated(inner) if limit < most else True
+    except CannotSay:
+        return
+    for name in ("contains", "minContains", "maxContains"):
+        schema.pop(name, None)
+    if least:
+        chosen = [_places(places, inner, True) for places in _choices(most, least)]
+        there = [{**option, "minItems": len(option["prefixItems"])} for option in chosen]
+        _all(schema, {"anyOf": [_not_of_type("array"), *there]})
+    if limit < most:
+        free = [_places(places, True, other, most) for places in _choices(most, limit)]
+        _all(schema, {"anyOf": [_not_of_type("array"), *free]})
+
+
+def _choices(most: int, count: int) -> Iterator[tuple[int, ...]]:
+    return itertools.combinations(range(most), count)
+
+
+def _places(
+    places: tuple[int, ...], inside: Schema, outside: Schema, length: int | None = None
+) -> dict[str, Any]:
+    """A list by its first items, by default up to the last of the places."""
+    length = places[-1] + 1 if length is None else length
+    return {"prefixItems": [inside if i in places else outside for i in range(length)]}
+
+
+def _unique(schema: dict[str, Any]) -> None:
+    """Of few values, each order is an alternative; a list is how one begins."""
+    items = schema.get("items")
+    if schema.get("uniqueItems") is not True or not isinstance(items, dict):
+        return
+    values = [items["const"]] if "const" in items else items.get("enum")
+    if items.get("type") == "boolean":
+        values = [False, True]
+    if not isinstance(values, list) or {"prefixItems", "contains"} & schema.keys():
+        return
+    values = list({json.dumps(value, sort_keys=True): value for value in values}.values())
+    if len(values) > MAX_DISTINCT or any(isinstance(value, float) for value in values):
+        return
+    del schema["uniqueItems"]
+    orders = itertools.permutations({"const": value} for value in values)
+    lists = [{"prefixItems": list(order), "items": False} for order in orders]
+    _all(schema, {"anyOf": [_not_of_type("array"), *lists]})
 
 
 def _unevaluated(schema: dict[str, Any]) -> None:
@@ -264,6 +322,8 @@ def _free_order(schema: dict[str, Any]) -> None:
 
 _RULES: tuple[Callable[[dict[str, Any]], None], ...] = (
     _trivial,
+    _contains,
+    _unique,
     _unevaluated,
     _property_names,
     _dependent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from llguidance import LLMatcher
 
 from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
-from pie_control.grammar.turns import FairThreads, Owner
+from pie_control.fairness import FairThreads, Owner
 from pie_control.grammar.vocabulary import Vocabulary
 from pie_py.wire.plan import Uint32
 
@@ -20,7 +21,9 @@ from pie_py.wire.plan import Uint32
 # first time. The threads run without Python's lock, beside the model.
 _threads = FairThreads(3, of_user=2, name="grammar-mask")
 
-MOST_FORCED = 1024  # tokens told at once; as many as `advance` takes
+_AT_ONCE = 8  # tokens, while Python's lock is held: a millisecond each in a hostile grammar
+WALK_SECONDS = 1.0  # of the CPU, for the tokens of one call
+_NEARBY = 128  # tokens
 
 
 class Matcher:
@@ -73,7 +76,7 @@ class Matcher:
         """Looks at the new state, before a mask's thread takes the matcher."""
         walk = self._walk
         if walk.is_error():
-            raise self._broken()
+            raise _broken(self._walk)
         self.accepting: bool = self.ended or walk.is_accepting()
         self.finished: bool = self.ended or walk.is_stopped()
         self._forced = self._foreseen = None
@@ -82,7 +85,7 @@ class Matcher:
     def _find_forced(self) -> list[int]:
         if self.finished:
             return []
-        return _forced_of(self._walk)
+        return _forced_of(self._walk, self._vocabulary)
 
     def call(self, work: Callable[[], None]) -> bool:
         """Does some work at once, or after the mask under way. Returns whether it is done."""
@@ -139,18 +142,17 @@ class Matcher:
             ApiError: `invalid-argument` if one of them is not allowed.
         """
         tokens = list(tokens)
-        allowed = self.count_allowed(tokens)
-        if allowed < len(tokens):
+        done = self._consume(self._walk, tokens)
+        if done < len(tokens):
+            moved = sum(token not in self._vocabulary.stops for token in tokens[:done])
+            if moved and not self._walk.rollback(moved):
+                raise _broken(self._walk)
             raise ApiError(
                 "invalid-argument",
-                f"token {tokens[allowed]} (number {allowed} of the list) is not allowed by the"
+                f"token {tokens[done]} (number {done} of the list) is not allowed by the"
                 " grammar here",
             )
-        ends = bool(tokens) and tokens[-1] in self._vocabulary.stops
-        body = tokens[:-1] if ends else tokens
-        if body and not self._walk.consume_tokens(body):
-            raise self._broken()
-        self.ended = self.ended or ends
+        self.ended = self.ended or (bool(tokens) and tokens[-1] in self._vocabulary.stops)
         self._length += len(tokens)
         self._note()
 
@@ -169,22 +171,44 @@ class Matcher:
             self.ended = False
             inner -= 1
         if inner and not self._walk.rollback(inner):
-            raise self._broken()
+            raise _broken(self._walk)
         self._length -= count
         self._note()
 
     def count_allowed(self, tokens: Sequence[int]) -> int:
-        """How many of the tokens, from the first on, could be consumed."""
+        """How many of the tokens, from the first on, could be consumed.
+
+        Raises:
+            ApiError: `limit-exceeded` if that takes too long, or is too complex.
+        """
+        return self._consume(self._walk.deep_copy(), list(tokens))
+
+    def _consume(self, walk: LLMatcher, tokens: list[int]) -> int:
+        """Has a matcher consume as many of the tokens as are allowed; a stop token is counted.
+
+        Raises:
+            ApiError: as `count_allowed`; the matcher is then where it was, or is broken.
+        """
         if self.ended:
             return 0
         stops = self._vocabulary.stops
-        body = list(tokens)
-        stop = next((i for i, token in enumerate(body) if token in stops), len(body))
-        allowed: int = self._walk.validate_tokens(body[:stop]) if stop else 0
-        if allowed < stop or stop == len(body):
-            return allowed
-        probe = self._walk.deep_copy()
-        return stop + 1 if probe.consume_tokens(body[:stop]) and probe.is_accepting() else stop
+        stop = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+        deadline = time.thread_time() + WALK_SECONDS
+        for start in range(0, stop, _AT_ONCE):
+            part = tokens[start : min(start + _AT_ONCE, stop)]
+            done = start + walk.try_consume_tokens(part)
+            if walk.is_error():
+                raise _broken(walk)
+            if done < start + len(part):
+                return done
+            if time.thread_time() > deadline:
+                walk.rollback(done)
+                raise ApiError(
+                    "limit-exceeded",
+                    f"the grammar: {done} of {len(tokens)} tokens take longer than"
+                    f" {WALK_SECONDS:g} s; give fewer at a time, or make it simpler",
+                )
+        return stop + (stop < len(tokens) and walk.is_accepting())
 
     def on_token(self, token: int | None) -> None:
         """Takes in the token that was sampled, or that none was, and begins with the next mask."""
@@ -208,7 +232,7 @@ class Matcher:
         return self.finished or self._forced is not None or self._foreseen is not None
 
     def forced(self) -> list[int]:
-        """The tokens that the grammar forces next, possibly none, at most `MOST_FORCED`."""
+        """The tokens that the grammar forces next, possibly none."""
         self._asks_forced = True
         if self._forced is None:
             self._forced = self._foreseen.pop() if self._foreseen else self._find_forced()
@@ -233,15 +257,28 @@ class Matcher:
             self.call(work)
         self._wake()
 
-    def _broken(self) -> ApiError:
-        """The error of a matcher that has come to llguidance's limits, and goes on no more."""
-        text = first_lines(self._walk.get_error()) or "it is too complex"
-        return ApiError("limit-exceeded", f"the grammar: {text}")
+
+def _broken(walk: LLMatcher) -> ApiError:
+    """The error of a matcher that has come to llguidance's limits, and goes on no more."""
+    text = first_lines(walk.get_error()) or "it is too complex"
+    return ApiError("limit-exceeded", f"the grammar: {text}")
 
 
-def _forced_of(walk: LLMatcher) -> list[int]:
-    forced: list[int] = walk.compute_ff_tokens()[:MOST_FORCED]
-    return forced
+def _forced_of(walk: LLMatcher, vocabulary: Vocabulary) -> list[int]:
+    """The tokens that are forced; none if they are very many, for which `_NEARBY` is a bound.
+
+    llguidance finds all of them at once and holds the interpreter's lock meanwhile: a second for
+    what a grammar of 256 kB can force. So it is asked only where the forced text has an end nearby.
+    As long as a text is forced, all tokens that are allowed are beginnings of it, and consuming the
+    longest one goes along it.
+    """
+    ahead = walk.deep_copy()
+    for _ in range(_NEARBY):
+        token = vocabulary.longest_start(ahead.compute_bitmask())
+        if token is None or ahead.is_accepting() or not ahead.consume_token(token):
+            forced: list[int] = walk.compute_ff_tokens()
+            return forced
+    return []
 
 
 def _compute(
@@ -251,7 +288,7 @@ def _compute(
     nothing: Uint32 = np.zeros_like(vocabulary.known)
     try:
         if forced is not None:
-            forced.append(_forced_of(walk))
+            forced.append(_forced_of(walk, vocabulary))
         words = vocabulary.words(walk.compute_bitmask())
         error = walk.get_error() if walk.is_error() else None
     except Exception as failure:  # it must not leave a sample waiting forever

@@ -1,20 +1,29 @@
-"""Compiles grammars in threads, within limits, and keeps the compiled ones."""
+"""Compiles grammars, within limits, and keeps the compiled ones.
+
+llguidance needs stack in proportion to a grammar's nesting, and ends its process where there is too
+little; nor does it look at a clock. So a grammar is compiled twice: first in a confined process
+(`probe.py`), then, if that went well, in a thread here that has eight times that process's stack.
+A compiled grammar can't be sent from process to process, and masks must take microseconds.
+"""
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 import trio
-from llguidance import LLMatcher, LLParserLimits
+from llguidance import LLMatcher
 
+from pie_control.confined.pool import ConfinedPool
+from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
 from pie_control.errors import ApiError
-from pie_control.grammar.kinds import ebnf_grammar, schema_grammar
-from pie_control.grammar.matcher import Matcher, first_lines
-from pie_control.grammar.turns import Owner
+from pie_control.fairness import FairThreads, Owner
+from pie_control.grammar.matcher import Matcher
+from pie_control.grammar.probe import KINDS, compiled, probe
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 from pie_py.config.services import GrammarConfig
@@ -22,22 +31,7 @@ from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.grammar")
 
-_UNLIMITED = trio.CapacityLimiter(math.inf)  # the caller holds a place in a limiter already
-
-# A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could
-# hold it up for a tenth of a second at each one, with these for a few milliseconds. Rows of JSON
-# schemas have some dozens of items, those of an object with 200 optional members 800.
-_LIMITS = LLParserLimits(
-    max_items_in_row=800, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=200_000
-)
-
-
-KINDS: dict[str, Callable[[str], str]] = {
-    "json-schema": schema_grammar,
-    "regex": LLMatcher.grammar_from_regex,
-    "lark": LLMatcher.grammar_from_lark,
-    "ebnf": ebnf_grammar,
-}
+STACK_BYTES = 8 * PROBE_STACK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +45,15 @@ class Grammar:
     def matcher(self, wake: Callable[[], None], owner: Owner) -> Matcher:
         """A matcher at the grammar's start; `wake` asks for another turn of the scheduler."""
         return Matcher(self.model, self.vocabulary, self.root, wake, owner)
+
+
+class _Key(NamedTuple):
+    """Under which a compiled grammar is kept."""
+
+    user: str  # empty if all share
+    model: str
+    kind: str
+    text: str
 
 
 class _Compilation:
@@ -75,13 +78,14 @@ class _Share:
 class GrammarService:
     """The compiled grammars of the server, by model, kind and text."""
 
-    def __init__(self, config: GrammarConfig) -> None:
+    def __init__(self, config: GrammarConfig, confined: ConfinedPool) -> None:
         self._config = config
-        self._limiter = trio.CapacityLimiter(config.threads)
+        self._confined = confined
+        self._threads = FairThreads(config.threads, 1, "grammar-compile", STACK_BYTES)
         self._vocabularies: dict[str, Vocabulary] = {}
-        self._kept: OrderedDict[tuple[str, str, str], Grammar] = OrderedDict()
+        self._kept: OrderedDict[_Key, Grammar] = OrderedDict()
         self._kept_characters = 0
-        self._under_way: dict[tuple[str, str, str, str], _Compilation] = {}  # by user and key
+        self._under_way: dict[tuple[str, _Key], _Compilation] = {}  # by user
         self._shares: dict[str, _Share] = {}  # by user
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for compilations
 
@@ -108,9 +112,9 @@ class GrammarService:
         if len(text) > most:
             raise ApiError("limit-exceeded", f"a grammar of {len(text)} characters; {most} at most")
 
-    def kept(self, model: str, kind: str, text: str) -> Grammar | None:
-        """A grammar that was compiled before, if it is still there."""
-        key = (model, kind, text)
+    def kept(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
+        """A grammar that was compiled before for the user, if it is still there."""
+        key = self._key(model, kind, text, user)
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
@@ -153,9 +157,9 @@ class GrammarService:
             ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
                 `unsupported` (the model's tokenizer does not work with grammars).
         """
-        result: Grammar | ApiError | None = self.kept(model.name, kind, text)
+        result: Grammar | ApiError | None = self.kept(model.name, kind, text, user)
         while result is None:
-            compilation = self._under_way.get((user, model.name, kind, text))
+            compilation = self._under_way.get((user, self._key(model.name, kind, text, user)))
             if compilation is None:
                 compilation = self._begin(model, codec, kind, text, user)
             result = await self._wait(compilation, self._shares[user].waiting)
@@ -199,11 +203,12 @@ class GrammarService:
         if share is None:
             share = self._shares[user] = _Share()
         share.waiting += 1
-        compilation = self._under_way[user, model.name, kind, text] = _Compilation()
+        key = self._key(model.name, kind, text, user)
+        compilation = self._under_way[user, key] = _Compilation()
         # A thread cannot be stopped. So that one user never has two of them, a task keeps the turn
         # until the thread has really ended, even if all waiters have given up.
         trio.lowlevel.spawn_system_task(
-            self._carry_out, compilation, share, model, codec, kind, text, user
+            self._carry_out, compilation, share, model, codec, key, user
         )
         return compilation
 
@@ -213,62 +218,84 @@ class GrammarService:
         share: _Share,
         model: ModelDescription,
         codec: TextCodec,
-        kind: str,
-        text: str,
+        key: _Key,
         user: str,
     ) -> None:
         """Compiles when it is the user's turn. Raises nothing."""
-        key = (model.name, kind, text)
         try:
             with compilation.scope:
-                async with share.turn, self._limiter:
+                async with share.turn:
                     compilation.in_thread = True
-                    grammar = self._kept.get(key)  # another user may have been first
+                    grammar = self._kept.get(key)
                     if grammar is None:
-                        grammar = await trio.to_thread.run_sync(
-                            self._compile,
-                            model,
-                            codec,
-                            kind,
-                            text,
-                            abandon_on_cancel=True,  # when the server stops
-                            limiter=_UNLIMITED,
-                        )
+                        owner = Owner(user, "")
+                        grammar = await self._compile(owner, model, codec, key.kind, key.text)
                         self._keep(key, grammar)
                     compilation.result = grammar
         except ApiError as error:
             compilation.result = error
         except Exception as error:
-            log.exception("a grammar cannot be compiled", kind=kind)
+            log.exception("a grammar cannot be compiled", kind=key.kind)
             compilation.result = ApiError("internal", f"{type(error).__name__}: {error}")
         finally:
-            del self._under_way[user, *key]
+            del self._under_way[user, key]
             share.waiting -= 1
             if not share.waiting:
                 del self._shares[user]
             compilation.done.set()
 
-    def _compile(self, model: ModelDescription, codec: TextCodec, kind: str, text: str) -> Grammar:
-        """Runs in a thread."""
+    async def _compile(
+        self, owner: Owner, model: ModelDescription, codec: TextCodec, kind: str, text: str
+    ) -> Grammar:
+        ready = await self._confined.call(
+            owner,
+            "the grammar",
+            probe,
+            str(codec.folder),
+            model.vocab_size,
+            model.stop_tokens,
+            kind,
+            text,
+            seconds=self._config.compile_seconds,
+        )
+        done = trio.Event()
+        results: list[Grammar | Exception] = []
+        token = trio.lowlevel.current_trio_token()
+
+        def work() -> None:
+            try:
+                results.append(self._compile_here(model, codec, ready))
+            except Exception as error:
+                results.append(error)
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        self._threads.submit(owner, work)
+        await done.wait()
+        [result] = results
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _compile_here(self, model: ModelDescription, codec: TextCodec, ready: str) -> Grammar:
+        """Runs in a thread. `ready` is what `probe` has returned."""
         vocabulary = self._vocabularies.get(model.name)
         if vocabulary is None:
             vocabulary = load_vocabulary(codec, model.vocab_size, model.stop_tokens)
             self._vocabularies[model.name] = vocabulary
-        root = LLMatcher(vocabulary.tokenizer, KINDS[kind](text), log_level=0, limits=_LIMITS)
-        if root.is_error():
-            raise ApiError("invalid-argument", f"the grammar: {first_lines(root.get_error())}")
-        if root.is_stopped() and not root.is_accepting():
-            raise ApiError("invalid-argument", "the grammar: no text satisfies it")
-        return Grammar(model.name, vocabulary, root)
+        return Grammar(model.name, vocabulary, compiled(vocabulary, ready))
 
-    def _keep(self, key: tuple[str, str, str], grammar: Grammar) -> None:
+    def _key(self, model: str, kind: str, text: str, user: str) -> _Key:
+        return _Key("" if self._config.shared else user, model, kind, text)
+
+    def _keep(self, key: _Key, grammar: Grammar) -> None:
         """Keeps a grammar, within bounds: those not used for longest make room."""
         config = self._config
         if key not in self._kept:  # two users' threads may have compiled it at once
-            self._kept_characters += len(key[2])
+            self._kept_characters += len(key.text)
         self._kept[key] = grammar
         while self._kept and (
             len(self._kept) > config.kept or self._kept_characters > config.kept_characters
         ):
             oldest, _ = self._kept.popitem(last=False)
-            self._kept_characters -= len(oldest[2])
+            self._kept_characters -= len(oldest.text)

@@ -24,11 +24,23 @@ class Vocabulary:
     stops: frozenset[int]  # tokens that end a text
     stop_mask: Uint32  # [w] allows these alone
     known: Uint32  # [w] the bits of the model's tokens
+    texts: list[bytes]  # of the model's tokens
+    longest: int  # bytes of one
 
     def words(self, mask: bytes) -> Uint32:
         """A mask of llguidance as words `[w]` over the model's tokens."""
         words: Uint32 = np.frombuffer(mask, np.uint32)[: len(self.known)]
         return words & self.known
+
+    def longest_start(self, mask: bytes) -> int | None:
+        """The longest token that a mask of llguidance allows; None if it allows more tokens than
+        one text can begin with.
+        """
+        bits = np.unpackbits(self.words(mask).view(np.uint8), bitorder="little")
+        allowed = np.flatnonzero(bits).tolist()
+        if not 0 < len(allowed) <= self.longest:
+            return None
+        return max(allowed, key=lambda token: len(self.texts[token]))
 
 
 def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabulary:
@@ -59,7 +71,16 @@ def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabu
             "unsupported", f"the model's tokens do not work with grammars: {error}"
         ) from error
     stop_mask, known = _mask(stops, size), _mask(range(size), size)
-    return Vocabulary(source.tokenizer, size, frozenset(stops), stop_mask, known)
+    texts = tokens[:size]
+    return Vocabulary(
+        source.tokenizer,
+        size,
+        frozenset(stops),
+        stop_mask,
+        known,
+        texts,
+        max(map(len, texts), default=0),
+    )
 
 
 class _Tokens:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
+from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.handles import Handles
 from pie_control.instances.log import Log
@@ -78,6 +79,7 @@ class Instance:
         self.program = program
         self.args = args
         self.user = user
+        self.owner = Owner(user, instance_id)
         self.limits = limits
         self.parent = parent
         self.created_ns = date_ns()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.instance import Ended, Instance, State, argument_bytes
 from pie_py.config.limits import Limits
+from pie_py.config.quotas import Quotas
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -55,6 +56,7 @@ class Registry:
         self,
         most: int,
         limits: Limits,
+        quotas: Quotas,
         clock: Callable[[], float],
         date_ns: Callable[[], int],
         note_wait: Callable[[str, str, float], None],
@@ -64,6 +66,7 @@ class Registry:
         Args:
             most: instances alive at once.
             limits: of each.
+            quotas: of their users.
             clock: trio's, in seconds.
             date_ns: nanoseconds since the Unix epoch.
             note_wait: told user, kind and seconds of each wait of an instance outside the server.
@@ -74,6 +77,8 @@ class Registry:
         self.launched = 0
         self._most = most
         self._limits = limits
+        self._quotas = quotas
+        self._of_user: Counter[str] = Counter()  # instances alive
         self._clock = clock
         self._date_ns = date_ns
         self._note_wait = note_wait
@@ -106,6 +111,13 @@ class Registry:
                 f"{self._most} instances are alive, the most this server runs;"
                 " try again when some have ended",
             )
+        most = self._quotas.most(user, self._most)
+        if self._of_user[user] >= most:
+            raise ApiError(
+                "limit-exceeded",
+                f"you have {most} instances alive, the most that one user may have here; try again"
+                " when some have ended",
+            )
         if parent is not None and parent.state is not State.RUNNING:
             raise ApiError("cancelled", "the parent instance has ended")
         limits = limits or self._limits
@@ -124,6 +136,7 @@ class Registry:
     def add(self, instance: Instance) -> None:
         """An instance is alive from now on."""
         self._live[instance.id] = instance
+        self._of_user[instance.user] += 1
         if instance.parent is not None:
             self._children.setdefault(instance.parent, set()).add(instance)
         self.launched += 1
@@ -150,6 +163,9 @@ class Registry:
         instance.outbox.put(instance.ended, len(text), force=True)
         instance.ended_event.set()
         del self._live[instance.id]
+        self._of_user[instance.user] -= 1
+        if not self._of_user[instance.user]:
+            del self._of_user[instance.user]
         self._keep_ended(instance)
         if state is State.FAILED:
             log.info("instance failed", instance=instance.id, user=instance.user, reason=text[:300])

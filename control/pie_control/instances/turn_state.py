@@ -34,10 +34,11 @@ class TurnState:
     A blocked guest stays in its state; it gets no turn while a blocker holds it.
     """
 
-    __slots__ = ("answers_with", "awaited", "blockers", "promise", "scheduled")
+    __slots__ = ("_among", "answers_with", "awaited", "blockers", "promise", "scheduled")
 
     def __init__(self) -> None:
         self.awaited: list[int] | None = None  # futures the guest waits for
+        self._among: frozenset[int] | None = None  # the same, once one of them is looked for
         # Makes the answer of a wait for one future; None answers with the futures that are ready.
         self.answers_with: Callable[[Instance, int], Any] | None = None
         self.scheduled = False  # has a place in a line of the executor
@@ -55,7 +56,16 @@ class TurnState:
                 answer is the list of handles that are ready.
         """
         self.awaited = futures
+        self._among = None
         self.answers_with = answers_with
+
+    def awaits(self, future: int) -> bool:
+        """Whether the guest waits for a future, among others. Takes no longer for many."""
+        if self.awaited is None:
+            return False
+        if self._among is None:
+            self._among = frozenset(self.awaited)
+        return future in self._among
 
     def drop_promise(self) -> int:
         """Others need not wait for the instance any longer; returns the slices it has used."""

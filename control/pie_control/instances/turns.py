@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,15 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.fairness import FairQueue
 from pie_control.instances.instance import Instance, State
 from pie_control.wasm import GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
 
 _NOTHING = object()
+CREDIT_NS = 100_000_000  # of a guest that was idle, against those of its user and of others
+LEAD_NS = 20_000_000  # of the guest that is next, which ends a turn if another is ready again
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class _Late:
 class Executor:
     """Runs every guest on the calling thread.
 
-    Guests that a result has woken go first, in FIFO order. A guest that used its whole slice goes
-    to the background, of which one slice runs a turn, so that a spinning program costs the others
-    at most one slice per turn.
+    Users take turns, and so do the instances of each, by the time that their guests have used,
+    host calls included (`fairness.py`). A guest that used its whole slice goes to the background,
+    of which one slice runs a turn, so that a spinning program costs its user's others at most one
+    slice per turn.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Executor:
         after_turn: Callable[[bool], None],
         turn_seconds: float,
         result_turn_seconds: float,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+        weight_of: Callable[[str], float] = lambda user: 1.0,
     ) -> None:
         """Has no guest yet.
 
@@ -50,13 +55,17 @@ class Executor:
             after_turn: called after every turn, with whether a result of the worker began it.
             turn_seconds: after which a turn is cut short.
             result_turn_seconds: the same, of a turn that a result began.
+            clock_ns: measures turns and slices, in nanoseconds.
+            weight_of: a user's weight, with which its share of the time grows.
         """
         self._on_end = on_end
         self._after_turn = after_turn
         self._turn_ns = int(turn_seconds * 1e9)
         self._result_turn_ns = int(result_turn_seconds * 1e9)
-        self._ready: deque[Instance] = deque()
-        self._background: deque[Instance] = deque()
+        self._clock_ns = clock_ns
+        self._arrived: list[Instance] = []  # are ready in the next turn
+        self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
+        self._background: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
         self._answers: dict[Instance, Any] = {}
         self._work = trio.Event()
         self._in_turn = False
@@ -102,8 +111,13 @@ class Executor:
             self._after_turn(deliver is not None)
         finally:
             self._in_turn = False
-            if self._ready or self._background:
+            if self._arrived or self._ready or self._background:
                 self._work.set()
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a guest is ready that has not used up its slice."""
+        return bool(self._arrived or self._ready)
 
     def give_another(self) -> None:
         """Another turn comes soon, with or without guests that are ready."""
@@ -118,19 +132,30 @@ class Executor:
             await trio.lowlevel.checkpoint()
 
     def _run_ready(self, nanoseconds: int) -> None:
-        end = time.perf_counter_ns() + nanoseconds
-        ready = self._ready
         # Guests that become ready meanwhile run in the next turn. Otherwise one that does so at
         # once (`wait` for nothing, in a loop) would keep the scheduler from the others' commands.
-        left = len(ready)
-        while left:
-            self._step(ready.popleft())
-            left -= 1
-            if time.perf_counter_ns() > end:
-                break
-        self.caught_up = not left
+        for instance in self._arrived:
+            self._ready.push(instance.owner, instance)
+        self._arrived.clear()
+        now = self._clock_ns()
+        end = now + nanoseconds
+        while now <= end and self._ready:
+            if self._arrived and self._ready.lead(self._arrived[-1].user) > LEAD_NS:
+                break  # a less served user is ready again, and is next in the next turn
+            now = self._step_of(self._ready, now)
+        self.caught_up = not self._ready
         if self._background:
-            self._step(self._background.popleft())
+            self._step_of(self._background, now)
+
+    def _step_of(self, line: FairQueue[Instance], now: int) -> int:
+        """Gives the next guest of a line its turn, and charges it. Returns the time afterwards."""
+        taken = line.pop()
+        assert taken is not None, "guests wait"
+        owner, instance = taken
+        self._step(instance)
+        after = self._clock_ns()
+        line.charge(owner, after - now)
+        return after
 
     def _step(self, instance: Instance) -> None:
         turn, guest = instance.turn, instance.guest
@@ -179,17 +204,16 @@ class Executor:
             )
         elif status is Status.RUNNING:
             turn.scheduled = True  # its place is in the background: `_push` gives it no other
-            self._background.append(instance)
+            self._background.push(instance.owner, instance)
 
     def _announce(self, instance: Instance, handle: int) -> None:
-        awaited = instance.turn.awaited
-        if awaited is not None and handle in awaited:
+        if instance.turn.awaits(handle):
             self._push(instance)
 
     def _push(self, instance: Instance) -> None:
         if not instance.turn.scheduled:
             instance.turn.scheduled = True
-            self._ready.append(instance)
+            self._arrived.append(instance)
             if not self._in_turn:  # its end looks for itself
                 self._work.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from pie_py.wire.plan import ModelDescription
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
+    from pie_py.config.quotas import Quotas
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +81,7 @@ class ModelService:
         prefix_cache: PrefixCacheConfig,
         logit_rows: FreeList,
         *,
+        quotas: Quotas,
         turns: Turns,
         ends: Ends,
         durations: Durations,
@@ -93,6 +96,7 @@ class ModelService:
             interception: how pages are moved under pressure.
             prefix_cache: which shared prefixes are kept.
             logit_rows: rows of logits that the worker keeps, of all models.
+            quotas: of the users.
             turns: gives instances their turns when their pages are back.
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
@@ -109,9 +113,10 @@ class ModelService:
         )
         self.logit_rows = logit_rows
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
-        self.exports = Exports(self.pages)
+        self.exports = Exports(self.pages, quotas)
         self.adapters = Adapters(description.name, description.adapters)
         self._ends = ends
+        self._quotas = quotas
         self.scheduler = Scheduler(description, config.prompt_tokens, date_ns)
         self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results)
         self._queues = 0
@@ -205,11 +210,65 @@ class ModelService:
         pool: PagePool | EmbedPool,
         held: Callable[[Space], int],
     ) -> bool:
-        younger = [i for i, s in self.spaces.items() if i.number > instance.number and held(s)]
-        if pool.free + sum(held(self.spaces[i]) for i in younger) < count:
+        victims = self._victims(instance, count, pool, held)
+        if pool.free + sum(held(self.spaces[i]) for i in victims) < count:
             return False
-        younger.sort(key=lambda i: -i.number)
-        return self._ends.reclaim(younger, lambda: pool.free >= count)
+        return self._ends.reclaim(victims, lambda: pool.free >= count)
+
+    def _victims(
+        self,
+        instance: Instance,
+        count: int,
+        pool: PagePool | EmbedPool,
+        held: Callable[[Space], int],
+    ) -> list[Instance]:
+        """Who may be ended for an instance, the first to end first.
+
+        Those are the younger ones of the same user. Of other users it depends on what each may
+        hold, an equal part of the pool: an instance whose user holds no more than that ends those
+        of users who hold more, also older ones; those of a user who holds less are not ended.
+        """
+        of_user: Counter[str] = Counter({instance.user: count})
+        for other, space in self.spaces.items():
+            of_user[other.user] += held(space)
+        part = pool.size / len(of_user)
+        modest = of_user[instance.user] <= part
+
+        def may_end(other: Instance) -> bool:
+            younger = other.number > instance.number
+            if other.user == instance.user:
+                return younger
+            return of_user[other.user] > part and (younger or modest)
+
+        found = [i for i, space in self.spaces.items() if held(space) and may_end(i)]
+        return sorted(found, key=lambda i: (i.user == instance.user, -i.number))
+
+    def check_share(
+        self, user: str, what: str, count: int, size: int, free: int, held: Callable[[Space], int]
+    ) -> None:
+        """Refuses more of something than one user may have.
+
+        Args:
+            user: who wants it.
+            what: it is, such as "embeds".
+            count: that are wanted.
+            size: that there are.
+            free: of them.
+            held: that one instance has.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        most = self._quotas.most(user, size)
+        if size - free + count <= most:
+            return  # all users together have no more
+        have = sum(held(space) for other, space in self.spaces.items() if other.user == user)
+        if have + count > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"your instances have {have} {what} of the model, and one user may have {most};"
+                " free some, or wait until others of your instances have ended",
+            )
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.

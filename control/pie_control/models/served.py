@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
     from pie_control.interception.history import Durations
+    from pie_py.config.quotas import Quotas
     from pie_py.config.server import ServerConfig
     from pie_py.wire.plan import ModelDescription
 
@@ -41,6 +42,7 @@ class ServedModels:
     def __init__(
         self,
         config: ServerConfig,
+        quotas: Quotas,
         turns: Turns,
         ends: Ends,
         durations: Durations,
@@ -51,6 +53,7 @@ class ServedModels:
 
         Args:
             config: of the server.
+            quotas: of the users.
             turns: gives instances their turns when their pages are back.
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
@@ -60,6 +63,7 @@ class ServedModels:
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
         self._config = config
+        self._quotas = quotas
         self._turns = turns
         self._ends = ends
         self._durations = durations
@@ -92,6 +96,7 @@ class ServedModels:
             config.interception,
             config.prefix_cache,
             self._logit_rows,
+            quotas=self._quotas,
             turns=self._turns,
             ends=self._ends,
             durations=self._durations,

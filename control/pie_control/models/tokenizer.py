@@ -37,6 +37,7 @@ class TextCodec:
         Raises:
             UnusableTokenizer: if one lacks or is wrong; the text names it.
         """
+        self.folder = folder
         settings = read_object(folder / "tokenizer_config.json")
         self._tokenizer: Any = load_tokenizer(folder, settings)
         self._special_texts = special_texts(folder, settings)

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 import trio
 from cachetools import LRUCache
 
+from pie_control.confined.pool import ConfinedPool, JobStopped
+from pie_control.errors import ApiError, ProgramRejected
+from pie_control.fairness import Owner
 from pie_control.wasm import Component, Engine
+from pie_control.wasm.engine import compile_file
 from pie_py.build.python import runtime_component
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 # A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
 MOST_KEPT = 256
+COMPILE_SECONDS = 60.0  # of the CPU; a component of 1 MB takes one
 
 _RUNTIME = "python"
 
@@ -30,20 +35,23 @@ class Components:
         engine: Engine,
         cache_folder: Path,
         on_runtime: Callable[[Component], None],
+        confined: ConfinedPool,
         most: int = MOST_KEPT,
     ) -> None:
         """Loads nothing yet.
 
         Args:
-            engine: compiles them.
+            engine: runs them; it has a cache folder.
             cache_folder: where the Python runtime is kept once it is built.
             on_runtime: called with the Python runtime once it is loaded.
+            confined: compiles what users sent.
             most: components kept in addition to the runtime. An instance holds its own while it
                 runs.
         """
         self._engine = engine
         self._cache_folder = cache_folder
         self._on_runtime = on_runtime
+        self._confined = confined
         self._runtime: Component | None = None
         self._own: LRUCache[str, Component] = LRUCache(most)  # by content hash
         self._loading: dict[str, trio.Lock] = {}  # by the same, or `_RUNTIME`
@@ -58,11 +66,11 @@ class Components:
         return self._own.get(program.hash)
 
     async def load(self, program: Program) -> Component:
-        """As `find`; loads the component in a thread if needed, and compiles or builds it the first
-        time.
+        """As `find`; loads the component if needed, and compiles or builds it the first time.
 
         Raises:
             ProgramRejected: if it cannot run here.
+            ApiError: `out-of-resources` if there is no room for its compiled code.
         """
         component = self.find(program)
         if component is not None:
@@ -73,17 +81,49 @@ class Components:
             async with lock:
                 component = self.find(program)  # another may have loaded it
                 if component is None:
-                    component = await trio.to_thread.run_sync(self._read, program)
+                    component = await self._read(program)
                     self._keep(program, component)
                 return component
         finally:
             if not (lock.locked() or lock.statistics().tasks_waiting):
                 self._loading.pop(key, None)
 
-    def _read(self, program: Program) -> Component:
-        is_source = program.kind == "python"
-        path = runtime_component(self._cache_folder) if is_source else Path(program.path)
-        return self._engine.load(path.read_bytes())
+    async def _read(self, program: Program) -> Component:
+        if program.kind == "python":
+            return await trio.to_thread.run_sync(self._read_runtime)
+        found = await trio.to_thread.run_sync(self._find_compiled, program)
+        if found is None:
+            await self._compile(program)
+            found = await trio.to_thread.run_sync(self._find_compiled, program)
+        if found is None:
+            raise ApiError(
+                "out-of-resources",
+                "the compiled program could not be kept: the operator has to make room in the cache"
+                " folder",
+            )
+        return found
+
+    def _read_runtime(self) -> Component:
+        return self._engine.load(runtime_component(self._cache_folder).read_bytes())
+
+    def _find_compiled(self, program: Program) -> Component | None:
+        return self._engine.find(Path(program.path).read_bytes())
+
+    async def _compile(self, program: Program) -> None:
+        config = self._engine.config
+        try:
+            await self._confined.call(
+                Owner(program.uploaded_by, ""),
+                program.name,
+                compile_file,
+                program.path,
+                config.memory_bytes,
+                config.table_elements,
+                str(config.cache_folder),
+                seconds=COMPILE_SECONDS,
+            )
+        except JobStopped as error:
+            raise ProgramRejected(f"{error.message} to compile: make it smaller") from None
 
     def _keep(self, program: Program, component: Component) -> None:
         if program.kind == "python":

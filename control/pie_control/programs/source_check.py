@@ -1,32 +1,26 @@
-"""Whether a Python program compiles, told at upload rather than at launch."""
+"""Whether a Python program compiles, told at upload rather than at launch.
+
+`compile` holds the interpreter's lock to its end; some hundred bytes of hostile source keep it busy
+for minutes, fill the memory or exhaust the stack. So this runs in a confined process.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
+import warnings
+from pathlib import Path
 
 from pie_control.errors import ProgramRejected
 from pie_py.wire import modules
 
 MAX_SOURCE_BYTES = 1 << 20
-_SMALL_BYTES = 16 << 10
-_CHILD_SECONDS = 20
 _CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
 
-# `compile` holds the interpreter's lock to its end, and a hostile source may exhaust its stack.
-# What is more than a few milliseconds' work is done by another process.
-_CHILD = """
-import json, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-try:
-    compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
-    fault = None
-except SyntaxError as error:
-    fault = [error.msg, error.lineno, error.text]
-print(json.dumps(fault))
-"""
+
+def check_file(path: str, name: str) -> None:
+    """As `check_program`, of a program in a file."""
+    warnings.simplefilter("ignore")
+    check_program(Path(path).read_bytes(), name)
 
 
 def check_program(data: bytes, name: str) -> None:
@@ -65,10 +59,12 @@ def check_source(data: bytes, filename: str) -> None:
         raise ProgramRejected(
             f"{filename} is neither Wasm nor a Python source in UTF-8 (byte {place})"
         )
-    if len(data) <= _SMALL_BYTES:
-        _check_here(data, filename)
-    else:
-        _check_in_child(data, filename)
+    try:
+        compile(data, filename, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _rejected(filename, error.msg, error.lineno, error.text) from None
+    except (RecursionError, MemoryError):
+        raise ProgramRejected(f"{filename} is nested too deeply to compile") from None
 
 
 def _first_byte_that_is_no_text(data: bytes) -> int | None:
@@ -80,38 +76,7 @@ def _first_byte_that_is_no_text(data: bytes) -> int | None:
     return control.start() if control else None
 
 
-def _check_here(data: bytes, filename: str) -> None:
-    try:
-        compile(data, filename, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        raise _rejected(filename, error.msg, error.lineno, error.text) from None
-    except (RecursionError, MemoryError):
-        raise _too_deep(filename) from None
-
-
-def _check_in_child(data: bytes, filename: str) -> None:
-    try:
-        child = subprocess.run(
-            [sys.executable, "-I", "-S", "-W", "ignore", "-c", _CHILD, filename],
-            input=data,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_CHILD_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise _too_deep(filename) from None
-    if child.returncode != 0:
-        raise _too_deep(filename)
-    fault = json.loads(child.stdout)
-    if fault is not None:
-        raise _rejected(filename, *fault)
-
-
 def _rejected(filename: str, message: str, line: int | None, text: str | None) -> ProgramRejected:
     place = filename if line is None else f"{filename}, line {line}"
     shown = f"\n    {text.strip():.200}" if text and text.strip() else ""
     return ProgramRejected(f"{place}: {message}{shown}")
-
-
-def _too_deep(filename: str) -> ProgramRejected:
-    return ProgramRejected(f"{filename} is nested too deeply to compile")

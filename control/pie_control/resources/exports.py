@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import PagePool
+from pie_py.config.quotas import Quotas
 from pie_py.wire.plan import Int32
 
 MAX_NAME = 256  # characters
@@ -36,8 +37,9 @@ class Exports:
     a shared one of the same name from that user.
     """
 
-    def __init__(self, pool: PagePool) -> None:
+    def __init__(self, pool: PagePool, quotas: Quotas) -> None:
         self._pool = pool
+        self._quotas = quotas
         self._private: dict[str, dict[str, Export]] = {}  # by user, name
         self._shared: dict[str, Export] = {}
         self._count: dict[str, int] = {}  # exports by user
@@ -79,6 +81,13 @@ class Exports:
                 "limit-exceeded",
                 f"your exports list {listed} pages, those of several counted in each, and may list"
                 f" {most}; {len(pages)} more are too many: release some",
+            )
+        most = self._quotas.most(user, int(self._pool.size * MAX_SHARE))
+        if listed + len(pages) > most and self._of_user(user, pages) > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"the exports of one user may hold {most} pages, and yours would hold more: release"
+                " some",
             )
         more = pages[self._holds[pages] == 0]
         most = int(self._pool.size * MAX_SHARE)
@@ -134,6 +143,13 @@ class Exports:
             del self._count[user], self._listed[user]
         self._holds[export.pages] -= 1
         self._pool.release(export.pages)
+
+    def _of_user(self, user: str, more: Int32) -> int:
+        """Pages that the user's exports hold, with these."""
+        shared = (export for export in self._shared.values() if export.user == user)
+        private = self._private.get(user, {}).values()
+        lists = [more, *(export.pages for export in (*shared, *private))]
+        return len(np.unique(np.concatenate(lists)))
 
     def _names(self, export: Export) -> dict[str, Export]:
         return self._shared if export.shared else self._private.setdefault(export.user, {})

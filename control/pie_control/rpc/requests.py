@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import trio
 
+from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, State
 from pie_control.instances.launcher import Launcher, check_arguments
@@ -54,6 +55,7 @@ class Parts:
     models: ServedModels
     adapters: AdapterLoader
     mcp: McpRegistry
+    confined: ConfinedPool
     clock: Callable[[], float]  # trio's, in seconds
 
 
@@ -75,7 +77,7 @@ class Requests:
         self._mcp = parts.mcp
         self._clock = parts.clock
         self._sessions = sessions
-        self._uploads = Uploads(parts.programs, parts.launcher.prepare)
+        self._uploads = Uploads(parts.programs, parts.launcher.prepare, parts.confined)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._started = self._clock()
         self._methods: dict[str, Method] = {

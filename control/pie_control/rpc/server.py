@@ -21,6 +21,7 @@ from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Se
 from pie_py import __version__
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import LOCAL_USER, KeyStore
+from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import (
@@ -55,7 +56,8 @@ class RpcServer:
         self._socket = Socket(self._router)
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
         self._frame_bytes = largest + FRAME_OVERHEAD
-        self.sessions = Sessions(self._facts(), timing, parts.clock, self._socket.wake)
+        quotas = Quotas(config.quota, config.quotas)
+        self.sessions = Sessions(self._facts(), timing, parts.clock, self._socket.wake, quotas)
         parts.registry.on_forget.append(self.sessions.forget_instance)
         self._requests = Requests(config, parts, self.sessions)
         self._tasks: dict[tuple[Session, int], trio.CancelScope] = {}  # of requests that wait

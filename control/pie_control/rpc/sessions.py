@@ -20,6 +20,7 @@ from pie_control.rpc.outgoing import Delivery, Outgoing
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Change, Pending, Session
 from pie_py import __version__
+from pie_py.config.quotas import Quotas
 from pie_py.wire.rpc import (
     PROTOCOL,
     SESSION_BYTES,
@@ -95,6 +96,7 @@ class Sessions:
         timing: Timing,
         clock: Callable[[], float],
         on_work: Callable[[], None],
+        quotas: Quotas,
     ) -> None:
         """No session yet.
 
@@ -103,10 +105,12 @@ class Sessions:
             timing: intervals.
             clock: seconds that grow.
             on_work: called when there may be something to send.
+            quotas: of the users.
         """
         self._out = Outgoing(on_work)
         self._facts = facts
         self._timing = timing
+        self._quotas = quotas
         self._clock = clock
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
@@ -183,7 +187,7 @@ class Sessions:
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
         key = (user, hello.session)
         session = self._sessions.get(key)
-        refusal = self._refusal(hello, is_new=session is None)
+        refusal = self._refusal(hello, user, is_new=session is None)
         if refusal is not None:
             self._out.deliver_one(peer, refusal)
             return
@@ -209,7 +213,7 @@ class Sessions:
             outlet.pause()  # until the client tells what it has received
         self._change(session, Change.HELLO)
 
-    def _refusal(self, hello: Hello, *, is_new: bool) -> Refused | None:
+    def _refusal(self, hello: Hello, user: str, *, is_new: bool) -> Refused | None:
         if hello.protocol != PROTOCOL:
             return Refused(
                 "unsupported",
@@ -220,6 +224,11 @@ class Sessions:
             return Refused("invalid-argument", "a session id has 16 bytes")
         if is_new and len(self._sessions) >= MAX_SESSIONS:
             return Refused("busy", f"{MAX_SESSIONS} sessions are open; try later")
+        most = self._quotas.most(user, MAX_SESSIONS)
+        if is_new and sum(of_user == user for of_user, _ in self._sessions) >= most:
+            return Refused(
+                "busy", f"you have {most} sessions, as many as one user may; use fewer connections"
+            )
         return None
 
     # Requests

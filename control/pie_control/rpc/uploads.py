@@ -10,13 +10,16 @@ from typing import Any, BinaryIO
 
 import trio
 
-from pie_control.errors import ApiError
-from pie_control.programs.source_check import check_program
+from pie_control.confined.pool import ConfinedPool, JobStopped
+from pie_control.errors import ApiError, ProgramRejected
+from pie_control.fairness import Owner
+from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc import params
 from pie_control.rpc.session import Session
 from pie_py.wire.rpc import CHUNK_BYTES
 
+CHECK_SECONDS = 5.0  # of the CPU
 MAX_UPLOADS = 4  # of a session, at once
 
 
@@ -41,10 +44,20 @@ class Uploads:
     """The uploads under way, by session and content hash."""
 
     def __init__(
-        self, programs: ProgramStore, prepare: Callable[[Program], Awaitable[None]]
+        self,
+        programs: ProgramStore,
+        prepare: Callable[[Program], Awaitable[None]],
+        confined: ConfinedPool,
     ) -> None:
-        """Takes where programs are kept, and what checks a component by compiling it."""
+        """No upload is under way.
+
+        Args:
+            programs: where they are kept.
+            prepare: checks a component by compiling it.
+            confined: checks Python sources.
+        """
         self._programs = programs
+        self._confined = confined
         self._prepare = prepare
         self._of: dict[Session, dict[str, _Upload]] = {}
 
@@ -108,10 +121,12 @@ class Uploads:
 
     async def _keep(self, upload: _Upload, user: str) -> Program:
         """Checks a program that has arrived, and keeps it if it can run here."""
-        kind, found = await trio.to_thread.run_sync(_inspect, upload.path, upload.name)
+        kind, found = await trio.to_thread.run_sync(_inspect, upload.path)
         if found != upload.digest:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
-        if kind == "component":
+        if kind == "python":
+            await self._check_source(upload, user)
+        else:
             candidate = Program(
                 found,
                 upload.name,
@@ -124,14 +139,19 @@ class Uploads:
             await self._prepare(candidate)
         return self._programs.adopt(upload.path, found, upload.name, kind, user)
 
+    async def _check_source(self, upload: _Upload, user: str) -> None:
+        path, name = str(upload.path), upload.name
+        try:
+            await self._confined.call(
+                Owner(user, ""), name, check_file, path, name, seconds=CHECK_SECONDS
+            )
+        except JobStopped as error:
+            raise ProgramRejected(f"{error.message} to compile") from None
 
-def _inspect(path: Path, name: str) -> tuple[Any, str]:
-    """Kind and hash of a program in a file; checks it if it is a Python source. Blocking."""
+
+def _inspect(path: Path) -> tuple[Any, str]:
+    """Kind and hash of a program in a file. Blocking."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
-        kind = kind_of(file.read(4))
-        if kind == "python":
-            file.seek(0)
-            check_program(file.read(), name)
-    return kind, digest
+        return kind_of(file.read(4)), digest

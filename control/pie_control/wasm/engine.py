@@ -7,6 +7,8 @@ import hashlib
 import mmap
 import platform
 import weakref
+from dataclasses import replace
+from pathlib import Path
 
 import structlog
 import wasmtime
@@ -76,16 +78,28 @@ class Engine:
     def load(self, data: bytes) -> Component:
         """Checks and compiles a component, or takes its code from the cache. Blocks.
 
+        Compiling takes time and memory in proportion to what the component's author wants: that of
+        a stranger is compiled by `compile_file` in a process that may fail.
+
         Raises:
             ProgramRejected: if it cannot run here; the text says why and how to mend it.
         """
-        check_format(data)
-        component = self._cached(data)
+        component = self.find(data)
         if component is None:
             component = self._compile(data)
             self._check(component)
             self._keep(data, component)
-        else:
+        return component
+
+    def find(self, data: bytes) -> Component | None:
+        """A component whose code is in the cache, checked. Blocks.
+
+        Raises:
+            ProgramRejected: as `load`.
+        """
+        check_format(data)
+        component = self._cached(data)
+        if component is not None:
             self._check(component)
         return component
 
@@ -120,9 +134,21 @@ class Engine:
             log.warning("compiled code could not be cached", reason=str(error))
 
 
+def compile_file(path: str, memory_bytes: int, table_elements: int, cache_folder: str) -> None:
+    """Compiles a component into the cache of engines with these settings.
+
+    Raises:
+        ProgramRejected: as `Engine.load`, but for what it imports, which `find` checks.
+    """
+    folder = Path(cache_folder)
+    config = EngineConfig(1, memory_bytes, table_elements, cache_folder=folder)
+    Engine(config).load(Path(path).read_bytes())
+
+
 def fingerprint(config: EngineConfig) -> str:
     """Names everything that compiled code depends on, apart from the program."""
-    facts = (symbols.WASMTIME_VERSION, platform.machine(), sorted(_settings(config).items()))
+    settings = _settings(replace(config, max_instances=1))  # code is the same for any number
+    facts = (symbols.WASMTIME_VERSION, platform.machine(), sorted(settings.items()))
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 

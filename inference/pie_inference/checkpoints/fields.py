@@ -35,6 +35,16 @@ class Fields:
             raise self._wrong(key, "a positive whole number")
         return value
 
+    def whole(self, key: str, default: int) -> int:
+        """A whole number, 0 or positive; 0 if the value is null.
+
+        Raises:
+            LoadError: if it is something else.
+        """
+        if self.has(key) and self._config[key] in (0, None):
+            return 0
+        return self.count(key, default)
+
     def number(self, key: str, default: float) -> float:
         """A positive number.
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 import torch
-from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
 from pie_inference.checkpoints import embedded
@@ -45,6 +44,8 @@ def checkpoint_folder(source: str) -> Path:
             f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
         )
     log.info("downloading a model", source=source)
+    from huggingface_hub import snapshot_download  # takes 0.25 s
+
     try:
         return Path(snapshot_download(source, allow_patterns=_HUB_FILES))
     except Exception as error:  # the hub's client raises errors of several libraries
@@ -149,7 +150,15 @@ def load_tensors(
                 f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
                 " not floating-point numbers"
             )
-        return part(name, tensor).to(device=device, dtype=dtype)
+        found = part(name, tensor).to(device=device, dtype=dtype)
+        # One pass, without a tensor of answers: the sum is finite if all numbers are.
+        if not found.sum(dtype=torch.float32).isfinite():
+            kind = str(dtype).removeprefix("torch.")
+            raise LoadError(
+                f"{folder}: {name} holds numbers that are not finite in {kind}: download it again,"
+                " or set dtype to float32"
+            )
+        return found
 
     with ExitStack() as opened:
         sources = arrange(_stored(folder, opened))

@@ -6,45 +6,26 @@ What is stored in fewer bits is widened when it is read; the model computes in i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.sources import Made, Sources
+from pie_inference.checkpoints.packed import Table, awq, fp8, gptq, mxfp4
+from pie_inference.checkpoints.sources import Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
 
 log = structlog.get_logger("pie.worker.load")
 
-# The sixteen numbers of four bits (OCP Microscaling, E2M1).
-FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
-
-def check_quantization(config: Mapping[str, Any]) -> None:
-    """Looks at `quantization_config` before anything is read.
+def quantization(config: Mapping[str, Any]) -> str | None:
+    """The method by which the weights are quantized, or None.
 
     Raises:
-        LoadError: if the method is not supported.
+        LoadError: if it is not supported.
     """
-    _method(config)
-
-
-def dequantized(config: Mapping[str, Any], stored: Sources) -> Sources:
-    """The tensors that a quantized checkpoint's stand for; of another one, those that it stores.
-
-    Raises:
-        LoadError: if the method, or a variant of it, is not supported.
-    """
-    found = _method(config)
-    if found is None:
-        return stored
-    name, method = found
-    log.warning("quantized weights are widened to the model's dtype", method=name)
-    return method(Fields(config["quantization_config"], "quantization_config"), stored)
-
-
-def _method(config: Mapping[str, Any]) -> tuple[str, Method] | None:
     table = Fields(config).table("quantization_config")
     if not table:
         return None
@@ -54,48 +35,83 @@ def _method(config: Mapping[str, Any]) -> tuple[str, Method] | None:
             f"config.json: quantized weights of the method {name!r} are not supported (supported:"
             f" {', '.join(METHODS)}); take the model's checkpoint in bfloat16, or one of those"
         )
-    return name, METHODS[name]
+    return name
 
 
-def mxfp4(_: Fields, stored: Sources) -> Sources:
-    """Blocks of 32 numbers of four bits, and a power of two for each (OCP Microscaling)."""
+def dequantized(config: Mapping[str, Any], stored: Sources) -> Sources:
+    """The tensors that a quantized checkpoint's stand for; of another one, those that it stores.
+
+    Raises:
+        LoadError: if a variant of the method is not supported.
+    """
+    method = quantization(config)
+    if method is None:
+        return stored
+    log.warning("quantized weights are widened to the model's dtype", method=method)
+    return METHODS[method](config["quantization_config"], stored)
+
+
+def compressed_tensors(table: Table, stored: Sources) -> Sources:
+    """Formats of the library of that name: integers and floats of 4 and 8 bits.
+
+    Raises:
+        LoadError: if the library is not installed, or does not know what `table` says.
+    """
+    try:
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.compressors.format import infer_module_format
+        from compressed_tensors.quantization import QuantizationConfig, QuantizationMetadata
+        from compressed_tensors.utils.match import match_quantizable_tensors
+    except ImportError as error:
+        raise LoadError(
+            f"quantization_config: compressed-tensors cannot be read: {error}; install"
+            " pie-py[quantized]"
+        ) from None
+    try:
+        config = QuantizationConfig.model_validate(dict(table))
+        schemes = [
+            (scheme, str(scheme.format or infer_module_format(torch.nn.Linear, scheme)))
+            for scheme in config.config_groups.values()
+        ]
+    except (ValueError, StopIteration) as error:
+        raise LoadError(f"quantization_config of compressed-tensors: {error}") from None
     found = dict(stored)
-    for name in stored:
-        whole, end, _rest = name.partition("_blocks")
-        if end and not _rest and f"{whole}_scales" in stored:
-            blocks, scales = found.pop(name), found.pop(f"{whole}_scales")
-            experts, rows, groups, half = blocks.shape
-            found[whole] = Made((experts, groups * half * 2, rows), _from_mxfp4, blocks, scales)
+    for scheme, format_name in schemes:
+        compressor = BaseCompressor.get_value_from_registry(format_name)
+        needed = compressor.compression_param_names(scheme)
+        known = {*needed, *QuantizationMetadata.all_qparam_names()}
+        names = match_quantizable_tensors(stored, config.ignore, scheme.targets, needed[:1])
+        for module, name in names:
+            if not all(f"{module}.{part}" in found for part in needed):
+                continue  # an embedding, which is no product
+            whole = {part: f"{module}.{part}" for part in known}
+            present = {part: found.pop(name) for part, name in whole.items() if name in found}
+            widen = partial(_decompressed, compressor, scheme, tuple(present))
+            shape = _plain_shape(stored[name], present)
+            found[f"{module}.weight"] = Made(shape, widen, *present.values())
     return found
 
 
-def _from_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Of `[..., rows, groups, 16]` bytes, low half first, `[..., groups * 32, rows]`."""
-    numbers = torch.tensor(FP4)
-    halves = torch.stack([blocks & 15, blocks >> 4], -1).flatten(-2)
-    values = torch.ldexp(numbers[halves.int()], scales.int().unsqueeze(-1) - 127)
-    return values.flatten(-2).transpose(-1, -2)
+def _plain_shape(weight: Source, parts: Mapping[str, Source]) -> Shape:
+    """Of the weight before it was packed."""
+    if (told := parts.get("weight_shape")) is None:
+        return weight.shape
+    return tuple(int(size) for size in told.read().tolist())
 
 
-def fp8(fields: Fields, stored: Sources) -> Sources:
-    """Numbers of eight bits, and a factor for each square block of a weight (DeepSeek V3)."""
-    block = fields.items("weight_block_size") or [128, 128]
-    found = dict(stored)
-    for name in stored:
-        whole, end, _rest = name.partition("_scale_inv")
-        if end and whole in stored:
-            scales, weight = found.pop(name), stored[whole]
-            found[whole] = Made(
-                weight.shape, lambda w, s: _from_blocks(w, s, block), weight, scales
-            )
+def _decompressed(
+    compressor: Any, scheme: Any, names: tuple[str, ...], *tensors: torch.Tensor
+) -> torch.Tensor:
+    found: torch.Tensor = compressor.decompress(dict(zip(names, tensors, strict=True)), scheme)[
+        "weight"
+    ]
     return found
 
 
-def _from_blocks(weight: torch.Tensor, scales: torch.Tensor, block: list[int]) -> torch.Tensor:
-    rows, columns = weight.shape
-    wide = scales.float().repeat_interleave(block[0], 0)[:rows]
-    return weight.float() * wide.repeat_interleave(block[1], 1)[:, :columns]
-
-
-Method = Callable[[Fields, Sources], Sources]
-METHODS: dict[str, Method] = {"mxfp4": mxfp4, "fp8": fp8}
+METHODS: dict[str, Callable[[Table, Sources], Sources]] = {
+    "awq": awq,
+    "compressed-tensors": compressed_tensors,
+    "fp8": fp8,
+    "gptq": gptq,
+    "mxfp4": mxfp4,
+}

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pie_inference.checkpoints.loader import stop_tokens
+from pie_inference.checkpoints.quantized import quantization
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.host_memory import HostMemory
@@ -62,6 +63,7 @@ def describe_model(
         heads=shape.heads * loaded.ranks.size,
         most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,
         adapters=list(config.adapters),
+        quantized=quantization(loaded.facts),
     )
 
 

@@ -35,7 +35,7 @@ from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
 
 # Keys of config.json that hold for the whole model, even if its language model is only a part.
-WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id")
+WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config")
 
 
 @dataclass(frozen=True, slots=True)

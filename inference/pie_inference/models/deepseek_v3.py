@@ -24,7 +24,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 def deepseek_v3(config: Config) -> DecoderSpec:
     """The first layers are dense."""
     fields = Fields(config)
-    layers, heads = fields.count("num_hidden_layers"), fields.count("num_attention_heads")
+    heads = fields.count("num_attention_heads")
     latent = LatentSpec(
         query_rank=fields.optional_count("q_lora_rank", 1536),
         rank=fields.count("kv_lora_rank", 512),
@@ -33,17 +33,12 @@ def deepseek_v3(config: Config) -> DecoderSpec:
         value=fields.count("v_head_dim", 128),
         bias=fields.flag("attention_bias", False),
     )
-    dense = fields.items("mlp_layer_types") or (
-        ["dense"] * (config.get("first_k_dense_replace") or 0) + ["sparse"] * layers
-    )
-    experts = sigmoid_experts(fields)
-    block = MlpSpec(fields.count("intermediate_size"))
     spec = decoder_spec(
         # The part of a head that turns is all that the rope sees.
         {**config, "head_dim": latent.turned, "num_key_value_heads": heads},
         "DeepseekV3ForCausalLM",
         activation=fields.text("hidden_act", "silu"),
-        feed_forward=[block if dense[i] == "dense" else experts for i in range(layers)],
+        feed_forward=dense_then(sigmoid_experts(fields), fields),
     )
     rope = spec.ropes[0]
     stretched = rope.number("mscale_all_dim", 0.0) if rope.kind != "default" else 0.0
@@ -65,6 +60,14 @@ def deepseek_v3(config: Config) -> DecoderSpec:
         interleaved=fields.flag("rope_interleave", True),
         output_bias=latent.bias,
     )
+
+
+def dense_then(experts: ExpertsSpec, fields: Fields) -> list[MlpSpec | ExpertsSpec]:
+    """A dense block in each of the first `first_k_dense_replace` layers, experts in the others."""
+    layers = fields.count("num_hidden_layers")
+    first = fields.whole("first_k_dense_replace", 3)
+    dense = MlpSpec(fields.count("intermediate_size"))
+    return [dense if i < first else experts for i in range(layers)]
 
 
 def sigmoid_experts(fields: Fields) -> ExpertsSpec:

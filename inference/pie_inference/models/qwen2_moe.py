@@ -14,6 +14,7 @@ from pie_inference.models.spec import (
     MlpSpec,
     decoder_spec,
     layer_windows,
+    window_in_use,
 )
 
 
@@ -21,9 +22,7 @@ def qwen2_moe(config: Config) -> DecoderSpec:
     """Qwen 2's attention; windows in every other of the lower layers, if they are turned on."""
     fields = Fields(config)
     layers = fields.count("num_hidden_layers")
-    window = fields.optional_count("sliding_window", 4096)
-    if not fields.flag("use_sliding_window", False):
-        window = None
+    window = window_in_use(fields, 4096)
     below = fields.count("max_window_layers", 28)
     experts = ExpertsSpec(
         experts=fields.count("num_experts", 60),

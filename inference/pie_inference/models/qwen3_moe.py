@@ -6,16 +6,21 @@ from dataclasses import replace
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.layers.router import Routing
-from pie_inference.models.spec import Config, DecoderSpec, ExpertsSpec, MlpSpec, decoder_spec
+from pie_inference.models.spec import (
+    Config,
+    DecoderSpec,
+    ExpertsSpec,
+    MlpSpec,
+    decoder_spec,
+    window_in_use,
+)
 
 
 def qwen3_moe(config: Config) -> DecoderSpec:
     """Qwen 3's attention; the window, if it is turned on, is every layer's."""
     fields = Fields(config)
     layers = fields.count("num_hidden_layers")
-    window = fields.optional_count("sliding_window", 4096)
-    if not fields.flag("use_sliding_window", False):
-        window = None
+    window = window_in_use(fields, 4096)
     spec = decoder_spec(
         config,
         "Qwen3MoeForCausalLM",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from pie_inference.checkpoints.quantized import check_quantization
+from pie_inference.checkpoints.quantized import quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.base import Model, ModelShape
@@ -19,6 +19,7 @@ from pie_inference.models.gemma import gemma
 from pie_inference.models.gemma2 import gemma2
 from pie_inference.models.gemma3 import gemma3, gemma3_rename, gemma3_text, gemma3_within
 from pie_inference.models.glm4 import glm, glm4
+from pie_inference.models.glm4_moe import glm4_moe
 from pie_inference.models.gpt_oss import gpt_oss
 from pie_inference.models.granite import granite
 from pie_inference.models.granite_moe import granite_moe
@@ -39,6 +40,7 @@ from pie_inference.models.qwen2_moe import qwen2_moe
 from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_moe import qwen3_moe
 from pie_inference.models.qwen3_next import qwen3_next, qwen3_next_rename
+from pie_inference.models.qwen3_vl import qwen3_vl, qwen3_vl_rename, qwen3_vl_text
 from pie_inference.models.smollm3 import smollm3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.stacked import each_expert
@@ -101,6 +103,7 @@ ARCHITECTURES = {
     "GptOssForCausalLM": _decoder(gpt_oss),
     "GlmForCausalLM": _decoder(glm),
     "Glm4ForCausalLM": _decoder(glm4),
+    "Glm4MoeForCausalLM": _decoder(glm4_moe, without_prediction),
     "GemmaForCausalLM": _decoder(gemma),
     "Gemma2ForCausalLM": _decoder(gemma2),
     "Gemma3ForCausalLM": _decoder(gemma3),
@@ -118,6 +121,16 @@ ARCHITECTURES = {
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
     "Qwen3NextForCausalLM": _decoder(qwen3_next, qwen3_next_rename),
+    "Qwen3VLForConditionalGeneration": Architecture(
+        shape=lambda config: qwen3_vl(config).shape,
+        tensors=lambda config: decoder_tensors(qwen3_vl(config)),
+        build=lambda config, weights, dtype, device, _: Decoder(
+            qwen3_vl(config), weights, dtype, device
+        ),
+        decoder=qwen3_vl,
+        rename=lambda _: qwen3_vl_rename,
+        text=qwen3_vl_text,
+    ),
     "LlavaForConditionalGeneration": Architecture(
         shape=lambda config: llava(config).decoder.shape,
         tensors=lambda config: llava_tensors(llava(config)),
@@ -136,7 +149,7 @@ def architecture_of(config: Config) -> Architecture:
     Raises:
         LoadError: if it names none that is supported, or its quantization is not.
     """
-    check_quantization(config)
+    quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise LoadError(f"config.json: 'architectures' is {names!r}, not a list")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.models.llama import llama
-from pie_inference.models.spec import Config, DecoderSpec, layer_windows
+from pie_inference.models.spec import Config, DecoderSpec, layer_windows, window_in_use
 
 
 def smollm3(config: Config) -> DecoderSpec:
@@ -15,9 +15,7 @@ def smollm3(config: Config) -> DecoderSpec:
     layers = fields.count("num_hidden_layers")
     interval = fields.count("no_rope_layer_interval", 4)
     turns = fields.items("no_rope_layers") or [(i + 1) % interval for i in range(layers)]
-    window = fields.optional_count("sliding_window", None)
-    if not fields.flag("use_sliding_window", False):
-        window = None
+    window = window_in_use(fields, None)
     tied = {**config, "tie_word_embeddings": fields.flag("tie_word_embeddings", True)}
     spec = llama(tied)
     windows = layer_windows(config, window, [not turn for turn in turns])

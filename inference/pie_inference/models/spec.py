@@ -329,6 +329,13 @@ def with_states(spec: DecoderSpec, delta: DeltaSpec, recurrent: Sequence[bool]) 
     )
 
 
+def window_in_use(fields: Fields, default: int | None) -> int | None:
+    """`sliding_window`, if `use_sliding_window` is set; else whatever is written there is none."""
+    if not fields.flag("use_sliding_window", False):
+        return None
+    return fields.optional_count("sliding_window", default)
+
+
 def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:

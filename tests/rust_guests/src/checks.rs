@@ -142,17 +142,19 @@ fn stop_strings() {
 
 async fn tasks() -> Result {
     let order = Rc::new(RefCell::new(Vec::new()));
-    let log = |name: &'static str, milliseconds: u64| {
+    let log = |name: &'static str, place: usize| {
         let order = order.clone();
         async move {
-            sleep(Duration::from_millis(milliseconds)).await?;
+            while order.borrow().len() < place {
+                sleep(Duration::from_millis(1)).await?;
+            }
             order.borrow_mut().push(name);
             Ok::<_, Error>(name)
         }
     };
-    let (slow, quick) = (spawn(log("slow", 30)), spawn(log("quick", 1)));
+    let (slow, quick) = (spawn(log("slow", 1)), spawn(log("quick", 0)));
     assert_eq!(join(slow, quick).await, (Ok("slow"), Ok("quick")));
-    let all = join_all([log("c", 20), log("a", 1), log("b", 10)]).await;
+    let all = join_all([log("c", 4), log("a", 2), log("b", 3)]).await;
     assert_eq!(all, [Ok("c"), Ok("a"), Ok("b")]);
     assert_eq!(*order.borrow(), ["quick", "slow", "a", "b", "c"]);
     assert!(join_all(Vec::<std::future::Ready<()>>::new()).await.is_empty());

@@ -105,7 +105,6 @@ __all__ = [
     "model_info",
     "monotonic_now",
     "next_message",
-    "next_token",
     "next_tokens",
     "note_wait",
     "now",
@@ -1506,18 +1505,6 @@ def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
     """
     try:
         answer: tuple[int, float, list[int], list[float]] = _sample.take_sample(as_u32(future))
-    except Err as error:
-        raise PieError(error.value) from None
-    return answer
-
-
-def next_token(future: int) -> int:
-    """Waits until a future of a token is ready and consumes it, in one call: the token alone.
-    Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of
-    the operation.
-    """
-    try:
-        answer: int = _sample.next_token(as_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer

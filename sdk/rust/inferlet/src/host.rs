@@ -1605,8 +1605,6 @@ pub mod sample {
             );
             #[link_name = "take-sample"]
             pub fn take_sample(future: u32, area: *mut usize);
-            #[link_name = "next-token"]
-            pub fn next_token(future: u32, area: *mut usize);
             #[link_name = "embed-sampled"]
             pub fn embed_sampled(
                 queue: u32,
@@ -1757,13 +1755,6 @@ pub mod sample {
     /// error of the operation.
     pub fn take_sample(future: u32) -> Result<(u32, f32, Vec<u32>, Vec<f32>)> {
         call(|area| unsafe { imports::take_sample(future, area) })
-    }
-
-    /// Waits until a future of a token is ready and consumes it, in one call: the token alone.
-    /// Errors: `invalid-handle`; `invalid-argument` (every token is ruled out); or the error of
-    /// the operation.
-    pub fn next_token(future: u32) -> Result<u32> {
-        call(|area| unsafe { imports::next_token(future, area) })
     }
 
     /// Embeds the token of the sampler's latest `sample` call, at a position, whether or not it is

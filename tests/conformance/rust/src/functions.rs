@@ -116,7 +116,6 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "sample" => sample::sample(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "sample-masked" => sample::sample_masked(a.u32(0)?, a.u32(1)?, a.u32(2)?, &a.u32s(3)?).reply(),
         "take-sample" => sample::take_sample(a.u32(0)?).reply(),
-        "next-token" => sample::next_token(a.u32(0)?).reply(),
         "embed-sampled" => sample::embed_sampled(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?).reply(),
         "step" => sample::step(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?, &a.u32s(4)?, a.u32(5)?, a.text(6)?).reply(),
         "start-run" => sample::start_run(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?, a.u32(4)?, &a.u32s(5)?, &a.u32s(6)?, a.text(7)?, a.u32(8)?, &a.u32s(9)?).reply(),

@@ -1,0 +1,1 @@
+"""Processes that work on what strangers sent, with limits of time and memory."""

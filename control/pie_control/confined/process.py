@@ -1,0 +1,89 @@
+"""One of the processes: does jobs that come on its standard input, until that is closed.
+
+Both ends speak msgpack with the length before it, so nothing that a job may have broken in here can
+run in the control process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgpack
+
+from pie_control.errors import ApiError, ProgramRejected
+
+NICENESS = 3  # the model and the guests go first
+STACK_BYTES = 8 << 20
+_GROWN_BYTES = 256 << 20  # of a process that is replaced after its job
+LENGTH_BYTES = 4
+
+
+def main() -> None:
+    """Serves the control process."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the control process ends us
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_STACK, STACK_BYTES)
+    # Not the address space: Wasmtime reserves far more of it than it uses.
+    _lower(resource.RLIMIT_DATA, int(os.environ["PIE_PY_CONFINED_BYTES"]))
+    while (request := _read(requests)) is not None:
+        module, name, arguments, seconds = msgpack.unpackb(request)
+        _limit_cpu(seconds)
+        answer = _answer(module, name, arguments)
+        _lower(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
+        data = msgpack.packb((*answer, _resident() > _GROWN_BYTES))
+        answers.write(len(data).to_bytes(LENGTH_BYTES))
+        answers.write(data)
+        answers.flush()
+
+
+def _answer(module: str, name: str, arguments: list[Any]) -> tuple[str, Any]:
+    """What a job has returned, or the kind and the text of its error."""
+    try:
+        return "ok", getattr(importlib.import_module(module), name)(*arguments)
+    except ApiError as error:
+        return error.code, error.message
+    except ProgramRejected as error:
+        return "rejected", str(error)
+    except (RecursionError, MemoryError):
+        return "memory", ""
+    except Exception as error:
+        return "internal", f"{type(error).__name__}: {error}"
+
+
+def _limit_cpu(seconds: float) -> None:
+    """The kernel ends this process when the job has used so much more."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _lower(resource.RLIMIT_CPU, math.ceil(usage.ru_utime + usage.ru_stime + seconds))
+
+
+def _resident() -> int:
+    """Bytes of memory in use now: the allocator does not give all back."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _lower(what: int, size: int) -> None:
+    _, hard = resource.getrlimit(what)
+    if hard != resource.RLIM_INFINITY and (size == resource.RLIM_INFINITY or size > hard):
+        size = hard
+    resource.setrlimit(what, (size, hard))
+
+
+def _read(file: BinaryIO) -> bytes | None:
+    head = file.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    return file.read(int.from_bytes(head))
+
+
+if __name__ == "__main__":
+    sys.exit("this is run by pie_control.confined.pool")

@@ -1,0 +1,264 @@
+"""Whose work is next where users share something: the least served user's, of his instances the
+least served one's.
+
+This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
+instance of a user, has a *virtual time*: the sum of the costs of its work, divided by the user's
+weight. The least virtual time is next. A cost is charged after the work, because it is not known
+before. After a pause a user or an instance starts a little (`credit`) before the others that wait:
+it cannot save up more than that, and what needs little is served at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+Item = TypeVar("Item")
+Work: TypeAlias = Callable[[], Any]
+
+_FORGET = 64  # names that do not wait, before they are looked through
+
+
+class Owner(NamedTuple):
+    """The user and instance that something is done for."""
+
+    user: str
+    instance: str
+
+
+class _Line:
+    """Names that wait, each once, the least served first."""
+
+    __slots__ = ("_count", "_credit", "_heap", "_now", "places", "served")
+
+    def __init__(self, credit: float) -> None:
+        self._credit = credit
+        self.served: dict[str, float] = {}  # virtual times
+        self.places: dict[str, int] = {}  # of the names that wait
+        self._heap: list[tuple[float, int, str]] = []  # places; others than those are outdated
+        self._now = 0.0  # virtual time of the name that was served last
+        self._count = 0  # of places: of equals the first is next
+
+    def enter(self, name: str) -> None:
+        """Waits from now on."""
+        self.served[name] = self._start_of(name)
+        self.rejoin(name)
+
+    def rejoin(self, name: str) -> None:
+        """Takes a new place, behind the equals."""
+        self._count = self.places[name] = count = self._count + 1
+        heappush(self._heap, (self.served[name], count, name))
+
+    def leave(self, name: str) -> None:
+        """Waits no longer."""
+        del self.places[name]
+
+    def first(self, may: Callable[[str], bool] | None = None) -> str | None:
+        """The name that is next, among those that may."""
+        if may is not None:
+            waiting = [(self.served[name], at, name) for name, at in self.places.items()]
+            return min((place for place in waiting if may(place[2])), default=(0, 0, None))[2]
+        heap, places = self._heap, self.places
+        while heap:
+            _, place, name = heap[0]
+            if places.get(name) == place:
+                return name
+            heappop(heap)
+        return None
+
+    def begin(self, name: str) -> None:
+        """Work is begun for a name."""
+        self._now = max(self._now, self.served[name])
+
+    def lead(self, name: str) -> float:
+        """The next name's virtual time beyond this one's. The line is not empty."""
+        first = self.first()
+        assert first is not None, "the line is not empty"
+        return self.served[first] - self._start_of(name)
+
+    def charge(self, name: str, cost: float) -> None:
+        """Work was done for a name."""
+        self.served[name] = served = self.served.get(name, self._now) + cost
+        if name in self.places:
+            self.rejoin(name)
+        elif not self.places:
+            self._now = max(self._now, served)
+        if len(self.served) > _FORGET + 2 * len(self.places):
+            self.served = {
+                each: served
+                for each, served in self.served.items()
+                if each in self.places or served > self._now
+            }
+
+    def _start_of(self, name: str) -> float:
+        return max(self.served.get(name, 0.0), self._now - self._credit)
+
+
+class FairQueue(Generic[Item]):
+    """What waits, by user and instance; one instance's items in their order."""
+
+    def __init__(self, credit: float, weight_of: Callable[[str], float] = lambda user: 1.0) -> None:
+        """Nothing waits yet.
+
+        Args:
+            credit: what a user or an instance may get before others after a pause, in the unit of
+                `charge`.
+            weight_of: a user's weight: his share grows with it.
+        """
+        self._credit = credit
+        self._weight_of = weight_of
+        self._users = _Line(credit)
+        self._instances: dict[str, _Line] = {}  # by user
+        self._items: dict[Owner, deque[Item]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Item]:
+        """What waits, in the order in which it would be taken if nothing cost anything."""
+
+        def place(owner: Owner) -> tuple[float, int, float, int]:
+            users, line = self._users, self._instances[owner.user]
+            user, instance = owner
+            return (
+                users.served[user],
+                users.places[user],
+                line.served[instance],
+                line.places[instance],
+            )
+
+        for owner in sorted(self._items, key=place):
+            yield from self._items[owner]
+
+    def push(self, owner: Owner, item: Item) -> None:
+        """Has an item wait."""
+        items = self._items.get(owner)
+        if items is None:
+            items = self._items[owner] = deque()
+            self._line_of(owner.user).enter(owner.instance)
+            if owner.user not in self._users.places:
+                self._users.enter(owner.user)
+        items.append(item)
+        self._size += 1
+
+    def pop(self, may: Callable[[str], bool] | None = None) -> tuple[Owner, Item] | None:
+        """The next item, of a user who may have one."""
+        user = self._users.first(may)
+        if user is None:
+            return None
+        line = self._instances[user]
+        instance = line.first()
+        assert instance is not None, "a user who waits has an instance that does"
+        owner = Owner(user, instance)
+        items = self._items[owner]
+        item = items.popleft()
+        self._size -= 1
+        line.begin(instance)
+        self._users.begin(user)
+        if items:
+            line.rejoin(instance)
+        else:
+            del self._items[owner]
+            line.leave(instance)
+        if line.places:
+            self._users.rejoin(user)
+        else:
+            self._users.leave(user)
+        return owner, item
+
+    def lead(self, user: str) -> float:
+        """The next user's virtual time beyond this one's. The queue is not empty."""
+        return self._users.lead(user)
+
+    def charge(self, owner: Owner, cost: float) -> None:
+        """Tells what was done for an owner."""
+        cost /= self._weight_of(owner.user)
+        self._users.charge(owner.user, cost)
+        self._line_of(owner.user).charge(owner.instance, cost)
+        known = self._users.served
+        if len(self._instances) > _FORGET + 2 * len(known):
+            self._instances = {u: line for u, line in self._instances.items() if u in known}
+
+    def _line_of(self, user: str) -> _Line:
+        line = self._instances.get(user)
+        if line is None:
+            line = self._instances[user] = _Line(self._credit)
+        return line
+
+
+class FairThreads:
+    """A few threads, shared fairly: one user's queue delays others by no more than the running job.
+
+    Fewer of the threads than there are may be one user's at a time, so that another user finds one
+    free however long that user's work takes.
+    """
+
+    def __init__(self, threads: int, of_user: int, name: str, stack_bytes: int = 0) -> None:
+        """Starts no thread yet.
+
+        Args:
+            threads: at most.
+            of_user: of them for one user at a time.
+            name: of the threads.
+            stack_bytes: of each; 0 for the system's size.
+        """
+        self._threads = threads
+        self._of_user = of_user
+        self._name = name
+        self._stack_bytes = stack_bytes
+        self._lock = threading.Condition()
+        self._waiting: FairQueue[Work] = FairQueue(credit=0.0)
+        self._running: Counter[str] = Counter()  # by user
+        self._idle = self._started = 0
+
+    def submit(self, owner: Owner, work: Work) -> None:
+        """Has work done when its turn comes. It must raise nothing."""
+        with self._lock:
+            self._waiting.push(owner, work)
+            if self._idle:
+                self._lock.notify()
+            elif self._started < self._threads:
+                self._started += 1
+                with _stack_size(self._stack_bytes):
+                    threading.Thread(
+                        target=self._run, name=f"{self._name}-{self._started}", daemon=True
+                    ).start()
+
+    def _run(self) -> None:
+        with self._lock:
+            while True:
+                taken = self._waiting.pop(lambda user: self._running[user] < self._of_user)
+                if taken is None:
+                    self._idle += 1
+                    self._lock.wait()
+                    self._idle -= 1
+                    continue
+                owner, work = taken
+                self._running[owner.user] += 1
+                self._lock.release()
+                started = time.monotonic()
+                try:
+                    work()
+                finally:
+                    self._lock.acquire()
+                    self._running[owner.user] -= 1
+                    self._waiting.charge(owner, time.monotonic() - started)
+
+
+_stack_sizes = threading.Lock()  # the size is one of the whole process
+
+
+@contextmanager
+def _stack_size(size: int) -> Iterator[None]:
+    with _stack_sizes:
+        before = threading.stack_size(size)
+        try:
+            yield
+        finally:
+            threading.stack_size(before)

@@ -1,0 +1,55 @@
+"""Answers of slow host functions: they are computed elsewhere while the guest is suspended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from pie_control.errors import ApiError
+from pie_control.instances.instance import Instance, State
+from pie_control.instances.roles import Turns
+
+
+class LateAnswers:
+    """Resumes guests with what was computed for them. `run` must run before the first."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._nursery: trio.Nursery | None = None
+        self._under_way: dict[Instance, trio.CancelScope] = {}
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carries the work until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    def start(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
+        """Does the work and answers the guest, which its host function suspends now.
+
+        An ApiError is the guest's error; any other exception becomes one with the code `internal`.
+        """
+        assert self._nursery is not None, "the answers run"
+        self._nursery.start_soon(self._answer, instance, work)
+
+    def drop_instance(self, instance: Instance) -> None:
+        """Gives up what is computed for an instance that has ended."""
+        scope = self._under_way.pop(instance, None)
+        if scope is not None:
+            scope.cancel()
+
+    async def _answer(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
+        if instance.state is not State.RUNNING:
+            return
+        with trio.CancelScope() as scope:
+            self._under_way[instance] = scope
+            try:
+                answer = await work()
+            except ApiError as error:
+                answer = error
+            except Exception as error:
+                answer = ApiError("internal", f"{type(error).__name__}: {error}")
+            del self._under_way[instance]
+            self._turns.answer(instance, answer)

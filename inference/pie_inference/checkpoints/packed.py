@@ -1,0 +1,155 @@
+"""How quantized checkpoints pack numbers: each method's tensors, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.sources import Made, Shape, Source, Sources
+from pie_inference.errors import LoadError
+
+Table = Mapping[str, Any]
+
+# The sixteen numbers of four bits (OCP Microscaling, E2M1).
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+AWQ_ORDER = [0, 4, 1, 5, 2, 6, 3, 7]  # which four bits of a word are its first column, and so on
+
+
+def mxfp4(_: Table, stored: Sources) -> Sources:
+    """Blocks of 32 numbers of four bits, and a power of two for each (OCP Microscaling)."""
+    found = dict(stored)
+    for name in stored:
+        whole, end, _rest = name.partition("_blocks")
+        if end and not _rest:
+            blocks, scales = found.pop(name), _part(found, f"{whole}_scales")
+            experts, rows, groups, half = blocks.shape
+            found[whole] = Made((experts, groups * half * 2, rows), _from_mxfp4, blocks, scales)
+    return found
+
+
+def _from_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Of `[..., rows, groups, 16]` bytes, low half first, `[..., groups * 32, rows]`."""
+    numbers = torch.tensor(FP4)
+    halves = torch.stack([blocks & 15, blocks >> 4], -1).flatten(-2)
+    values = torch.ldexp(numbers[halves.int()], scales.int().unsqueeze(-1) - 127)
+    return values.flatten(-2).transpose(-1, -2)
+
+
+def fp8(table: Table, stored: Sources) -> Sources:
+    """Numbers of eight bits, and a factor for each block of a weight (DeepSeek V3)."""
+    block = Fields(table, "quantization_config").items("weight_block_size") or [128, 128]
+    found = dict(stored)
+    for name in stored:
+        whole, end, _rest = name.partition("_scale_inv")
+        if end and whole in stored:
+            scales, weight = found.pop(name), stored[whole]
+            widen = partial(_from_blocks, block=block)
+            found[whole] = Made(weight.shape, widen, weight, scales)
+    return found
+
+
+def _from_blocks(weight: torch.Tensor, scales: torch.Tensor, *, block: list[int]) -> torch.Tensor:
+    rows, columns = weight.shape
+    wide = scales.float().repeat_interleave(block[0], 0)[:rows]
+    return weight.float() * wide.repeat_interleave(block[1], 1)[:, :columns]
+
+
+def awq(table: Table, stored: Sources) -> Sources:
+    """Four bits, a factor and a zero for each group of inputs (Lin et al. 2024)."""
+    fields = Fields(table, "quantization_config")
+    bits, version = fields.count("bits", 4), fields.text("version", "gemm").lower()
+    if bits != 4 or version != "gemm":
+        raise LoadError(
+            f"quantization_config: AWQ of {bits} bits, version {version!r}, is not supported"
+            " (supported: 4 bits, version 'gemm')"
+        )
+
+    def shape(packed: Shape, scales: Shape) -> Shape:
+        return scales[1], packed[0]
+
+    return _by_groups(stored, shape, _from_awq)
+
+
+def gptq(table: Table, stored: Sources) -> Sources:
+    """2, 4 or 8 bits, likewise; inputs are in groups in any order (Frantar et al. 2023)."""
+    fields = Fields(table, "quantization_config")
+    bits = fields.count("bits", 4)
+    if bits not in (2, 4, 8):
+        raise LoadError(
+            f"quantization_config: GPTQ of {bits} bits is not supported (supported: 2, 4, 8)"
+        )
+    # The first format stores zeros less one.
+    less = 0 if fields.text("checkpoint_format", "gptq") == "gptq_v2" else 1
+
+    def shape(packed: Shape, scales: Shape) -> Shape:
+        return scales[1], packed[0] * (32 // bits)
+
+    return _by_groups(stored, shape, partial(_from_gptq, bits=bits, less=less))
+
+
+def _by_groups(
+    stored: Sources,
+    shape: Callable[[Shape, Shape], Shape],
+    widen: Callable[..., torch.Tensor],
+) -> Sources:
+    """Products whose weights are stored as `qweight`, `qzeros`, `scales`, and maybe `g_idx`."""
+    found = dict(stored)
+    for name in [name for name in stored if name.endswith(".qweight")]:
+        module = name.removesuffix("qweight")
+        packed, zeros, scales = (
+            _part(found, module + part) for part in ("qweight", "qzeros", "scales")
+        )
+        order = found.pop(f"{module}g_idx", None)
+        found[f"{module}weight"] = Made(
+            shape(packed.shape, scales.shape), widen, packed, zeros, scales, order
+        )
+    return found
+
+
+def _part(found: dict[str, Source], name: str) -> Source:
+    if name not in found:
+        raise LoadError(f"the checkpoint lacks {name}, a part of a quantized weight")
+    return found.pop(name)
+
+
+def _from_awq(
+    packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
+) -> torch.Tensor:
+    numbers, zeros = (_unpacked(words, 4)[..., AWQ_ORDER].flatten(1) for words in (packed, zeros))
+    return _scaled(numbers, zeros, scales, None)
+
+
+def _from_gptq(
+    packed: torch.Tensor,
+    zeros: torch.Tensor,
+    scales: torch.Tensor,
+    order: torch.Tensor | None,
+    *,
+    bits: int,
+    less: int,
+) -> torch.Tensor:
+    numbers = _unpacked(packed, bits).transpose(1, 2).flatten(0, 1)
+    zeros = (_unpacked(zeros, bits).flatten(1) + less) & ((1 << bits) - 1)
+    return _scaled(numbers, zeros, scales, order)
+
+
+def _unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """`[..., 32 / bits]` numbers of each word, the lowest bits first."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    return (words.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
+
+
+def _scaled(
+    numbers: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, order: torch.Tensor | None
+) -> torch.Tensor:
+    """`[out, in]` of numbers `[in, out]`, zeros and scales `[groups, out]`.
+
+    The group of each input is its place in `order`, by default consecutive ones are a group.
+    """
+    if order is None:
+        order = torch.arange(len(numbers)) // (len(numbers) // len(scales))
+    return ((numbers - zeros[order.long()]) * scales.float()[order.long()]).t()

@@ -1,0 +1,40 @@
+"""What one user may take of a server that others use, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, PositiveFloat
+
+from pie_py.config.keys import LOCAL_USER
+from pie_py.config.section import Section
+
+
+class Quota(Section):
+    """The part of a server that one user may have, with all instances together."""
+
+    # Of the time that users share: of guests on the control thread, and of confined processes.
+    weight: PositiveFloat = 1.0
+    # The most of what the server has: instances, sessions, embeds, samplers, exported pages.
+    share: float = Field(default=0.5, gt=0, le=1)
+
+
+class Quotas:
+    """The quotas of all users. Clients that need no key are one user, who may have everything."""
+
+    def __init__(self, default: Quota, of_users: Mapping[str, Quota]) -> None:
+        """Takes the quota of every user, and those of single users instead."""
+        self._default = default
+        self._of_users = {LOCAL_USER: Quota(share=1.0), **of_users}
+
+    def of(self, user: str) -> Quota:
+        """A user's quota."""
+        return self._of_users.get(user, self._default)
+
+    def weight(self, user: str) -> float:
+        """A user's weight."""
+        return self.of(user).weight
+
+    def most(self, user: str, size: int) -> int:
+        """How many of `size` a user may have; one at least."""
+        return max(1, int(size * self.of(user).share))

@@ -1,0 +1,192 @@
+"""Shares of what users have in common: whose turn it is, counted in turns and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.puppets import Puppet, PuppetProgram
+from support.rig import Rig
+
+from pie_control.fairness import FairQueue, Owner
+from pie_control.instances.instance import Instance
+from pie_control.instances.turns import Executor
+
+CREDIT = 5.0
+COSTS = st.integers(1, 40)
+
+
+class Model:
+    """The same by definition: everybody's virtual time, looked through at each choice."""
+
+    def __init__(self) -> None:
+        self.served: dict[tuple[str, ...], float] = {}
+        self.now: dict[str, float] = {}  # of the users, and of each user's instances
+        self.items: dict[Owner, list[int]] = {}
+
+    def enter(self, line: str, who: tuple[str, ...]) -> None:
+        start = self.now.get(line, 0.0) - CREDIT
+        self.served[who] = max(self.served.get(who, 0.0), start)
+
+    def push(self, owner: Owner, item: int) -> None:
+        if owner not in self.items:
+            self.enter(owner.user, tuple(owner))
+            if all(other.user != owner.user for other in self.items):
+                self.enter("", (owner.user,))
+        self.items.setdefault(owner, []).append(item)
+
+    def popped(self, owner: Owner, item: int) -> None:
+        """Checks a choice, and follows it."""
+        users = {other.user for other in self.items}
+        assert self.served[owner.user,] <= min(self.served[user,] for user in users)
+        mine = [other for other in self.items if other.user == owner.user]
+        assert self.served[tuple(owner)] <= min(self.served[tuple(other)] for other in mine)
+        assert self.items[owner].pop(0) == item
+        self.now[""] = max(self.now.get("", 0.0), self.served[owner.user,])
+        self.now[owner.user] = max(self.now.get(owner.user, 0.0), self.served[tuple(owner)])
+        if self.items[owner]:
+            self.enter(owner.user, tuple(owner))
+        else:
+            del self.items[owner]
+        if any(other.user == owner.user for other in self.items):
+            self.enter("", (owner.user,))
+
+    def charge(self, owner: Owner, cost: float, weight: float) -> None:
+        self.served[owner.user,] += cost / weight
+        self.served[tuple(owner)] += cost / weight
+        for line, who, waits in (
+            ("", (owner.user,), bool(self.items)),
+            (owner.user, tuple(owner), any(o.user == owner.user for o in self.items)),
+        ):
+            if not waits:
+                self.now[line] = max(self.now.get(line, 0.0), self.served[who])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.one_of(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), COSTS)),
+    st.sampled_from([1.0, 4.0]),
+)
+def test_the_least_served_user_is_next_and_of_him_the_least_served_instance(
+    steps: list[tuple[str, str] | int], weight: float
+) -> None:
+    queue: FairQueue[int] = FairQueue(CREDIT, lambda user: weight if user == "a" else 1.0)
+    model = Model()
+    for number, step in enumerate(steps):
+        if isinstance(step, tuple):
+            owner = Owner(*step)
+            queue.push(owner, number)
+            model.push(owner, number)
+        elif model.items:
+            taken = queue.pop()
+            assert taken is not None, "somebody waits"
+            model.popped(*taken)
+            queue.charge(taken[0], step)
+            model.charge(taken[0], step, weight if taken[0].user == "a" else 1.0)
+        else:
+            assert queue.pop() is None
+        assert len(queue) == sum(map(len, model.items.values()))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(COSTS, min_size=200, max_size=400), st.integers(1, 30))
+def test_a_user_gets_his_weight_however_many_instances_others_have(
+    costs: list[int], instances: int
+) -> None:
+    queue: FairQueue[None] = FairQueue(CREDIT, lambda user: 2.0 if user == "paying" else 1.0)
+    got = {"paying": 0, "crowd": 0}
+    queue.push(Owner("paying", "p"), None)
+    for number in range(instances):
+        queue.push(Owner("crowd", f"c{number}"), None)
+    for cost in costs:
+        taken = queue.pop()
+        assert taken is not None
+        owner = taken[0]
+        got[owner.user] += cost
+        queue.charge(owner, cost)
+        queue.push(owner, None)  # always wants more
+    assert abs(got["paying"] / 2 - got["crowd"]) <= 2 * 40 + CREDIT
+
+
+def test_who_has_left_is_forgotten() -> None:
+    queue: FairQueue[None] = FairQueue(CREDIT)
+    for number in range(5000):
+        owner = Owner(f"u{number}", "i")
+        queue.push(owner, None)
+        assert queue.pop() == (owner, None)
+        queue.charge(owner, 1.0)
+    assert len(queue._instances) < 500
+
+
+class World:
+    """An executor whose guests take the time that they say."""
+
+    def __init__(self) -> None:
+        self.rig = Rig()
+        self.now = 0
+        self.ran: list[str] = []
+        self.turns = 0
+        end = self.rig.registry.end
+        self.executor = Executor(end, self._after, 0.002, 0.010, lambda: self.now)
+
+    def _after(self, result: bool) -> None:
+        self.turns += 1
+
+    def launch(self, user: str, milliseconds: float) -> Instance:
+        """A guest that works for so long, gives its turn away, and wants another."""
+        instance = self.rig.launch(user)
+
+        def program() -> PuppetProgram:
+            while True:
+                self.ran.append(user)
+                self.now += int(milliseconds * 1e6)
+                self.executor.give_turn(instance)
+                yield
+
+        instance.guest = cast(Any, _Yielding(program()))
+        self.executor.add(instance)
+        return instance
+
+
+class _Yielding(Puppet):
+    def poll(self) -> Any:
+        self._waits = False
+        return super().poll()
+
+
+def turns(world: World, until: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        world.executor.turn()
+        if until():
+            return
+    raise AssertionError("it never came")
+
+
+def test_nine_hundred_who_give_their_turn_away_in_time_delay_a_bystander_by_one_turn_each() -> None:
+    """`wait` for nothing after 4 ms of work: no slice is ever used up, so nobody is interrupted."""
+    world = World()
+    for _ in range(900):
+        world.launch("mallory", 4.0)
+    turns(world, lambda: len(world.ran) > 100)
+    world.launch("victim", 0.1)
+    world.ran.clear()
+    turns(world, lambda: world.ran.count("victim") == 50)
+    assert len(world.ran) <= 100, "one of mallory's between two of the victim's"
+
+
+def test_a_user_alone_gets_the_whole_machine() -> None:
+    world = World()
+    for _ in range(10):
+        world.launch("ann", 1.0)
+    turns(world, lambda: world.now > 1e9)
+    assert len(world.ran) * 1e6 == world.now
+
+
+def test_what_a_host_call_costs_is_charged() -> None:
+    world = World()
+    world.launch("mallory", 40.0)  # of one call
+    world.launch("victim", 1.0)
+    turns(world, lambda: world.now > 8e9)
+    assert world.ran.count("victim") > 0.4 * 8000, "half of the time"

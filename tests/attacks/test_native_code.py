@@ -1,0 +1,196 @@
+"""What strangers send is compiled, tokenized and rendered where it can end nobody else's work."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from PIL import ExifTags, Image
+from support.checkpoints import small_tokenizer
+
+from pie_control.confined.pool import ConfinedPool, JobStopped
+from pie_control.errors import ApiError, ProgramRejected
+from pie_control.fairness import Owner
+from pie_control.grammar import Grammar, GrammarService
+from pie_control.models.text_jobs import encode
+from pie_control.models.tokenizer import TextCodec
+from pie_control.programs.source_check import check_file
+from pie_py.config.services import ConfinedConfig, GrammarConfig
+from pie_py.wire.images import ImageSize, _jpeg_header, image_size
+from pie_py.wire.plan import ModelDescription
+
+MALLORY, VICTIM = Owner("mallory", "m"), Owner("victim", "v")
+LIMIT_SECONDS = 60.0  # until a test is given up
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ConfinedPool]:
+    made = ConfinedPool(ConfinedConfig(processes=2))
+    yield made
+    trio.run(_close, made)
+
+
+async def _close(pool: ConfinedPool) -> None:
+    pool.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    small_tokenizer().save_pretrained(made)
+    return made
+
+
+def run(test: Callable[[], Awaitable[Any]]) -> Any:
+    async def limited() -> Any:
+        with trio.fail_after(LIMIT_SECONDS):
+            return await test()
+
+    return trio.run(limited)
+
+
+def chained_rules(count: int) -> str:
+    rules = [f'r{i}: "a" r{i + 1}' for i in range(count)]
+    return "\n".join(["start: r0", *rules, f'r{count}: "b"'])
+
+
+def chained_references(count: int) -> str:
+    defs = {f"d{i}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in
+            range(count)}  # fmt: skip
+    return json.dumps({"$defs": defs | {f"d{count}": {}}, "$ref": "#/$defs/d0"})
+
+
+GRAMMARS = {
+    "rules": ("lark", chained_rules(8000)),
+    "terminals": ("lark", chained_rules(8000).replace("r", "T").replace("staTt", "start")),
+    "ebnf": ("ebnf", chained_rules(6000).replace(":", " ::=").replace("start", "root")),
+    "references": ("json-schema", chained_references(3500)),
+}
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_no_grammar_ends_the_server(name: str, pool: ConfinedPool, folder: Path) -> None:
+    kind, text = GRAMMARS[name]
+    service = GrammarService(GrammarConfig(compile_seconds=2), pool)
+    patient = GrammarService(GrammarConfig(compile_seconds=30), pool)
+    codec = TextCodec(folder)
+
+    async def test() -> None:
+        service.check(kind, text)
+        with pytest.raises(ApiError) as error:
+            await service.compile(_model(), codec, kind, text, "mallory")
+        assert error.value.code in ("limit-exceeded", "invalid-argument")
+        assert isinstance(await patient.compile(_model(), codec, "regex", "ab", "victim"), Grammar)
+
+    run(test)
+
+
+def _model() -> ModelDescription:
+    return ModelDescription(
+        name="m", architecture="", folder="", page_size=8, kv_pages=1, embeds=1, vocab_size=400,
+        hidden_size=1, max_position=1, max_batch_tokens=1, max_batch_commands=1, stop_tokens=[1],
+        bos_token=None, dtype="float32", traits=[],
+    )  # fmt: skip
+
+
+def nested_finally(levels: int) -> str:
+    lines = ["def f():"]
+    for level in range(levels):
+        lines += [" " * (level + 1) + "try: x", " " * (level + 1) + "finally:"]
+    return "\n".join([*lines, " " * (levels + 1) + "x", ""])
+
+
+def test_a_source_whose_code_doubles_with_each_level_is_refused(
+    pool: ConfinedPool, tmp_path: Path
+) -> None:
+    bomb, good = tmp_path / "bomb", tmp_path / "good"
+    bomb.write_text(nested_finally(19))
+    good.write_text("async def main(args): return 'x'\n")
+
+    async def test() -> None:
+        stopped = trio.Event()
+
+        async def attack() -> None:
+            with pytest.raises((JobStopped, ProgramRejected), match=r"takes more|nested too deep"):
+                await pool.call(MALLORY, "bomb", check_file, str(bomb), "bomb", seconds=1)
+            stopped.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(attack)
+            await pool.call(VICTIM, "good", check_file, str(good), "good", seconds=5)
+            assert not stopped.is_set(), "the victim's was done beside it"
+
+    run(test)
+
+
+def test_errors_of_a_source_are_told_across_the_processes(
+    pool: ConfinedPool, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("x = 1\ndef\n")
+
+    async def test() -> None:
+        with pytest.raises(ProgramRejected, match=r"^wrong.py, line 2: "):
+            await pool.call(MALLORY, "wrong", check_file, str(wrong), "wrong", seconds=5)
+
+    run(test)
+
+
+def test_many_jobs_of_one_user_leave_a_process_for_the_next(
+    pool: ConfinedPool, folder: Path
+) -> None:
+    """Counted in jobs: few of mallory's hundred end before the victim's only one."""
+    text, done = "ab " * 20_000, []
+
+    async def tokenize(owner: Owner) -> None:
+        await pool.call(owner, "a text", encode, str(folder), text, seconds=5)
+        done.append(owner.user)
+
+    async def test() -> None:
+        async with trio.open_nursery() as nursery:  # so that both processes are there
+            nursery.start_soon(tokenize, VICTIM)
+            nursery.start_soon(tokenize, MALLORY)
+        done.clear()
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(tokenize, MALLORY)
+            await trio.testing.wait_all_tasks_blocked()
+            await tokenize(VICTIM)
+            assert done.count("mallory") <= 10
+            nursery.cancel_scope.cancel()
+        await tokenize(MALLORY)  # what was given up keeps no place
+
+    run(test)
+
+
+def test_a_process_holds_no_more_memory_than_it_may(folder: Path) -> None:
+    small = ConfinedPool(ConfinedConfig(processes=1, memory=128 << 20))
+
+    async def test() -> None:
+        with pytest.raises(JobStopped, match="takes more than 128 MiB"):
+            await small.call(MALLORY, "a text", encode, str(folder), "\n" * (8 << 20), seconds=20)
+        assert len(await small.call(VICTIM, "a text", encode, str(folder), "ab", seconds=5))
+        small.close()
+
+    run(test)
+
+
+def test_a_photo_is_measured_by_few_bytes_whatever_else_it_holds() -> None:
+    plain = io.BytesIO()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.new("RGB", (30, 20)).save(plain, "JPEG", exif=exif)
+    start, rest = plain.getvalue()[:2], plain.getvalue()[2:]
+    ballast = b"".join(
+        b"\xff" + bytes([0xE2 + i % 12]) + (65535).to_bytes(2) + bytes(65533) for i in range(600)
+    )
+    photo = start + ballast + rest
+    assert image_size(photo) == image_size(plain.getvalue()) == ImageSize(20, 30)
+    assert len(_jpeg_header(photo) or b"") < 1000
+    assert image_size(start + ballast * 2 + rest) is None
