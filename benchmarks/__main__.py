@@ -15,6 +15,7 @@ MODULES = {
     "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",
     "intercept": "benchmarks.interception.compare",
+    "inferlets": "benchmarks.inferlets.compare",
     "gpu": "benchmarks.gpu.run",
 }
 

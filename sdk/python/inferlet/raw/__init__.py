@@ -129,6 +129,7 @@ __all__ = [
     "send",
     "send_blob",
     "set_queue_priority",
+    "shift_kvpage",
     "sleep",
     "special_tokens",
     "start_run",
@@ -1009,6 +1010,20 @@ def mask_kvpage(queue: int, pages: Iterable[int], masks: Iterable[int]) -> None:
         raise PieError(error.value) from None
 
 
+def shift_kvpage(queue: int, pages: Iterable[int], distance: int) -> None:
+    """Gives all that is in pages other positions, `distance` further on: keys are turned to them,
+    so that later inputs see them there. What the tokens have seen stays as it was; positions
+    need not be those of a context any more, as a gap is closed after pages were left out.
+    Errors: `invalid-handle`, `invalid-argument` (further than the model's context), `immutable`,
+    `swapped-out`, `limit-exceeded`; `unsupported`: by how much a key turns depends on its
+    position (dynamic NTK, LongRoPE), or it is a latent.
+    """
+    try:
+        _forward.shift_kvpage(as_u32(queue), as_u32s(pages), as_integer(distance, -(2**31), 2**31))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
 # Interface `adapter`
 # Forward passes through a LoRA adapter: low-rank changes to the model's weights. The operator
 # loads adapters; commands with different adapters, and without any, run in one batch.
@@ -1652,7 +1667,7 @@ def run_text(
     run goes a few tokens beyond what is sent. The future is ready when all has been sent;
     cancelled, no more is sent. The run's tokens can be taken as ever.
     Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
-    `limit-exceeded`.
+    `limit-exceeded` (more than 1024 characters in `ends`, or 512 spans).
     """
     try:
         answer: int = _sample.run_text(
