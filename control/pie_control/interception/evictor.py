@@ -154,6 +154,8 @@ class Evictor:
             self._residencies.those(State.WAITING), key=lambda record: record.instance.number
         ):
             # Serving one may have ended or moved another of the list.
+            if self._residencies.find(record.instance) is not record:
+                continue
             if record.state is State.WAITING and not self._serve(record):
                 break  # younger ones must not take what comes free for it
         if not self.waits:
