@@ -135,6 +135,7 @@ class Registry:
             FutureTable(limits.futures, self._clock, partial(self._note_wait, user)),
             self._date_ns,
             parent,
+            self._quotas.of(user),
         )
 
     def add(self, instance: Instance) -> None:
