@@ -76,11 +76,9 @@ async def _measure(
         )
         note()
     tokens = count * turns.tokens
-    cpu = (spent[1] - spent[0]) / tokens
-    if reading != "at once":
-        return Capacity(decoded.tokens / decoded.seconds, cpu * 1e6)
-    begin, end = zip(*decoded.times, strict=True)
-    return Capacity(tokens / (max(end) - min(begin)) * 1e9, cpu * 1e6)
+    # All of them: where nothing is computed, the first may be done before the last have begun.
+    seconds = (max(own[-1] for own in decoded.times) - min(own[0] for own in decoded.times)) / 1e9
+    return Capacity(tokens / seconds, (spent[1] - spent[0]) / tokens * 1e6)
 
 
 def capacity(turns: Settings, progress: Progress) -> Report:
