@@ -22,7 +22,10 @@ class Words:
 class Reading:
     """A run that the server reads for a client with room for a few messages."""
 
-    def __init__(self, most: int, ends: list[str], *, to_client: bool = True) -> None:
+    def __init__(
+        self, most: int, ends: list[str], *, to_client: bool = True, begun: int | None = None
+    ) -> None:
+        """Goes on as far as it can, or for so many plans."""
         self.server = server = Server(kv_pages=200)
         server.parts.models.codecs["symbolic"] = Words()  # type: ignore[assignment]
         self.guest = guest = Runner(server)
@@ -32,7 +35,10 @@ class Reading:
         self.run = guest.start(guest.sampler(SAMPLERS[1]), most)
         run_text = server.function("run-text")
         self.future: int = run_text(guest.instance, guest.queue, self.run, [], ends, [], to_client)
-        server.drain()
+        if begun is None:
+            server.drain()
+        for _ in range(begun or 0):
+            server.step()
 
     def text(self, count: int) -> str:
         return "".join(f"{token} " for token in self.tokens[:count])
@@ -46,7 +52,6 @@ class Reading:
     def receive(self) -> str:
         """The client reads a message."""
         message = self.guest.instance.outbox.pop()
-        self.server.drain()
         assert isinstance(message, str)
         return message
 
@@ -61,6 +66,7 @@ def test_a_run_waits_for_its_client() -> None:
     messages = []
     while not reading.ready():
         messages.append(reading.receive())
+        reading.server.drain()
     while len(outbox):
         messages.append(reading.receive())
     assert "".join(messages) == reading.text(100)
@@ -80,6 +86,7 @@ def test_given_up_it_sends_no_more_and_the_run_goes_on() -> None:
     guest.instance.futures.cancel(reading.future)
     for _ in range(4):
         reading.receive()
+        reading.server.drain()
     assert not len(guest.instance.outbox)
     assert guest.tokens(reading.run) == reading.tokens
 
@@ -102,3 +109,14 @@ def test_the_guest_may_take_tokens_meanwhile() -> None:
     assert not len(reading.guest.instance.outbox)
     assert reading.guest.tokens(reading.run) == reading.tokens
     assert reading.take() == (reading.text(40), 40, 1)
+
+
+def test_given_up_between_two_tokens_it_sends_no_more() -> None:
+    reading = Reading(60, [], begun=3)
+    instance = reading.guest.instance
+    sent = [reading.receive() for _ in range(len(instance.outbox))]
+    instance.futures.cancel(reading.future)
+    reading.server.drain()
+    assert "".join(sent) == reading.text(len(sent))
+    assert not len(instance.outbox)
+    assert len(reading.guest.tokens(reading.run)) > len(sent)

@@ -247,7 +247,12 @@ def test_nothing_is_taken_from_others_for_a_step_ahead(
     body = """
 ctx = Context(model, add_bos=False).append([97] * 7)
 others = raw.create_queue(model.name)
-def left(what): return json.loads(raw.pool_stats(others))[what]
+def fill(take):
+    try:
+        while True:
+            take()
+    except PieError:
+        pass
 held = [raw.alloc_kvpage(others, 7), 7]
 out = [await ctx.generate(max_tokens=2).collect_tokens(), ctx.sequence.facts()["pages"]]
 try:
@@ -258,10 +263,10 @@ raw.dealloc_kvpage(others, held)
 await asyncio.sleep(0.001)  # what is queued goes first
 ctx = Context(model, add_bos=False).append([97] * 3)
 await ctx.flush()
-raw.alloc_emb(others, left("embeds_free"))
+fill(lambda: raw.alloc_emb(others, 1))
 out.append(await ctx.generate(max_tokens=4).collect_tokens())
 gc.collect()  # what the error has held
-for _ in range(256): raw.create_sampler(others, "")
+fill(lambda: raw.create_sampler(others, ""))
 out.append(await ctx.generate(max_tokens=3).collect_tokens())
 return out
 """
@@ -335,3 +340,22 @@ return await generator.collect_tokens()
 """
     out, _ = measured(rig, monkeypatch, body)
     assert out == continuation([BOS, *b"abx"], 7)
+
+
+def test_stop_strings_that_the_server_does_not_look_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More text than it takes: the program looks for them, with the same outcome."""
+    expected = continuation([BOS, *b"ab"], 12)
+    stop = bytes(expected[4:6]).decode()
+    body = """
+out = []
+for more in ([], ["x" * 2000]):
+    ctx = Context(model, prefix_cache=False).fill("ab")
+    generator = ctx.generate(max_tokens=12, stop=[%r, *more])
+    out.append([await (generator.send_text() if more else generator.collect_text()), ctx.tokens])
+return out
+"""
+    out, _ = measured(rig, monkeypatch, body % stop)
+    assert out[0] == out[1]
+    assert out[0][0] == bytes(expected[:4]).decode()

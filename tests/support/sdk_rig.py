@@ -109,8 +109,8 @@ class TextSampler(Sampler):
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
         """The next token, or None if every likely one is banned; of any if a mask says which."""
         numbers: Any = self.facts[0]
-        biased: Any = self.facts[3]
-        banned = {token for token, _ in biased}
+        steps: Any = self.facts[3]
+        banned = {part[0] for step in steps for part in step if isinstance(part, tuple)}
         rank = 0
         if numbers[0] or self.counts:
             rank = hash((self.facts, self.history, step)) % 4

@@ -14,6 +14,11 @@ from pie_control.instances.roles import Turns
 from pie_control.models.served import ServedModels
 from pie_control.models.token_text import TokenText
 
+# What the server looks for in the text of each token.
+MOST_END_CHARACTERS = 1024
+MOST_HIDDEN = 1024  # numbers
+MOST_BEFORE = 16  # tokens; a character has four bytes, and some tokens have none
+
 
 class RunTextCalls:
     """Text of runs, with the tokenizers of the served models."""
@@ -38,13 +43,19 @@ class RunTextCalls:
         codec = self._models.codec(target.model.description.name)
         if not all(ends):
             raise ApiError("invalid-argument", "an empty string would end the text at once")
+        if sum(map(len, ends)) > MOST_END_CHARACTERS or len(hidden) > MOST_HIDDEN:
+            raise ApiError(
+                "limit-exceeded",
+                f"strings that end a text have {MOST_END_CHARACTERS} characters at most, all"
+                f" together, and there are {MOST_HIDDEN // 2} spans of hidden tokens at most",
+            )
         if len(hidden) % 2:
             raise ApiError(
                 "invalid-argument",
                 f"hidden tokens are spans, pairs of start and count; {len(hidden)} numbers are no"
                 " pairs",
             )
-        text = TokenText(codec.bytes_of, before, ends, hidden)
+        text = TokenText(codec.bytes_of, before[-MOST_BEFORE:], ends, hidden)
         future = instance.futures.create(FutureKind.RUN_TEXT)
         _Reader(instance, found, text, future, self._turns if to_client else None).go_on()
         return future.handle
@@ -93,7 +104,7 @@ class _Reader:
 
     def resolve(self) -> None:
         """Tokens have come, or the run is over."""
-        if not self._ended:
+        if not (self._ended or self.ready):
             self.go_on()
 
     def go_on(self) -> None:

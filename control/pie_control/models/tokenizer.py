@@ -95,6 +95,8 @@ class TextCodec:
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes of a token; none of an id that no token has."""
+        if token >= self.id_limit:
+            return b""
         found = self._bytes.get(token)
         if found is None:
             found = self._bytes[token] = self._read_bytes(token)

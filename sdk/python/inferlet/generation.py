@@ -13,6 +13,8 @@ from inferlet._stream import StopStrings, TextDecoder
 from inferlet.errors import PieError
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution
 
+MOST_END_CHARACTERS = 1024  # of stop strings that the server looks for
+
 
 class Generator:
     """A generation under way; made by `Context.generate`. Read it in one of these ways::
@@ -173,8 +175,9 @@ class Generator:
         return "".join(pieces)
 
     async def _whole_text(self, *, to_client: bool) -> str | None:
-        """All text, read by the server; None if some was read, or each token is needed first."""
-        if self._number:
+        """All text, read by the server; None if it cannot, as where each token is needed first."""
+        ends = () if self._stop_strings is None else self._stop_strings.stops
+        if self._number or sum(map(len, ends)) > MOST_END_CHARACTERS:
             return None
         self._start()
         if self._done:
@@ -183,7 +186,6 @@ class Generator:
         self._sequence.choosing = True  # keeps other generations of the context out
         try:
             chooser = await self._decide(by_steps=False)
-            ends = () if self._stop_strings is None else self._stop_strings.stops
             whole = await chooser.whole_text(
                 self._most(), self._stop_tokens, ends, to_client=to_client
             )

@@ -11,6 +11,9 @@ use crate::session;
 use crate::stream::{after, last_of, StopStrings, TextDecoder};
 use crate::text::Distribution;
 
+/// Of stop strings that the server looks for.
+const MOST_END_CHARACTERS: usize = 1024;
+
 /// A generation under way; made by [`Context::generate`].
 ///
 /// ```ignore
@@ -265,9 +268,10 @@ impl<'a> Generator<'a> {
         Ok(text)
     }
 
-    /// All text, read by the server; `None` if some was read, or each token is needed first.
+    /// All text, read by the server; `None` if it cannot, as where each token is needed first.
     async fn whole_text(&mut self, to_client: bool) -> Result<Option<String>> {
-        if self.started {
+        let ends = self.stop_strings.strings().iter().map(|end| end.chars().count());
+        if self.started || ends.sum::<usize>() > MOST_END_CHARACTERS {
             return Ok(None);
         }
         self.start()?;

@@ -1874,7 +1874,7 @@ pub mod sample {
     /// run goes a few tokens beyond what is sent. The future is ready when all has been sent;
     /// cancelled, no more is sent. The run's tokens can be taken as ever.
     /// Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
-    /// `limit-exceeded`.
+    /// `limit-exceeded` (more than 1024 characters in `ends`, or 512 spans).
     pub fn run_text(
         queue: u32,
         run: u32,
