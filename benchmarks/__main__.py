@@ -15,6 +15,10 @@ MODULES = {
     "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",
     "intercept": "benchmarks.interception.compare",
+    "http": "benchmarks.http.compare",
+    "http-load": "benchmarks.http.load",
+    "http-watching": "benchmarks.http.watching",
+    "inferlets": "benchmarks.inferlets.compare",
     "gpu": "benchmarks.gpu.run",
 }
 

@@ -46,6 +46,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "errors": "",
         "guest_json": "errors",
         "fairness": "",
+        "allocator": "",
         "confined": "errors fairness",
         "wasm": "errors",
         "programs": "errors fairness confined wasm",
@@ -67,8 +68,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "rpc": "errors fairness confined programs instances models mcp",
         "wiring": "confined wasm programs instances interception models grammar http mcp messaging"
         " store api rpc worker",
-        "server": "confined wasm programs api rpc wiring worker",
-        "__main__": "server",
+        "server": "allocator confined wasm programs api rpc wiring worker",
+        "__main__": "allocator server",
     },
     "pie_inference": {
         "errors": "",

@@ -8,6 +8,7 @@ import sys
 import structlog
 import trio
 
+from pie_control.allocator import limit_arenas
 from pie_control.server import serve
 from pie_py.config.child import read_options, tell_error, tell_ready
 from pie_py.config.server import ServerConfig
@@ -18,8 +19,11 @@ log = structlog.get_logger("pie.server")
 def main() -> int:
     """Serves until SIGINT, SIGTERM, or (with `--with-parent`) the end of standard input.
 
+    After a first signal its instances have `stop_seconds` to end, a second one ends them at once.
+
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
+    limit_arenas()
     config, with_parent = read_options("pie_control")
     ready = trio.Event()
     try:
@@ -36,19 +40,27 @@ def main() -> int:
 
 async def _run(config: ServerConfig, with_parent: bool, ready: trio.Event) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
+        stop = trio.Event()
+        nursery.start_soon(_stop_on_signal, stop, nursery.cancel_scope)
         if with_parent:
             nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
-        endpoint = await nursery.start(lambda task_status: serve(config, task_status=task_status))
+
+        async def run(task_status: trio.TaskStatus[str]) -> None:
+            await serve(config, stop, task_status=task_status)
+            nursery.cancel_scope.cancel()
+
+        endpoint = await nursery.start(run)
         tell_ready(endpoint)
         ready.set()
 
 
-async def _stop_on_signal(scope: trio.CancelScope) -> None:
+async def _stop_on_signal(stop: trio.Event, scope: trio.CancelScope) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
-            scope.cancel()
-            return
+            if stop.is_set():
+                scope.cancel()
+                return
+            stop.set()
 
 
 async def _stop_with_parent(scope: trio.CancelScope) -> None:

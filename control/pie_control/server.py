@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import time
 
+import structlog
 import trio
 
+from pie_control.allocator import trim_now_and_then
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
@@ -21,13 +23,19 @@ from pie_control.worker.link import WorkerLink
 from pie_py.config.server import ServerConfig
 from pie_py.wire.observer import observing
 
+log = structlog.get_logger("pie.server")
+
 INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
 
 
 async def serve(
-    config: ServerConfig, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    config: ServerConfig,
+    stop: trio.Event,
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Runs a server until cancelled; reports the endpoint once it can answer.
+    """Runs a server until cancelled, or until `stop` is set and its instances have had time to end;
+    reports the endpoint once it can answer.
 
     Raises:
         StoreUnusable: if the users' keys and values can't be read.
@@ -36,7 +44,7 @@ async def serve(
     """
     with observing(config.observer, "control", WorkerLink):
         server = _Server(config)
-        await server.run(task_status)
+        await server.run(stop, task_status)
 
 
 class _Server:
@@ -58,6 +66,7 @@ class _Server:
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
+        self._stop_seconds = config.stop_seconds
         self._link = WorkerLink(config)
         self._wiring = Wiring(
             config,
@@ -78,8 +87,9 @@ class _Server:
     def _is_busy(self) -> bool:
         return self._wiring.registry.live_count > 0
 
-    async def run(self, task_status: trio.TaskStatus[str]) -> None:
+    async def run(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(trim_now_and_then)
             await nursery.start(self._wiring.run)
             # The door opens first, so that a port in use is known before a checkpoint is loaded;
             # launches wait for the model.
@@ -93,10 +103,21 @@ class _Server:
             gc.set_threshold(10_000, 20, 20)
             task_status.started(endpoint)
             try:
-                await trio.sleep_forever()
+                await stop.wait()
+                await self._let_end()
             finally:
                 self._wiring.registry.end_all("the server stops")
                 self._confined.close()
+                nursery.cancel_scope.cancel()
+
+    async def _let_end(self) -> None:
+        """Takes no more launches, and lets the instances run for a while."""
+        registry, seconds = self._wiring.registry, self._stop_seconds
+        ended, before = registry.close(), registry.live_count
+        log.info("stopping: no more launches", instances=before, seconds=seconds)
+        with trio.move_on_after(seconds):
+            await ended.wait()
+        log.info("stopping", ended=before - registry.live_count, killed=registry.live_count)
 
 
 def make_engine(config: ServerConfig) -> Engine:

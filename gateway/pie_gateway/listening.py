@@ -8,6 +8,9 @@ import socket
 from pie_py.config.gateway import DEFAULT_HTTP
 
 BACKLOG = 2048
+# Bytes that the operating system keeps for a client that does not read. By itself it would keep
+# megabytes for each, all of a long answer.
+SEND_BYTES = 128 << 10
 
 
 class CannotServe(Exception):
@@ -36,7 +39,9 @@ def listen(address: str | None) -> socket.socket:
     for attempt in (port, 0):
         try:
             family = socket.getaddrinfo(host, attempt, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((host, attempt), family=family, backlog=BACKLOG)
+            listening = socket.create_server((host, attempt), family=family, backlog=BACKLOG)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+            return listening
         except OSError as error:
             if address is not None:
                 raise CannotServe(

@@ -58,9 +58,12 @@ async def main(
     text, calls, turns = "", list[str](), 0
     while turns < 8:
         turns, text, running = turns + 1, "", list[asyncio.Task[str]]()
-        async for piece in context.generate(max_tokens=max_tokens).stream_text():
+        generator = context.generate(max_tokens=max_tokens)
+        if not early:
+            text = await generator.collect_text()
+        async for piece in generator.stream_text():
             text += piece
-            if early and text.count("[END]") > len(running):
+            if "[END]" in piece:
                 running += [
                     asyncio.create_task(call(url, one)) for one in tools.parse(text)[len(running) :]
                 ]

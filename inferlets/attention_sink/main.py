@@ -1,7 +1,7 @@
 """Attention sinks (StreamingLLM): the first page and the last ones stay, what is between goes.
 
-Memory stays constant, however long the text. Where positions reach the model's longest context, the
-tokens that are left run again from position 0.
+Memory stays constant, however long the text, and so do positions: the keys of what stays are turned
+to the places that the tokens have among the others now.
 """
 
 from inferlet import Context, Model
@@ -23,15 +23,12 @@ async def main(
     """
     served = Model.load(model_name)
     context = Context(served, prefix_cache=False).fill(prompt)
-    size, out, pages, restarts = context.page_size, list[int](), 0, 0
+    size, out, pages = context.page_size, list[int](), 0
     while len(out) < max_tokens:
-        if context.next_position + size > served.max_position:
-            context = Context(served, prefix_cache=False).append(context.tokens)
-            restarts += 1
         count = min(size - len(context) % size, max_tokens - len(out))
         out += await context.generate(max_tokens=count, stop=[]).collect_tokens()
         pages = max(pages, len(context.sequence.pages.addresses))
         while context.seq_len > (1 + window) * size:
-            context.drop(size, 2 * size)
+            context.drop(size, 2 * size, close=True)
     text = served.tokenizer.decode(out)
-    return {"text": text, "tokens": out, "pages": pages, "restarts": restarts}
+    return {"text": text, "tokens": out, "pages": pages, "positions": context.next_position}

@@ -57,6 +57,4 @@ async def main(
         observations.append(run(code, variables))
         session.send(f"{code}\n{observations[-1]}")
         context.fill(f"\nObservation: {observations[-1]}\n")
-        if grammar:
-            break
     return {"answer": observations[-1].strip(), "observations": observations}

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,7 +83,9 @@ class KeyStore:
         path = self._folder / "server.json"
         if not path.exists():
             public, secret = zmq.curve_keypair()
-            _write_private(path, asdict(KeyPair(public.decode(), secret.decode())))
+            pair = KeyPair(public.decode(), secret.decode())
+            with suppress(FileExistsError):  # another server has made its pair meanwhile
+                _write_private(path, asdict(pair), replace=False)
         try:
             return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
@@ -142,12 +145,16 @@ def _is_name(user: str) -> bool:
     return _USER.fullmatch(user) is not None and user != LOCAL_USER
 
 
-def _write_private(path: Path, fields: dict[str, str]) -> None:
-    _write(path, json.dumps(fields, indent=1))
+def _write_private(path: Path, fields: dict[str, str], *, replace: bool = True) -> None:
+    _write(path, json.dumps(fields, indent=1), replace=replace)
 
 
-def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    """Writes a file in one step: a reader finds all of it or none."""
+def _write(path: Path, text: str, mode: int = 0o600, *, replace: bool = True) -> None:
+    """Writes a file in one step: a reader finds all of it or none.
+
+    Raises:
+        FileExistsError: if it is there and `replace` is false.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # mkstemp makes the file readable by its owner alone from the start.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -155,7 +162,11 @@ def _write(path: Path, text: str, mode: int = 0o600) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             os.fchmod(handle, mode)
-        os.replace(name, path)
+        if replace:
+            os.replace(name, path)
+        else:
+            os.link(name, path)
+            os.unlink(name)
     except OSError:
         os.unlink(name)
         raise

@@ -9,6 +9,8 @@ from pydantic import Field, PositiveFloat
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.section import Section
 
+MAX_PRIORITY = 100
+
 
 class Quota(Section):
     """The part of a server that one user may have, with all instances together."""
@@ -17,6 +19,8 @@ class Quota(Section):
     weight: PositiveFloat = 1.0
     # The most of what the server has: instances, sessions, embeds, samplers, exported pages.
     share: float = Field(default=0.5, gt=0, le=1)
+    # The highest priority of a queue. Above 0 a user's work goes before that of all others.
+    priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
 
 
 class Quotas:
@@ -25,7 +29,7 @@ class Quotas:
     def __init__(self, default: Quota, of_users: Mapping[str, Quota]) -> None:
         """Takes the quota of every user, and those of single users instead."""
         self._default = default
-        self._of_users = {LOCAL_USER: Quota(share=1.0), **of_users}
+        self._of_users = {LOCAL_USER: Quota(share=1.0, priority=MAX_PRIORITY), **of_users}
 
     def of(self, user: str) -> Quota:
         """A user's quota."""

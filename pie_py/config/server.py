@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import platformdirs
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
@@ -54,6 +54,7 @@ class ServerConfig(BaseSettings):
     max_instances: PositiveInt = 1000  # alive at once
     # Python runtimes, of some 4 MB each, started before there is a program for them.
     spare_instances: NonNegativeInt = 32
+    stop_seconds: NonNegativeFloat = 5.0  # for instances to end, after SIGTERM or Ctrl-C
     max_program_bytes: PositiveInt = 256 << 20
     # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
     tensor_parallel_size: PositiveInt = 1

@@ -115,6 +115,15 @@ class MaskKv:
 
 
 @dataclass(slots=True)
+class ShiftKv:
+    """Turns the keys of `n` slots to other positions."""
+
+    kind: ClassVar[str] = "shift_kv"
+    slots: Int32  # [n] all different
+    distances: Int32  # [n] added to their positions
+
+
+@dataclass(slots=True)
 class NextDist:
     """Computes the top-K next-token distribution of `n` output embeds."""
 
@@ -239,6 +248,7 @@ Batch: TypeAlias = (
     | Forward
     | CopyKv
     | MaskKv
+    | ShiftKv
     | NextDist
     | SetSampler
     | FeedSampler
@@ -259,6 +269,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         Forward,
         CopyKv,
         MaskKv,
+        ShiftKv,
         NextDist,
         SetSampler,
         FeedSampler,
@@ -368,6 +379,7 @@ class ModelDescription:
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers that remember tokens, as penalties do
     host_pages: int = 0  # pages of host memory, for swapped ones
+    turns: bool = False  # whether keys can be turned to other positions
     layers: int = 0
     heads: int = 0  # of queries
     most_steps: int = 1  # of the same sequences in one plan

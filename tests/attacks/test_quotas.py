@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.instances import failure
-from support.rig import Rig
+from support.rig import Rig, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
@@ -95,3 +95,13 @@ def test_one_above_his_part_does_not_end_the_younger_ones_of_a_modest_user() -> 
     with failure("out-of-resources"):
         hog.pages(1)
     assert victim.instance.state is State.RUNNING
+
+
+def test_no_user_goes_before_others_by_a_priority_of_his_own() -> None:
+    server = Server(quota=Quota(), quotas={"paying": Quota(priority=5)})
+    for user, most in (("mallory", 0), ("paying", 5), (LOCAL_USER, 100)):
+        guest = Guest(server, server.launch(user))
+        for priority in (-100, most):
+            runtime.set_queue_priority(guest.instance, guest.queue, priority)
+        with failure("invalid-argument", f"not within -100 to {most}"):
+            runtime.set_queue_priority(guest.instance, guest.queue, most + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import weakref
 from pathlib import Path
 
@@ -34,9 +35,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 def program(folder: Path, name: str, data: bytes) -> Program:
+    data += bytes([0, len(name) + 1, len(name)]) + name.encode()  # a custom section: another hash
     path = folder / name
     path.write_bytes(data)
-    return Program(name, name, "component", len(data), "ann", 0, str(path))
+    digest = hashlib.sha256(data).hexdigest()
+    return Program(digest, name, "component", len(data), "ann", 0, str(path))
 
 
 def kept(engine: Engine, most: int) -> Components:

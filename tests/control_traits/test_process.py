@@ -16,7 +16,9 @@ from pie_py.config.server import ServerConfig
 def test_a_failure_of_a_server_that_serves_is_in_its_log(
     monkeypatch: pytest.MonkeyPatch, serves: bool
 ) -> None:
-    async def serve(config: ServerConfig, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+    async def serve(
+        config: ServerConfig, stop: trio.Event, task_status: Any = trio.TASK_STATUS_IGNORED
+    ) -> None:
         if serves:
             task_status.started("tcp://here")
         await trio.lowlevel.checkpoint()

@@ -33,6 +33,7 @@ def test_requests_are_counted(gateway: Gateway) -> None:
         before = samples(http.get("/metrics").text)
         body = {**CHAT, "max_tokens": 6, "stream": True, "ignore_eos": True}
         http.post("/v1/chat/completions", json=body)
+        http.post("/v1/chat/completions", json={**body, "stream": False})  # tells no times
         http.post("/v1/chat/completions", json={**CHAT, "model": "none"})
         http.get("/nothing/known")
         answer = http.get("/metrics")
@@ -46,14 +47,14 @@ def test_requests_are_counted(gateway: Gateway) -> None:
         return after[key] - before.get(key, 0)
 
     model = {"model_name": "pie-tiny"}
-    assert grown("pie_generation_tokens_total", **model) == 6
+    assert grown("pie_generation_tokens_total", **model) == 12
     assert grown("pie_time_to_first_token_seconds_count", **model) == 1
     assert 1 <= grown("pie_inter_token_latency_seconds_count", **model) <= 5
-    assert grown("pie_e2e_request_latency_seconds_count", **model) == 1
-    assert grown("pie_request_success_total", **model, finished_reason="length") == 1
-    assert grown("pie_user_tokens_total", user="local", kind="generation") == 6
+    assert grown("pie_e2e_request_latency_seconds_count", **model) == 2
+    assert grown("pie_request_success_total", **model, finished_reason="length") == 2
+    assert grown("pie_user_tokens_total", user="local", kind="generation") == 12
     path = {"path": "/v1/chat/completions", "method": "POST"}
-    assert grown("pie_http_requests_total", **path, status="200") == 1
+    assert grown("pie_http_requests_total", **path, status="200") == 2
     assert grown("pie_http_requests_total", **path, status="404") == 1
     assert grown("pie_http_requests_total", path="other", method="", status="404") == 1
     assert after["pie_kv_cache_usage_ratio", frozenset(model.items())] < 1
@@ -78,7 +79,7 @@ def test_the_dashboard_reads_metrics_that_there_are(gateway: Gateway) -> None:
 def test_labels_are_bounded() -> None:
     metrics = Metrics(lambda: 0.0)
     for number in range(MOST_USERS + 50):
-        metrics.requests.generation("m", f"user{number}").piece(Piece(0, "x", 1))
+        metrics.requests.generation("m", f"user{number}", streams=True).piece(Piece(0, "x", 1))
     instances = [
         {"state": "running", "program": f"p{number}", "user": "ann"}
         for number in range(MOST_LABELS + 30)

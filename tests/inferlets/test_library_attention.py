@@ -27,27 +27,25 @@ def assert_greedy(
 
 
 def test_attention_sinks(library: Library) -> None:
+    """Keys of a single layer depend on token and position alone, so that kept tokens, at the
+    positions that they have got, are the text that is left.
+    """
     prompt, window = "The quick brown fox jumps over the lazy dog.", 2
     found = library.run(
-        "attention_sink", prompt=prompt, window=window, max_tokens=120, model_name="test"
+        "attention_sink", prompt=prompt, window=window, max_tokens=150, model_name="small"
     )
-    before = library.encode(prompt)
-    tokens = [*before, *found["tokens"]]
-    # Page by page as the program does: the last token of a stretch has not run yet.
-    alive: list[int] = []
-    visible: list[list[bool]] = []
-    length = len(before)
-    while len(visible) < len(tokens):
-        length += PAGE - (len(alive) + length - len(visible)) % PAGE
-        for place in range(len(visible), min(length - 1, len(tokens))):
-            alive.append(place)
-            visible.append([other in alive for other in range(len(tokens))])
-        while len(alive) > (1 + window) * PAGE:
-            del alive[PAGE : 2 * PAGE]
-        if length > len(tokens):
-            break
-    assert len(visible) > 100
-    assert_greedy(library, tokens[: len(visible)], len(visible) - 12, visible)
+    kept = library.encode(prompt)
+    run = 0  # of these, in pages; the last one of a stretch is not
+    for i, token in enumerate(found["tokens"]):
+        if i and len(kept) % PAGE == 0:
+            run = len(kept) - 1
+            while run > (1 + window) * PAGE:
+                del kept[PAGE : 2 * PAGE]
+                run -= PAGE
+        if i > 100:
+            likely = reference.probabilities(library.small, kept)
+            assert likely[token] >= likely.max() * (1 - 1e-3)
+        kept.append(token)
     assert found["pages"] <= 1 + window + 1
 
 
@@ -55,7 +53,7 @@ def test_a_text_longer_than_the_models_context_takes_no_more_memory(library: Lib
     options: dict[str, object] = {"prompt": "The quick", "window": 2, "model_name": "test"}
     found = library.run("attention_sink", max_tokens=1100, **options)
     assert len(found["tokens"]) == 1100  # of a model that takes 1024
-    assert found["restarts"] == 1
+    assert found["positions"] <= 4 * PAGE
     assert found["pages"] <= 4
 
 
@@ -165,9 +163,9 @@ def test_samplers_of_the_programs_own(library: Library) -> None:
     loop: dict[str, object] = {"prompt": "abcabcabcabcabc", "model_name": "pie-tiny"}
     plain = run(**loop)
     assert repeated(run(dry_multiplier=2, **loop)["tokens"]) < repeated(plain["tokens"])
-    clipped = run(xtc_probability=1, xtc_threshold=0.15)
+    clipped = run(xtc_probability=1, xtc_threshold=0.15, order=["xtc", "temperature"])
     assert all(rank == max(likely - 1, 0) for _, rank, likely in clipped["told"])
     assert any(rank for _, rank, _ in clipped["told"])
     first = ["eta_cutoff", "temperature"]
-    assert min(p for p, *_ in run(eta_epsilon=0.05, temperature=2, order=first)["told"]) > 0.01
-    assert min(p for p, *_ in run(temperature=2)["told"]) < 0.01
+    likely = run(eta_epsilon=0.3, temperature=2, order=first)["told"]
+    assert min(p for p, *_ in likely) > 4 * min(p for p, *_ in run(temperature=2)["told"])

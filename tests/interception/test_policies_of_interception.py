@@ -122,6 +122,15 @@ def test_a_short_call_is_preserved_and_a_long_one_is_not() -> None:
     assert decide([short, long], replace(load, swap_budget=2000), COSTS)[1] is Choice.SWAP
 
 
+def test_a_short_context_is_not_discarded_for_less_than_its_recomputation_takes() -> None:
+    alone = Load(sequences=0, running_tokens=0, swap_budget=0, host_room=0)
+    for tokens in (16, 64):
+        seconds = COSTS.step_time(0, tokens)
+        (short,) = POLICIES["min-waste"]([Paused(1, tokens, seconds / 10)], alone, COSTS)
+        (long,) = POLICIES["min-waste"]([Paused(1, tokens, seconds * 10)], alone, COSTS)
+        assert (short, long) == (Choice.PRESERVE, Choice.DISCARD)
+
+
 def test_what_finds_no_room_as_a_whole_is_not_swapped_in_part() -> None:
     decide = POLICIES["min-waste"]
     load = Load(sequences=8, running_tokens=8000, swap_budget=2000, host_room=999)

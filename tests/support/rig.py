@@ -85,7 +85,7 @@ class Rig:
         self.clock = Clock()
         self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
         if "quota" not in self.config.model_fields_set:  # most tests have one user
-            self.config = self.config.model_copy(update={"quota": Quota(share=1.0)})
+            self.config = self.config.model_copy(update={"quota": Quota(share=1.0, priority=100)})
         self.parts = Wiring(
             self.config,
             NoGuests(),

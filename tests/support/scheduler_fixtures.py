@@ -92,7 +92,8 @@ class Server(Rig):
         prompt_tokens: int | None = None,
         interception: InterceptionConfig | None = None,
         worker: Worker | None = None,
-        quota: Quota = Quota(share=1.0),  # noqa: B008 - frozen
+        quota: Quota = Quota(share=1.0, priority=100),  # noqa: B008 - frozen
+        quotas: dict[str, Quota] | None = None,
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
@@ -103,6 +104,7 @@ class Server(Rig):
                 interception=interception or InterceptionConfig(policy="preserve"),
                 prefix_cache=prefix_cache or PrefixCacheConfig(),
                 quota=quota,
+                quotas=quotas or {},
             ),
             worker=worker,
         )

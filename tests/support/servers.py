@@ -21,6 +21,7 @@ class Server(ChildProcess):
         settings.setdefault("endpoint", f"ipc://{folder}/door")
         settings.setdefault("data_folder", str(folder / "data"))
         settings.setdefault("worker_threads", 1)
+        settings.setdefault("stop_seconds", 0)  # tests leave instances behind
         cache = os.environ.get("PIE_PY_CACHE_FOLDER")
         if cache is not None:
             settings.setdefault("cache_folder", cache)

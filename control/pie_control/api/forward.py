@@ -14,6 +14,7 @@ from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
 from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
 from pie_control.commands.mask_page import MaskKvCommand
+from pie_control.commands.shift_page import ShiftKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
@@ -238,6 +239,34 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
     target.scheduler.enqueue(target.queue, MaskKvCommand(physical, words))
 
 
+def shift_kvpage(instance: Instance, queue: int, pages: list[int], distance: int) -> None:
+    """Adds a distance to the positions of all that is in pages."""
+    target = queue_of(instance, queue, "forward")
+    facts, pool = target.model.description, target.space.page_pool
+    if not facts.turns:
+        raise ApiError(
+            "unsupported",
+            f"the keys of {facts.name!r} ({facts.architecture}) can't be turned to other positions:"
+            " by how much depends on the position, or they are latents; run the tokens again",
+        )
+    if abs(distance) > facts.max_position:
+        raise ApiError(
+            "invalid-argument",
+            f"a distance of {distance} positions; the model's context has {facts.max_position}",
+        )
+    physical = target.space.pages.find(pages, pool.size)
+    for page in physical.tolist():
+        _check_mutable(pool, page)
+    _check_distinct(physical.tolist(), pages, "page")
+    each = np.arange(pool.page_size, dtype=np.int32)
+    filled = each < pool.used[physical][:, None]
+    slots = (physical[:, None] * pool.page_size + each)[filled]
+    if len(slots) == 0 or distance == 0:
+        return
+    target.queue.check_room()
+    target.scheduler.enqueue(target.queue, ShiftKvCommand(physical, slots, distance))
+
+
 def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:
     if len(inputs) == 1 and written.item(inputs[0]):
         return
@@ -357,4 +386,4 @@ def _check_mask(mask: list[int], count: int, columns: int) -> None:
         )
 
 
-FUNCTIONS = implement("forward", forward, mask_kvpage, arrays=("masks",))
+FUNCTIONS = implement("forward", forward, mask_kvpage, shift_kvpage, arrays=("masks",))

@@ -19,13 +19,13 @@ from pie_control.instances.timers import Timers
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py import __version__
+from pie_py.config.quotas import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from pie_control.models.tokenizer import TextCodec
     from pie_py.wire.plan import ModelDescription
 
 MAX_RANDOM_BYTES = 65536
-MAX_PRIORITY = 100
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,13 @@ def synchronize(instance: Instance, queue: int) -> int:
 def set_queue_priority(instance: Instance, queue: int, priority: int) -> None:
     """Sets a queue's priority."""
     target = queue_of(instance, queue)
-    if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
-        raise ApiError("invalid-argument", f"priority {priority} is not within ±{MAX_PRIORITY}")
+    most = instance.quota.priority
+    if not -MAX_PRIORITY <= priority <= most:
+        raise ApiError(
+            "invalid-argument",
+            f"priority {priority} is not within {-MAX_PRIORITY} to {most}, which the operator has"
+            " given you: lower that of your other queues instead",
+        )
     target.queue.priority = priority
 
 

@@ -180,6 +180,9 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
         "mask-kvpage": Signature(
             {"queue": U32, "pages": U32_LIST, "masks": U32_LIST}, None, fallible=True
         ),
+        "shift-kvpage": Signature(
+            {"queue": U32, "pages": U32_LIST, "distance": S32}, None, fallible=True
+        ),
     },
     "input-text": {
         "embed-txt": Signature(

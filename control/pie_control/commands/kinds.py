@@ -15,6 +15,7 @@ from pie_control.commands.keep_logits import KeepLogitsCommand
 from pie_control.commands.mask_page import MaskKvCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
+from pie_control.commands.shift_page import ShiftKvCommand
 from pie_control.commands.swap import SwapInCommand, SwapOutCommand
 
 KINDS: tuple[type[Command], ...] = (
@@ -24,6 +25,7 @@ KINDS: tuple[type[Command], ...] = (
     ForwardCommand,
     CopyKvCommand,
     MaskKvCommand,
+    ShiftKvCommand,
     NextDistCommand,
     SetSamplerCommand,
     FeedSamplerCommand,

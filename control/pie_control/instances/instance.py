@@ -17,6 +17,7 @@ from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.timeline import Timeline
 from pie_control.instances.turn_state import TurnState
 from pie_py.config.limits import Limits
+from pie_py.config.quotas import Quota
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -73,6 +74,7 @@ class Instance:
         futures: FutureTable,
         date_ns: Callable[[], int],
         parent: Instance | None = None,
+        quota: Quota = Quota(),  # noqa: B008 - frozen
     ) -> None:
         self.number = number  # grows with every launch: first come, first served
         self.id = instance_id
@@ -81,6 +83,7 @@ class Instance:
         self.user = user
         self.owner = Owner(user, instance_id)
         self.limits = limits
+        self.quota = quota  # of its user
         self.parent = parent
         self.created_ns = date_ns()
         self.ended: Ended | None = None

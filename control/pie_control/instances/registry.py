@@ -85,6 +85,7 @@ class Registry:
         self._numbers = itertools.count(1)
         self._random = random.Random()  # for names, which are no secrets
         self._live: dict[str, Instance] = {}
+        self._closed: trio.Event | None = None  # set when the last instance has ended
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
         self._ended: OrderedDict[str, _Record] = OrderedDict()
         self._ended_bytes = 0
@@ -103,8 +104,11 @@ class Registry:
         """Makes an instance, which is alive once it is given to `add`.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are alive, `cancelled` if the parent has ended.
+            ApiError: `limit-exceeded` if too many are alive, `cancelled` if the parent has ended,
+                `busy` if the server stops.
         """
+        if self._closed is not None and parent is None:
+            raise ApiError("busy", "the server is stopping and starts no more instances")
         if len(self._live) >= self._most:
             raise ApiError(
                 "limit-exceeded",
@@ -131,6 +135,7 @@ class Registry:
             FutureTable(limits.futures, self._clock, partial(self._note_wait, user)),
             self._date_ns,
             parent,
+            self._quotas.of(user),
         )
 
     def add(self, instance: Instance) -> None:
@@ -163,6 +168,8 @@ class Registry:
         instance.outbox.put(instance.ended, len(text), force=True)
         instance.ended_event.set()
         del self._live[instance.id]
+        if self._closed is not None and not self._live:
+            self._closed.set()
         self._of_user[instance.user] -= 1
         if not self._of_user[instance.user]:
             del self._of_user[instance.user]
@@ -192,6 +199,13 @@ class Registry:
                 "out-of-resources: ended to free what an instance launched earlier needs",
             )
         return enough()
+
+    def close(self) -> trio.Event:
+        """Starts no more instances. Returns what is set once those that live have ended."""
+        self._closed = trio.Event()
+        if not self._live:
+            self._closed.set()
+        return self._closed
 
     def end_all(self, reason: str) -> None:
         """Ends every instance: the server stops."""

@@ -47,13 +47,15 @@ def preserve(paused: Paused) -> float:
 
 
 def discard(paused: Paused, load: Load, costs: Costs) -> float:
-    """Chunks wait for the rest to be computed; the running contexts wait for the chunks."""
+    """Chunks are held until the rest is computed, the last one while it is computed itself; the
+    running contexts wait for the chunks.
+    """
     if not paused.can_discard:
         return math.inf
     chunk = costs.chunk(load.sequences)
     chunks = math.ceil(paused.tokens / chunk)
     seconds = costs.step_time(load.sequences, min(chunk, paused.tokens))
-    held = seconds * chunk * chunks * (chunks - 1) / 2
+    held = seconds * (chunk * chunks * (chunks - 1) / 2 + paused.tokens)
     slowed = costs.recompute_time(paused.tokens) * load.running_tokens
     return held + slowed
 

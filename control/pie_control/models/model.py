@@ -256,7 +256,7 @@ class ModelService:
             ApiError: `limit-exceeded`.
         """
         most = self._quotas.most(user, size)
-        if size - free + count <= most:
+        if most >= size or size - free + count <= most:
             return  # all users together have no more
         have = sum(held(space) for other, space in self.spaces.items() if other.user == user)
         if have + count > most:

@@ -12,6 +12,7 @@ from cachetools import LRUCache
 from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
+from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
 from pie_control.wasm import Component, Engine
 from pie_control.wasm.engine import compile_file
 from pie_py.build.python import runtime_component
@@ -107,7 +108,10 @@ class Components:
         return self._engine.load(runtime_component(self._cache_folder).read_bytes())
 
     def _find_compiled(self, program: Program) -> Component | None:
-        return self._engine.find(Path(program.path).read_bytes())
+        try:
+            return self._engine.find(read_blob(program.path, program.hash))
+        except (DamagedProgram, FileNotFoundError):
+            raise ProgramRejected(f"{program.name} {DAMAGED}") from None
 
     async def _compile(self, program: Program) -> None:
         config = self._engine.config

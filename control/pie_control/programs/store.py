@@ -30,6 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
+_COMPARED = 20  # names, for those that come near: each takes half a millisecond
 _FORMAT = 1  # of the index
 _TEMPORARY = ".upload-"
 _STALE_SECONDS = 24 * 3600
@@ -93,14 +94,22 @@ class ProgramStore:
         self.check(name, 0)
         self._refresh()
         known = self._by_hash.get(digest)
-        if known is None or not self._blob(digest).is_file():
+        if known is None or not self._is_whole(known[0]):
             return None
         return self._add(replace(known[0], name=name, uploaded_by=user, uploaded_ns=self.date_ns()))
 
     def has(self, digest: str) -> bool:
         """Whether a program's bytes are here."""
         self._refresh()
-        return digest in self._by_hash and self._blob(digest).is_file()
+        known = self._by_hash.get(digest)
+        return known is not None and self._is_whole(known[0])
+
+    def _is_whole(self, program: Program) -> bool:
+        """Whether a program's bytes are here, by their number; what reads them checks the hash."""
+        try:
+            return self._blob(program.hash).stat().st_size == program.size
+        except FileNotFoundError:
+            return False
 
     def list(self, user: str | None = None) -> list[Program]:
         """Programs of a user, or of all, oldest first."""
@@ -128,7 +137,10 @@ class ProgramStore:
 
     def source(self, program: Program) -> tuple[str, str]:
         """File name, for tracebacks, and text of a Python program."""
-        return f"{program.name}.py", _read_text(program.path)
+        try:
+            return f"{program.name}.py", _read_text(program.path, program.hash)
+        except (DamagedProgram, FileNotFoundError):
+            raise ApiError("not-found", f"{program.name} {DAMAGED}") from None
 
     def check(self, name: str, size: int) -> None:
         """Checks what is to be uploaded.
@@ -204,7 +216,7 @@ class ProgramStore:
         names = sorted(n for u, n in self._by_name if u == user)
         if not names:
             return "; none is uploaded yet (`pie-py upload FILE`)"
-        near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+        near = difflib.get_close_matches(name, _most_alike(name, names), n=5, cutoff=0.5)
         if near:
             return f"; did you mean {' or '.join(near)}?"
         shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
@@ -264,6 +276,9 @@ class ProgramStore:
             index = json.loads(self._index.read_text(encoding="utf-8"))
             if index["format"] != _FORMAT:
                 raise ValueError(f"format {index['format']}")
+            for fields in index["programs"]:
+                if not _HASH.fullmatch(fields["hash"]):
+                    raise ValueError(f"hash {fields['hash']!r}")
             programs = [
                 Program(**fields, path=str(self._blob(fields["hash"])))
                 for fields in index["programs"]
@@ -298,7 +313,39 @@ def kind_of(head: bytes) -> ProgramKind:
     return "component" if head.startswith(b"\0asm") else "python"
 
 
+def _most_alike(name: str, names: Iterable[str]) -> list[str]:
+    """As many names as comparing takes little time for: those that begin most alike."""
+
+    def alike(other: str) -> int:
+        pairs = enumerate(zip(name, other, strict=False))
+        return next((at for at, (one, two) in pairs if one != two), len(other))
+
+    return sorted(names, key=alike, reverse=True)[:_COMPARED]
+
+
+class DamagedProgram(Exception):
+    """A file did not hold the program that it is named for, and is removed."""
+
+
+DAMAGED = "is damaged on the server; upload it again"
+
+
+def read_blob(path: str, digest: str) -> bytes:
+    """The bytes of a program.
+
+    Raises:
+        DamagedProgram: if they do not have the program's hash.
+        FileNotFoundError: if they are not there.
+    """
+    data = Path(path).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        log.error("a program is damaged on disk and is removed", path=path)
+        Path(path).unlink(missing_ok=True)
+        raise DamagedProgram(path)
+    return data
+
+
 @lru_cache(maxsize=256)
-def _read_text(path: str) -> str:
+def _read_text(path: str, digest: str) -> str:
     # The path is the content's hash, so what was read stays true.
-    return Path(path).read_text(encoding="utf-8")
+    return read_blob(path, digest).decode()

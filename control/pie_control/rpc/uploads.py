@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import trio
 
@@ -31,7 +32,7 @@ class _Upload:
     name: str
     size: int
     path: Path
-    file: BinaryIO
+    file: IO[bytes]
     received: int = 0
 
     def discard(self) -> None:
@@ -83,8 +84,10 @@ class Uploads:
             uploads.pop(asked.hash).discard()
         if len(uploads) >= MAX_UPLOADS:
             raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
-        path = self._programs.temporary_path()
-        uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, path.open("wb"))
+        with _disk_errors():
+            path = self._programs.temporary_path()
+            file = path.open("wb", buffering=0)  # a full disk is told at once, not at the end
+        uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, file)
         return None
 
     async def add(self, session: Session, asked: params.Chunk) -> Program | None:
@@ -109,7 +112,12 @@ class Uploads:
         if upload.received > upload.size:
             uploads.pop(asked.hash).discard()
             raise ApiError("invalid-argument", f"more than the {upload.size} bytes announced came")
-        upload.file.write(asked.data)
+        try:
+            with _disk_errors():
+                upload.file.write(asked.data)
+        except ApiError:
+            uploads.pop(asked.hash).discard()
+            raise
         if upload.received < upload.size:
             return None
         del uploads[asked.hash]
@@ -137,7 +145,8 @@ class Uploads:
                 str(upload.path),
             )
             await self._prepare(candidate)
-        return self._programs.adopt(upload.path, found, upload.name, kind, user)
+        with _disk_errors():
+            return self._programs.adopt(upload.path, found, upload.name, kind, user)
 
     async def _check_source(self, upload: _Upload, user: str) -> None:
         path, name = str(upload.path), upload.name
@@ -147,6 +156,23 @@ class Uploads:
             )
         except JobStopped as error:
             raise ProgramRejected(f"{error.message} to compile") from None
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Tells the client what the disk refuses.
+
+    Raises:
+        ApiError: `out-of-resources`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ApiError(
+            "out-of-resources",
+            f"the server cannot keep the program: {error.strerror}; the operator has to make room"
+            " in its data folder",
+        ) from None
 
 
 def _inspect(path: Path) -> tuple[Any, str]:

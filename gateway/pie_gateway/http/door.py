@@ -54,7 +54,8 @@ class Exchange:
         generation = self.backend.generation(route, job, images)
         generation.observers.append(_Accounts(self))
         if self.config.metrics:
-            generation.observers.append(self.metrics.requests.generation(job.model, self.user))
+            measured = self.metrics.requests.generation(job.model, self.user, streams=job.stream)
+            generation.observers.append(measured)
         return generation
 
     def instance_launched(self, instance: str) -> None:

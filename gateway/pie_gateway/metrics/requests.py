@@ -61,22 +61,29 @@ class RequestMetrics:
         self.recent_between: deque[float] = deque(maxlen=RECENT)
         self._users: set[str] = set()
 
-    def generation(self, model: str, user: str) -> GenerationMeter:
-        """Measures one generation, which begins now."""
+    def generation(self, model: str, user: str, *, streams: bool) -> GenerationMeter:
+        """Measures one generation, which begins now.
+
+        Args:
+            model: its name.
+            user: who asks.
+            streams: whether its text comes as it is generated: only then is known when.
+        """
         if user not in self._users:
             if len(self._users) >= MOST_USERS:
                 user = "other"
             self._users.add(user)
-        return GenerationMeter(self, model, user)
+        return GenerationMeter(self, model, user, streams=streams)
 
 
 class GenerationMeter(Observer):
     """Measures one generation."""
 
-    def __init__(self, metrics: RequestMetrics, model: str, user: str) -> None:
+    def __init__(self, metrics: RequestMetrics, model: str, user: str, *, streams: bool) -> None:
         self._metrics = metrics
         self._model = model
         self._user = user
+        self._streams = streams
         # Found once: there may be many pieces.
         self._first = metrics.first.labels(model)
         self._between = metrics.between.labels(model)
@@ -93,17 +100,22 @@ class GenerationMeter(Observer):
 
     def piece(self, event: Piece) -> None:
         """Counts tokens and the time that they took."""
+        if self._streams and event.tokens:
+            self._note_time(event)
+        self._tokens.inc(event.tokens)
+        self._of_user.inc(event.tokens)
+
+    def _note_time(self, event: Piece) -> None:
         now = self._metrics.clock()
         before = self._at.get(event.choice)
         if before is None:
             self._first.observe(now - self._started)
             self._metrics.recent_first.append(now - self._started)
-        else:
-            self._between.observe(now - before)
-            self._metrics.recent_between.append(now - before)
+        else:  # several tokens that come at once have each taken a part
+            each = (now - before) / event.tokens
+            self._between.observe(each)
+            self._metrics.recent_between.append(each)
         self._at[event.choice] = now
-        self._tokens.inc(event.tokens)
-        self._of_user.inc(event.tokens)
 
     def end(self, event: End) -> None:
         """Counts the choice."""

@@ -16,6 +16,7 @@ from pie_inference.handlers.mask_kv import mask_kv
 from pie_inference.handlers.next_dist import next_dist
 from pie_inference.handlers.sample import sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
+from pie_inference.handlers.shift_kv import shift_kv, writes_slots
 from pie_inference.handlers.swap import swap_in, swap_out, writes_host_pages, writes_pages
 from pie_py.wire.plan import (
     Clear,
@@ -31,6 +32,7 @@ from pie_py.wire.plan import (
     NextDist,
     Sample,
     SetSampler,
+    ShiftKv,
     SwapIn,
     SwapOut,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "next_dist",
     "sample",
     "set_sampler",
+    "shift_kv",
     "swap_in",
     "swap_out",
 ]
@@ -63,6 +66,7 @@ HANDLERS: dict[type[object], Handler] = {
     Forward: Handler(forward_within_memory, writes_outputs, long=True),
     CopyKv: Handler(copy_kv, writes_targets),
     MaskKv: Handler(mask_kv),
+    ShiftKv: Handler(shift_kv, writes_slots),
     NextDist: Handler(next_dist),
     SetSampler: Handler(set_sampler),
     FeedSampler: Handler(feed_sampler),

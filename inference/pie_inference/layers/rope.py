@@ -69,6 +69,17 @@ class Rope:
         cos, sin = self._table.index_select(0, positions).unbind(1)
         return cos, sin
 
+    @staticmethod
+    def turned(heads: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:
+        """Heads `[t, heads, head_dim]`, float32, turned by angles `[t, planes]` more."""
+        planes = angles.shape[1]
+        cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+        shape = (planes, 2) if interleaved else (2, planes)
+        parts = heads[..., : 2 * planes].reshape(*heads.shape[:-1], *shape)
+        x, y = parts.unbind(-1 if interleaved else -2)
+        both = torch.stack([x * cos - y * sin, y * cos + x * sin], -1 if interleaved else -2)
+        return torch.cat([both.flatten(-2), heads[..., 2 * planes :]], -1)
+
     def rotate_(self, heads: torch.Tensor, *angles: torch.Tensor) -> None:
         """Rotates heads `[t, heads, head_dim]` in place, of each the dimensions that turn."""
         if self._kernel is not None:

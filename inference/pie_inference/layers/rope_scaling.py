@@ -47,6 +47,13 @@ class RopeSpec:
             return torch.outer(positions, frequencies), amplitude
         return positions[:, None] * frequencies, amplitude
 
+    def frequencies(self) -> torch.Tensor | None:
+        """What a position turns further than the one before, `[head_dim / 2]`, float32 radians;
+        None where that depends on the position.
+        """
+        found, _ = SCALINGS[self.kind](self)
+        return found if found.dim() == 1 else None
+
     def number(self, name: str, default: float | None = None) -> float:
         """A parameter of the scaling.
 

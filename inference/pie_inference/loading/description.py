@@ -59,6 +59,7 @@ def describe_model(
         samplers=samplers.size,
         count_rows=samplers.count_rows,
         host_pages=host.pages,
+        turns=loaded.network.turns() is not None,
         layers=shape.layers,
         heads=shape.heads * loaded.ranks.size,
         most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,28 @@ class KvCache:
             for pool in self.pools:
                 rows = pool.index_select(1, self._index(source))
                 pool.index_copy_(1, self._index(target), rows)
+
+    def shift(
+        self,
+        slots: NDArray[np.int32],
+        distances: NDArray[np.int32],
+        turned: Callable[[int, torch.Tensor], torch.Tensor],
+    ) -> None:
+        """Changes the positions of slots, and turns their keys.
+
+        Args:
+            slots: all different.
+            distances: that are added to their positions.
+            turned: gives a layer's keys `[n, kv_heads, head_dim]`, float32, as they become.
+        """
+        self.stamp(slots)
+        self.positions[slots] += distances
+        index = self._index(slots)
+        for layer, rows in enumerate(self.rows):
+            parts = self.split(rows.index_select(0, index))
+            keys = turned(layer, parts[:, 0].float()).to(self.dtype)
+            both = torch.stack([keys, parts[:, 1]], 1)
+            rows.index_copy_(0, index, self.pack(both).view(len(slots), -1))
 
     def _index(self, slots: NDArray[np.int32]) -> torch.Tensor:
         return upload_index(slots, self.data.device)

@@ -12,6 +12,7 @@ from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.layers.feed_forward import Activation
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, LinearSite
+from pie_inference.layers.rope import Rope
 from pie_inference.vision.base import ImageEncoder
 
 
@@ -66,6 +67,19 @@ class ModelShape:
         return any(options.sinks for options in self.attention)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The rotation of one layer's keys."""
+
+    frequencies: torch.Tensor  # [planes] float32, radians a position
+    interleaved: bool
+
+    def turned(self, keys: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
+        """Keys `[n, heads, head_dim]`, float32, so many positions `[n, 1]` further on."""
+        angles = distances * self.frequencies.to(keys.device)
+        return Rope.turned(keys, angles, self.interleaved)
+
+
 class Model(ABC):
     """A transformer whose KV cache and attention are given from outside."""
 
@@ -78,6 +92,12 @@ class Model(ABC):
     def graphable(self) -> bool:
         """Whether equally large forwards run the same kernels and never wait for the device."""
         return False
+
+    def turns(self) -> list[Turn | None] | None:
+        """How keys turn from position to position in each layer, None where they do not; None if
+        they can't be turned to other positions.
+        """
+        return None
 
     def use(self, kernels: Kernels) -> None:  # noqa: B027 - a model may have no use for them
         """Computes with a device's kernels from now on."""

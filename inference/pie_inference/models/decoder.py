@@ -16,7 +16,7 @@ from pie_inference.layers.lora import AdapterRows
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Rope
 from pie_inference.layers.router import Router
-from pie_inference.models.base import Model
+from pie_inference.models.base import Model, Turn
 from pie_inference.models.delta_net import DeltaNet
 from pie_inference.models.latent import LatentAttention
 from pie_inference.models.mixer import GroupedQueryAttention, Mixer
@@ -171,6 +171,16 @@ class Decoder(Model):
         """See `Model.graphable`: ungrouped experts need their row counts on the host."""
         blocks = self._spec.feed_forward
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
+
+    def turns(self) -> list[Turn | None] | None:
+        """See `Model.turns`: frequencies that depend on the position leave no rotation alone."""
+        found = [rope.frequencies() for rope in self._spec.ropes]
+        special = self.shape.latent or self.shape.recurrent is not None
+        if special or any(one is None for one in found):
+            return None
+        ropes = [None if one is None else Turn(one, self._spec.interleaved) for one in found]
+        layers = self._spec.layer_rope
+        return [None if number is None else ropes[number] for number in layers]
 
     def use(self, kernels: Kernels) -> None:
         """See `Model.use`."""

@@ -10,11 +10,14 @@ from collections.abc import Collection
 from collections.abc import Sequence as List
 
 from inferlet import raw
+from inferlet._pages import spans
 from inferlet._sequence import Sequence
 
 
-def drop(sequence: Sequence, first: int, last: int) -> None:
+def drop(sequence: Sequence, first: int, last: int, *, close: bool) -> None:
     """Gives the pages of the tokens from `first` up to `last` back.
+
+    With `close` the tokens behind them get new positions, as if there had been no gap.
 
     Raises:
         ValueError: these are no whole pages.
@@ -30,9 +33,24 @@ def drop(sequence: Sequence, first: int, last: int) -> None:
     sequence.pages.remove(first // size, last // size)
     del sequence.tokens[first:last]
     count = last - first
-    sequence.shift += count
+    if close:
+        _shift(sequence, first, -count)
+    else:
+        sequence.shift += count
     kept = (place for place in sequence.hidden if not first <= place < last)
     sequence.hidden = {place - count if place >= last else place for place in kept}
+
+
+def _shift(sequence: Sequence, first: int, distance: int) -> None:
+    """Turns the tokens in the pages from `first` on, where a page begins, to other positions."""
+    pages, size = sequence.pages, sequence.pages.size
+    length = len(sequence.tokens)
+    turned: list[int] = []
+    for index in range(first // size, -(-length // size)):
+        turned.append(pages.make_writable(index, min(size, length - index * size)))
+    if turned:
+        sequence.in_flight = True
+        raw.shift_kvpage(sequence.queue, spans(turned), distance)
 
 
 def evict(sequence: Sequence, places: Collection[int]) -> None:

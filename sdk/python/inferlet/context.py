@@ -442,16 +442,19 @@ class Context:
         _edit.keep(self.sequence, first, [first + number for number in path])
         return self
 
-    def drop(self, first: int, last: int) -> Context:
+    def drop(self, first: int, last: int, *, close: bool = False) -> Context:
         """Gives the pages of the tokens from `first` up to `last` back, whole pages of them.
 
         Nothing attends to them any more. The tokens behind them move up in `tokens`, and keep their
-        positions; so do later tokens.
+        positions, as later tokens do; or, with `close`, get those that they have in `tokens` now.
+        So a text without an end stays within the model's context (StreamingLLM).
 
         Raises:
             ValueError: these are no whole pages of what has run.
+            PieError: with `close`: `unsupported` by models whose keys can't be turned to other
+                positions, `out-of-resources` for copies of pages that others hold, too.
         """
-        _edit.drop(self.sequence, first, last)
+        _edit.drop(self.sequence, first, last, close=close)
         return self
 
     def evict(self, places: Collection[int]) -> Context:

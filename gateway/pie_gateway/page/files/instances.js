@@ -30,11 +30,13 @@ export function instances(main) {
     last = live;
     const wanted = search.value.trim().toLowerCase();
     const found = live.instances.filter((each) => `${each.id} ${each.program} ${each.user}`.toLowerCase().includes(wanted));
-    const alive = found.filter((each) => each.state === "running").length;
-    count.textContent = `${alive} run; ${found.length - alive} that ended lately`;
+    const newest = found.reverse();
+    const alive = newest.filter((each) => each.state === "running");
+    const ended = newest.filter((each) => each.state !== "running");
+    count.textContent = `${alive.length} run; ${ended.length} that ended lately`;
     // A row keeps the focus that it has.
     const focused = document.activeElement?.closest?.("tbody") === body ? document.activeElement.textContent : null;
-    body.replaceChildren(...found.reverse().map(line));
+    body.replaceChildren(...[...alive, ...ended].map(line));
     if (focused) [...body.querySelectorAll("a")].find((link) => link.textContent === focused)?.focus();
   }
   return { update };

@@ -29,7 +29,7 @@ function tile(title, value, note, values = null) {
 }
 
 function percentiles(found) {
-  if (!found) return ["–", "no request over HTTP yet"];
+  if (!found) return ["–", "of no stream over HTTP yet"];
   return [seconds(found.p50), `p90 ${seconds(found.p90)} · p99 ${seconds(found.p99)}`];
 }
 

@@ -7,14 +7,14 @@ const KEPT = 20000; // spans
 const WIDTH = 1000;
 const LANES = { wait: [4, 26], batch: [40, 22] }; // top and height of each
 const WINDOWS = [0.2, 1, 10, 60]; // seconds
-const MODEL = new Set(["take-sample", "take-dist", "take-attention"]);
-const NAMES = { "take-sample": "the model", "take-dist": "the model", "take-attention": "the model", take: "its commands", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
+const MODEL = ["take-sample", "take-dist", "take-run-text", "take-attention"];
+const NAMES = { ...Object.fromEntries(MODEL.map((kind) => [kind, "the model"])), take: "its commands", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
 
 export const nameOf = (kind) => NAMES[kind] ?? kind;
 
 function kindOf(span) {
   if (span.track === "batch") return span.name === "forward" ? "shared" : "exported";
-  return MODEL.has(span.name) || span.name === "take" ? "used" : "cached";
+  return [...MODEL, "take"].includes(span.name) ? "used" : "cached";
 }
 
 export class Timeline {

@@ -129,6 +129,7 @@ __all__ = [
     "send",
     "send_blob",
     "set_queue_priority",
+    "shift_kvpage",
     "sleep",
     "special_tokens",
     "start_run",
@@ -1005,6 +1006,20 @@ def mask_kvpage(queue: int, pages: Iterable[int], masks: Iterable[int]) -> None:
     """
     try:
         _forward.mask_kvpage(as_u32(queue), as_u32s(pages), as_u32s(masks))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def shift_kvpage(queue: int, pages: Iterable[int], distance: int) -> None:
+    """Gives all that is in pages other positions, `distance` further on: keys are turned to them,
+    so that later inputs see them there. What the tokens have seen stays as it was; positions
+    need not be those of a context any more, as a gap is closed after pages were left out.
+    Errors: `invalid-handle`, `invalid-argument` (further than the model's context), `immutable`,
+    `swapped-out`, `limit-exceeded`; `unsupported`: by how much a key turns depends on its
+    position (dynamic NTK, LongRoPE), or it is a latent.
+    """
+    try:
+        _forward.shift_kvpage(as_u32(queue), as_u32s(pages), as_integer(distance, -(2**31), 2**31))
     except Err as error:
         raise PieError(error.value) from None
 

@@ -953,6 +953,14 @@ pub mod forward {
                 masks_length: usize,
                 area: *mut usize,
             );
+            #[link_name = "shift-kvpage"]
+            pub fn shift_kvpage(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                distance: i32,
+                area: *mut usize,
+            );
         }
     }
 
@@ -1010,6 +1018,18 @@ pub mod forward {
                 masks.len(),
                 area,
             )
+        })
+    }
+
+    /// Gives all that is in pages other positions, `distance` further on: keys are turned to them,
+    /// so that later inputs see them there. What the tokens have seen stays as it was; positions
+    /// need not be those of a context any more, as a gap is closed after pages were left out.
+    /// Errors: `invalid-handle`, `invalid-argument` (further than the model's context), `immutable`,
+    /// `swapped-out`, `limit-exceeded`; `unsupported`: by how much a key turns depends on its
+    /// position (dynamic NTK, LongRoPE), or it is a latent.
+    pub fn shift_kvpage(queue: u32, pages: &[u32], distance: i32) -> Result {
+        call(|area| unsafe {
+            imports::shift_kvpage(queue, pages.as_ptr(), pages.len(), distance, area)
         })
     }
 }

@@ -86,6 +86,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "pool-stats" => allocate::pool_stats(a.u32(0)?).reply(),
         "forward" => forward::forward(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?).reply(),
         "mask-kvpage" => forward::mask_kvpage(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?).reply(),
+        "shift-kvpage" => forward::shift_kvpage(a.u32(0)?, &a.u32s(1)?, a.number(2)? as i32).reply(),
         "available-adapters" => adapter::available_adapters(a.text(0)?).reply(),
         "forward-with-adapter" => adapter::forward_with_adapter(a.u32(0)?, a.text(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?, &a.u32s(6)?).reply(),
         "forward-with-attention" => introspect::forward_with_attention(a.u32(0)?, &a.u32s(1)?, &a.u32s(2)?, &a.u32s(3)?, &a.u32s(4)?, &a.u32s(5)?, a.u32(6)?, detail(a.text(7)?)?, a.text(8)?).reply(),
