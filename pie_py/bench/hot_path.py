@@ -40,7 +40,7 @@ class Settings:
     languages: tuple[str, ...] = options.languages()
     at_once: tuple[int, ...] = options.at_once("1,8,32")
     prompt: int = options.prompt()
-    tokens: int = options.tokens(64)
+    tokens: int = options.tokens(256)
     functions: int = options.count(
         "--functions", 0, "How many of the most called functions to name.", least=0
     )
