@@ -59,6 +59,13 @@ def test_speculation_changes_nothing_but_the_number_of_forwards(
     assert found["forwards"] <= most * tokens
 
 
+def test_jacobi_decoding_pays_where_text_is_repeated(library: Library) -> None:
+    prompt = "abcabcabcabcabc"
+    found = library.run("jacobi_decoding", prompt=prompt, window=4)
+    assert found["text"] == library.complete(prompt, 48)
+    assert found["forwards"] <= 0.7 * len(found["tokens"])
+
+
 def test_prompt_lookup_pays_where_text_is_repeated(library: Library) -> None:
     prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
     found = library.run("speculative_decoding", prompt=prompt)
