@@ -33,7 +33,7 @@ TAPS = (
     Tap("reply: decode", link, "decode"),
     Tap("scheduler: results in", Scheduler, "complete"),
     Tap("resume: turns of guests", Executor, "turn"),
-    Tap("resume: turns of guests", Dispatcher, "on_result"),
+    Tap("resume: turns of guests", Dispatcher, "on_results"),
     Tap("resume: answers of wait", linker.Pending, "finish"),
 )
 
@@ -62,15 +62,15 @@ def _mark_answers(clock: StageClock) -> None:
 
         return run
 
-    def on_result(function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(dispatcher: Any, result: PlanResult) -> None:
-            clock.mark("taken", result.id, at=arrived)
-            function(dispatcher, result)
+    def on_results(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(dispatcher: Any, results: list[PlanResult]) -> None:
+            clock.mark("taken", results[-1].id, at=arrived)
+            function(dispatcher, results)
 
         return run
 
     replace(link, "decode", decode)
-    replace(Dispatcher, "on_result", on_result)
+    replace(Dispatcher, "on_results", on_results)
 
 
 def _time_host_functions(clock: StageClock) -> None:

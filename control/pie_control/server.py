@@ -80,7 +80,7 @@ class _Server:
         linker.define(self._wiring.host_functions())
         self._rpc = self._wiring.door = RpcServer(config, self._wiring.rpc_parts())
         self._link.on_hello = self._wiring.worker_ready
-        self._link.on_result = self._wiring.dispatcher.on_result
+        self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
         self._link.on_lost = self._wiring.worker_lost
 

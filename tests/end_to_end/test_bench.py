@@ -169,7 +169,10 @@ def test_capacity(checkpoint: Path) -> None:
         *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "200"),
         *("--model", str(checkpoint), "--source", "rust"),
     )
-    assert [row[:2] for row in report["rows"]] == [["rust", 2], ["rust", 8]]
+    ways = ("at once", "token by token", "step by step")
+    assert [row[:3] for row in report["rows"]] == [
+        ["rust", way, count] for way in ways for count in (2, 8)
+    ]
     for row in table(report):
         assert row["µs per token"] == 1e6 / row["tokens/s"]
         assert row["CPU µs per token"] > 0

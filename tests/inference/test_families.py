@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from support.checkpoints import small_tokenizer
 from support.families import FAMILIES, VARIANTS, WINDOW, make_family
@@ -23,15 +24,7 @@ from support.model_rig import (
     runs_of,
     tokens_of,
 )
-from transformers import (
-    Gemma3TextConfig,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
-)
+from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from pie_inference.models.gemma3 import gemma3_text, gemma3_within
 from pie_inference.models.registry import ARCHITECTURES
@@ -101,22 +94,28 @@ def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None
     assert_close(found, expected_logits(folder, tokens_of(9)))
 
 
+@pytest.mark.parametrize("kind", ["Qwen3VL", "Qwen3_5"])
 @torch.inference_mode()
-def test_the_text_of_qwen3_vl(tmp_path: Path) -> None:
-    """Of a model that reads images, too; its rope has three directions, which are one for text."""
-    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
-    config = Qwen3VLConfig(
+def test_the_text_of_models_that_read_images(kind: str, tmp_path: Path) -> None:
+    """Their ropes have three directions, which are one for text."""
+    config = getattr(transformers, f"{kind}Config")(
         text_config={
-            **sizes,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 32,
             "vocab_size": len(small_tokenizer()),
             "hidden_size": 64,
             "intermediate_size": 96,
-            "num_hidden_layers": 2,
-            "initializer_range": 0.2,
+            "num_hidden_layers": 4,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_key_head_dim": 24,
+            "linear_value_head_dim": 16,
+            "initializer_range": 0.1,
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 50_000.0,
-                "mrope_section": [6, 5, 5],
+                "mrope_section": [6, 5, 5] if kind == "Qwen3VL" else [2, 1, 1],
                 "mrope_interleaved": True,
             },
         },
@@ -130,13 +129,14 @@ def test_the_text_of_qwen3_vl(tmp_path: Path) -> None:
         },
     )
     torch.manual_seed(0)
-    model = Qwen3VLForConditionalGeneration(config).eval()
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     model.save_pretrained(tmp_path / "model")
     small_tokenizer().save_pretrained(tmp_path / "model")
     tokens = tokens_of(40)
     rig = Rig(tmp_path / "model")
     (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
     assert_close(found, model(input_ids=torch.tensor([tokens])).logits[0])
+    assert rig.model.description.architecture == f"{kind}ForConditionalGeneration"
 
 
 def test_many_sequences_in_one_batch(folder: Path) -> None:

@@ -44,7 +44,11 @@ COSTS = {
 class Machine(Server):
     """A server whose instances run, and lend and wait for pages."""
 
-    def __init__(self, interception: dict[str, Any] | None = None, **facts: Any) -> None:
+    def __init__(
+        self, interception: dict[str, Any] | None = None, steps: int = 1, **facts: Any
+    ) -> None:
+        """Plans of runs hold so many steps."""
+        self.most_steps = steps
         super().__init__(
             interception=InterceptionConfig.model_validate(interception or {}),
             **{"kv_costs": COSTS, "embeds": 200, "max_batch_commands": 50, **facts},
@@ -63,6 +67,12 @@ class Machine(Server):
 
     def turn(self) -> None:
         self.executor.turn()
+
+    def step(self) -> bool:
+        sent = self.send_steps(self.most_steps)
+        while self.plans:
+            self.run_step()
+        return sent
 
     def settle(self) -> None:
         """Runs until everybody waits for something outside, or has ended."""
@@ -242,24 +252,32 @@ STEPS = st.lists(
     stories=st.lists(st.tuples(STEPS, st.sampled_from(["", "", "x"])), min_size=2, max_size=7),
     seed=st.integers(0, 1 << 30),
     policy=st.sampled_from(["min-waste", "swap"]),
+    most=st.sampled_from([1, 4, 9]),
 )
 def test_nobody_notices_and_nobody_ends_while_both_pools_suffice(
-    stories: list[tuple[list[tuple[str, int]], str]], seed: int, policy: str
+    stories: list[tuple[list[tuple[str, int]], str]], seed: int, policy: str, most: int
 ) -> None:
     need = sum(-(-length(steps) // PAGE) for steps, _ in stories)
-    most = max(-(-length(steps) // PAGE) for steps, _ in stories)
-    machine = Machine({"policy": policy}, kv_pages=max(1, most), host_pages=2 * need + 1)
+    longest = max(-(-length(steps) // PAGE) for steps, _ in stories)
+    pools = {"kv_pages": max(1, longest), "host_pages": 2 * need + 1}
+    machine = Machine({"policy": policy}, most, **pools)
     instances = [machine.start(story(steps, adapter)) for steps, adapter in stories]
     chance = random.Random(seed)
-    for event in chance.choices(range(6), k=60):
+    for event in chance.choices(range(8), k=60):
         if event == 0 and machine.outside:
             machine.outside.pop(0).resolve()
-        elif event == 1 and machine.results:
-            machine.deliver()
-        elif event == 2 and len(machine.results) < 2:
-            machine.send()
+        elif event in (1, 2) and machine.plans:
+            machine.run_step(looks=event == 1)
+        elif (event == 3 and not machine.plans) or (
+            event == 3 and len(machine.plans) < 2 and machine.scheduler.may_follow()
+        ):
+            machine.send_steps(most)
+        elif event == 4:
+            machine.cut()
         else:
             machine.turn()
+    while machine.plans:
+        machine.run_step()
     for _ in range(1000):
         machine.settle()
         if not machine.outside:
@@ -277,11 +295,15 @@ def test_nobody_notices_and_nobody_ends_while_both_pools_suffice(
     stories=st.lists(STEPS.map(lambda s: [*s, ("export", 0)]), min_size=2, max_size=6),
     kills=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5)), max_size=4),
     pools=st.tuples(st.integers(2, 6), st.integers(0, 12)),
+    most=st.sampled_from([1, 4, 9]),
 )
 def test_kills_exports_and_full_pools_leave_nothing_behind(
-    stories: list[list[tuple[str, int]]], kills: list[tuple[int, int]], pools: tuple[int, int]
+    stories: list[list[tuple[str, int]]],
+    kills: list[tuple[int, int]],
+    pools: tuple[int, int],
+    most: int,
 ) -> None:
-    machine = Machine({"wait_seconds": 1e-9}, kv_pages=pools[0], host_pages=pools[1])
+    machine = Machine({"wait_seconds": 1e-9}, most, kv_pages=pools[0], host_pages=pools[1])
     instances = [machine.start(story(steps)) for steps in stories]
     for at in range(200):
         for when, which in kills:
@@ -457,16 +479,16 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
 
     machine.start(runner)
     machine.turn()
-    machine.send()
+    machine.send_steps(1)
     machine.outside[0].resolve()
     restored = [0]
     while machine.counts["absent"]:
         machine.turn()
-        while machine.results:
-            machine.deliver()
+        while machine.plans:
+            machine.run_step()
         machine.turn()
         restored.append(machine.counts["pages_restored"])
-        machine.send()
+        machine.send_steps(1)
         assert len(restored) < 20
     assert restored[-1] == 3
     assert max(b - a for a, b in itertools.pairwise(restored)) == 1

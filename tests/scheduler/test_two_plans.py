@@ -33,7 +33,7 @@ class Line:
         self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
         models = self.server.parts.models
         self.dispatcher = Dispatcher(models, self.executor, self.link, self.server.clock)
-        self.link.on_result = self.dispatcher.on_result
+        self.link.on_results = self.dispatcher.on_results
         self.waiting: dict[int, tuple[Prepared, Program, int]] = {}
         self.starved = 0  # plans that were done while no other was at the worker
 

@@ -29,7 +29,8 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
     model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
     config = ServerConfig(models=(model,), worker_module="benchmarks.instant_worker")
     link = WorkerLink(config)
-    sent, answered = 0, []
+    sent = 0
+    answered: list[int] = []
     left = trio.Event()
     done = trio.Event()
 
@@ -38,8 +39,8 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
         sent += 1
         link.send(Plan(sent, "llama"))
 
-    def on_result(result: PlanResult) -> None:
-        answered.append(result.id)
+    def on_results(results: list[PlanResult]) -> None:
+        answered.extend(result.id for result in results)
         while sent < PLANS and link.in_flight < 2:
             if outside and sent % outside == 0:
                 left.set()
@@ -57,7 +58,7 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
                 send()
 
     async def main() -> None:
-        link.on_result = on_result
+        link.on_results = on_results
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
             nursery.start_soon(send_what_is_left)

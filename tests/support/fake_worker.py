@@ -435,7 +435,7 @@ class FakeLink:
         self.plans: list[Plan] = []  # at the worker
         self.results: list[PlanResult] = []
         self.ran: list[Plan] = []
-        self.on_result: Callable[[PlanResult], None] = lambda result: None
+        self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
 
     @property
     def in_flight(self) -> int:
@@ -455,4 +455,4 @@ class FakeLink:
     def answer(self) -> None:
         """The worker has run its first plan."""
         self.ran.append(self.plans.pop(0))
-        self.on_result(self.results.pop(0))
+        self.on_results([self.results.pop(0)])

@@ -65,11 +65,16 @@ class NoWorker:
     in_flight = 0
     idle = False
 
+    def __init__(self) -> None:
+        self.cut: Cut | None = None  # the last one
+
     def send(self, plan: Plan) -> None:
         raise NotImplementedError("the test sends plans itself")
 
     def order(self, message: Plan | Cut | LoadAdapter | UnloadAdapter) -> None:
-        raise NotImplementedError("the test loads no adapters")
+        if not isinstance(message, Cut):
+            raise NotImplementedError("the test loads no adapters")
+        self.cut = message
 
 
 class Rig:
@@ -83,6 +88,7 @@ class Rig:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.clock = Clock()
+        self.no_worker = NoWorker()
         self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
         if "quota" not in self.config.model_fields_set:  # most tests have one user
             self.config = self.config.model_copy(update={"quota": Quota(share=1.0, priority=100)})
@@ -90,7 +96,7 @@ class Rig:
             self.config,
             NoGuests(),
             ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns),
-            worker or NoWorker(),
+            worker or self.no_worker,
             ConfinedPool(self.config.confined),
             clock or self.clock,
             GuestClocks(self.clock.date_ns, self.clock.date_ns),

@@ -21,7 +21,7 @@ from pie_control.worker.link import Worker
 from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import ModelDescription, Plan, PlanResult
+from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 from support.fake_worker import FakeWorker
 from support.rig import Rig, adapter, offload, runtime
@@ -117,7 +117,6 @@ class Server(Rig):
         self.results: list[PlanResult] = []  # not yet delivered
         self.plans: list[Plan] = []  # that are run step by step, and are not done
         self.told: int | None = None  # results of the first of these, if it has begun
-        self.cut_plan = 0
 
     def send(self, steps: int = 1) -> bool:
         """Sends the next plan, of so many steps at most, if there is one."""
@@ -141,7 +140,7 @@ class Server(Rig):
         """Tells the worker to begin no further step of the newest plan."""
         cut = self.scheduler.cut()
         if cut is not None:
-            self.cut_plan = cut.plan
+            self.no_worker.order(cut)
 
     def run_step(self, looks: bool = True) -> None:
         """The worker runs the next step of the oldest plan, and tells its results.
@@ -154,7 +153,7 @@ class Server(Rig):
             self.steps = steps_of(plan, self.facts.page_size)
             self.left = count_steps(plan)
         part = PlanResult(plan.id, plan.model, [], first or 0)
-        if first is not None and looks and plan.id == self.cut_plan:
+        if first is not None and looks and self.no_worker.cut == Cut(plan.model, plan.id):
             self.left = 0
         else:
             step = next(self.steps)

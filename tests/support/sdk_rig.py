@@ -220,7 +220,7 @@ class Rig:
             trio.current_time,
             GuestClocks(time.time_ns, time.monotonic_ns),
         )
-        self._link.on_result = self._parts.dispatcher.on_result
+        self._link.on_results = self._parts.dispatcher.on_results
         linker.define(self._parts.host_functions())
 
     def run(

@@ -50,7 +50,14 @@ def start_run(
     _check_length(target, position, most)
     through = find_adapter(target, adapter) if adapter else None
     reclaim = partial(target.model.end_younger, instance)
-    pages = RunPages(space, input_pages, output_pages, _asking(instance, target), reclaim)
+    pages = RunPages(
+        space,
+        input_pages,
+        output_pages,
+        _asking(instance, target),
+        reclaim,
+        target.model.has_spare_page,
+    )
     target.queue.check_room(2)
     if len(target.runs) >= instance.limits.samplers:
         raise ApiError("limit-exceeded", f"{len(target.runs)} runs of the queue; end some first")
@@ -114,7 +121,7 @@ def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
     if found.ask(count):
         return _numbers(found.take())
     future = instance.futures.create(FutureKind.DONE)
-    found.notify(count, future)
+    found.when(found.taken + count, future)
 
     def answer(instance: Instance, future: int) -> Any:
         instance.futures.take(future, FutureKind.DONE)

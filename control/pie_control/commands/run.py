@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # never waits for that; one that has stopped reading without ending the run costs no more.
 LEAD = 32
 NEVER = (1 << 31) - 1
+ROOM = 64  # tokens that wait in the table until the run is looked at
+MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
 
 
 class RunTable(Protocol):
@@ -139,7 +141,9 @@ class RunCommand(Command):
     @property
     def notices(self) -> int:
         """How many tokens have to be there for it to be looked at, if none of them stops it."""
-        return min(self.wanted, self.limit)
+        if len(self.stops) > MOST_STOPS:
+            return 0
+        return min(self.wanted, self.limit, len(self._tokens) + ROOM)
 
     def came(self, tokens: bytes) -> None:
         """Takes the next tokens, as int32; of these, the last one alone may be a stop token."""

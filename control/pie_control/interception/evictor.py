@@ -70,6 +70,7 @@ class Evictor:
         self._outward, self._inward = budgets
         self._clock = clock
         self._low = int(config.low_water * model.pages.size)
+        self._relieved = -1  # plans sent when pages were last evicted ahead of need
         self._residencies = Residencies(self)
         self._givers = Givers(model, self._residencies, situation)
         self._counts = dict.fromkeys(
@@ -153,6 +154,8 @@ class Evictor:
             self._residencies.those(State.WAITING), key=lambda record: record.instance.number
         ):
             # Serving one may have ended or moved another of the list.
+            if self._residencies.find(record.instance) is not record:
+                continue
             if record.state is State.WAITING and not self._serve(record):
                 break  # younger ones must not take what comes free for it
         if not self.waits:
@@ -255,7 +258,13 @@ class Evictor:
         return moved
 
     def _relieve(self) -> None:
-        """Pages are scarce: evicts as many as hide behind the step under way."""
+        """Pages are scarce: evicts as many as hide behind the step under way, once for each plan:
+        to look whose they may be is a walk over all instances.
+        """
+        plan = self._model.scheduler.plans_sent
+        if plan == self._relieved:
+            return
+        self._relieved = plan
         left = self._outward.left
         paused = self._givers.paused() if left > 0 else []
         facts = [self._situation.facts(instance) for instance in paused]

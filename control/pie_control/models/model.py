@@ -188,6 +188,10 @@ class ModelService:
             return take()
         return self.evictor.call(instance, count, take, answer)
 
+    def has_spare_page(self) -> bool:
+        """Whether a page is free that no instance waits for."""
+        return self.pages.free > 0 and (self.evictor is None or not self.evictor.waits)
+
     def end_younger(self, instance: Instance, count: int) -> bool:
         """Ends younger instances that hold pages, the youngest first, until `count` are free.
 

@@ -37,6 +37,7 @@ class RunPages:
         outputs: list[int],
         ask: Ask,
         reclaim: Callable[[int], bool],
+        has_spare: Callable[[], bool],
     ) -> None:
         """Checks the pages and changes nothing.
 
@@ -46,6 +47,7 @@ class RunPages:
             outputs: spans of the pages that are filled first.
             ask: takes one more page.
             reclaim: as of `Space.allocate_pages`.
+            has_spare: whether a page is free that nothing waits for.
 
         Raises:
             ApiError: `invalid-handle`, `swapped-out`, `invalid-argument`, `immutable`.
@@ -66,6 +68,7 @@ class RunPages:
         self._space = space
         self._ask = ask
         self._reclaim = reclaim
+        self._has_spare = has_spare
         self._moved = False
 
     @property
@@ -105,6 +108,17 @@ class RunPages:
             answered(answer if isinstance(answer, ApiError) else None)
 
         return self._ask(self._allocate, later)
+
+    def take_spare(self) -> int | None:
+        """Takes one more page if it can be had without a wait and without taking it from others;
+        else None.
+        """
+        if not self._has_spare():
+            return None
+        try:
+            return self._allocate()
+        except ApiError:  # the instance has as many as it may have
+            return None
 
     def _allocate(self) -> int:
         space, count = self._space, self._count

@@ -58,6 +58,8 @@ class PlanForming:
         before, self.riders = self.riders, {}
         entries: list[Entry] = []
         self._enter_runs()
+        # First, for it may end instances whose commands would be gathered below.
+        self._runs.take_pages()
         self._add_light(entries)
         heads = self._backlog.heads[ForwardCommand]
         forwards = cast(list[ForwardCommand], gather(heads, self._limits))

@@ -18,7 +18,7 @@ from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER
 from pie_control.commands.kinds import BY_WIRE_KIND
 from pie_control.commands.queue import Account, Owner
-from pie_control.commands.run import RunCommand
+from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.errors import ApiError
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
@@ -29,8 +29,6 @@ Rows: TypeAlias = NDArray[np.intp]
 FACTS = range(15)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
 CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
-ROOM = 64  # tokens of a run that wait in the table until it is looked at
-MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
 NO_TOKEN = -1
 
 
@@ -128,10 +126,8 @@ class Runs:
 
     def _note(self, run: RunCommand, row: int) -> None:
         """Notes how far a run may go, and when it has to be looked at."""
-        facts = self._facts
-        facts[LIMIT, row] = 0 if run.parked else run.limit
-        notice = 0 if len(run.stops) > MOST_STOPS else run.notices
-        facts[NOTICE, row] = min(notice, facts.item(CAME, row) - facts.item(FRESH, row) + ROOM)
+        self._facts[LIMIT, row] = 0 if run.parked else run.limit
+        self._facts[NOTICE, row] = run.notices
 
     def _new_row(self) -> int:
         if not self._free:
@@ -273,21 +269,19 @@ class Runs:
     def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
         facts = self._facts
-        rows = np.flatnonzero(facts[SENT] < facts[LIMIT])
+        rows = np.flatnonzero((facts[SENT] < facts[LIMIT]) & (facts[CURRENT] < facts[PAGES]))
         if not rows.size or most <= 0:
             return None
-        lacking = rows[facts[CURRENT, rows] == facts[PAGES, rows]]
-        if lacking.size:
-            self._take_pages(lacking)
-            # Some may be parked now, or gone: pages are had from instances that are ended for it.
-            rows = rows[facts[SENT, rows] < facts[LIMIT, rows]]
-            rows = rows[facts[CURRENT, rows] < facts[PAGES, rows]]
-        rows = self._cut(rows, most)
-        return self._form(rows) if rows.size else None
+        return self._form(self._cut(rows, most))
 
-    def _take_pages(self, rows: Rows) -> None:
+    def take_pages(self) -> None:
+        """Takes the page that each run's next step needs, from other instances if need be.
+
+        Those may be parked then, or ended.
+        """
         facts = self._facts
-        for row in rows.tolist():
+        lacking = (facts[SENT] < facts[LIMIT]) & (facts[CURRENT] == facts[PAGES])
+        for row in np.flatnonzero(lacking).tolist():
             run = self._runs[row]
             if run is None or run.parked:
                 continue
@@ -297,10 +291,23 @@ class Runs:
                 run.end(error)
                 continue
             if page is not None:
-                count = facts.item(PAGES, row)
-                self._make_wide(count + 1)
-                self._pages[row, count], self._used[row, count] = page, 0
-                facts[PAGES, row] = count + 1
+                self._add_page(row, page)
+
+    def _take_spare_pages(self, rows: Rows) -> bool:
+        """Takes the next page of each as far as they are spare; whether all have one."""
+        for row in rows.tolist():
+            run = self._runs[row]
+            page = None if run is None else run.pages.take_spare()
+            if page is None:
+                return False
+            self._add_page(row, page)
+        return True
+
+    def _add_page(self, row: int, page: int) -> None:
+        count = self._facts.item(PAGES, row)
+        self._make_wide(count + 1)
+        self._pages[row, count], self._used[row, count] = page, 0
+        self._facts[PAGES, row] = count + 1
 
     def _cut(self, rows: Rows, most: int) -> Rows:
         """Those that fit into one batch: higher priority first, then those that waited longest."""
@@ -353,7 +360,7 @@ class Runs:
             return []
         counts = self._room(rows, most)
         facts = facts[:, rows]
-        filled = np.where(facts[CURRENT] < facts[PAGES], self._used[rows, facts[CURRENT]], 0)
+        filled = self._filled(rows)
         offsets = filled + np.arange(counts.max(initial=0))[:, None]  # [steps, n]
         current = facts[CURRENT] + offsets // size
         has = counts > np.arange(len(offsets))[:, None]
@@ -368,17 +375,26 @@ class Runs:
             before = own
         return formed
 
+    def _filled(self, rows: Rows) -> Int32:
+        """Filled slots of the page that each of some rows fills next, if that is there already."""
+        current, pages = self._facts[CURRENT, rows], self._facts[PAGES, rows]
+        there = current < pages
+        return np.where(there, self._used[rows, np.where(there, current, 0)], 0)
+
     def _room(self, rows: Rows, most: int) -> Int32:
-        """How many further steps each of some rows can have; they take the pages for it."""
+        """How many further steps each of some rows can have, and the pages for it.
+
+        The step before is formed, and not sent: no page may move now.
+        """
         facts, size = self._facts, self._page_size
         while True:
             current, pages = facts[CURRENT, rows], facts[PAGES, rows]
-            filled = np.where(current < pages, self._used[rows, current % self._used.shape[1]], 0)
+            filled = self._filled(rows)
             wanted = np.minimum(facts[LIMIT, rows] - facts[SENT, rows], most).clip(0)
             room = (pages - current) * size - filled
             lacking = rows[room < wanted]
-            self._take_pages(lacking)
-            if not (facts[PAGES, lacking] > pages[room < wanted]).any():
+            if not lacking.size or not self._take_spare_pages(lacking):
+                room = (facts[PAGES, rows] - current) * size - filled
                 counts: Int32 = np.minimum(wanted, room)
                 return counts
 

@@ -66,18 +66,19 @@ class Dispatcher:
                     self._cut()
                 return
 
-    def on_result(self, result: PlanResult) -> None:
-        """Takes the worker's answer in, and runs the guests that waited for it."""
-        self._executor.turn(partial(self._deliver, result))
+    def on_results(self, results: list[PlanResult]) -> None:
+        """Takes the worker's answers in, and runs the guests that waited for them, each once."""
+        self._executor.turn(partial(self._deliver, results))
 
-    def _deliver(self, result: PlanResult) -> None:
-        self._running_ns += sum(batch.nanoseconds for batch in result.results)
-        service = self._models.services.get(result.model)
-        if service is not None:
-            self._running_steps += service.scheduler.complete(result)
-        if result.last:
-            self._pacing.plan_took(self._running_ns / 1e9, max(1, self._running_steps))
-            self._running_ns = self._running_steps = 0
+    def _deliver(self, results: list[PlanResult]) -> None:
+        for result in results:
+            self._running_ns += sum(batch.nanoseconds for batch in result.results)
+            service = self._models.services.get(result.model)
+            if service is not None:
+                self._running_steps += service.scheduler.complete(result)
+            if result.last:
+                self._pacing.plan_took(self._running_ns / 1e9, max(1, self._running_steps))
+                self._running_ns = self._running_steps = 0
 
     def _decide(self, launches: bool = False) -> Decision:
         services = self._models.services.values()

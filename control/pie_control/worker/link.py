@@ -61,9 +61,9 @@ class Worker(Protocol):
 class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
-    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_result` for
-    the answer to each plan, `on_adapter` for that to each adapter, `on_lost` when a worker that was
-    ready has died.
+    The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
+    the answers to plans that have come, `on_adapter` for that to each adapter, `on_lost` when a
+    worker that was ready has died.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -74,7 +74,7 @@ class WorkerLink:
         self.pid: int | None = None
         self.restarts = 0
         self.on_hello: Callable[[Hello], None] = lambda hello: None
-        self.on_result: Callable[[PlanResult], None] = lambda result: None
+        self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
         self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
         self.on_lost: Callable[[str], None] = lambda reason: None
 
@@ -221,10 +221,13 @@ class WorkerLink:
         socket = self._socket
         if socket is None or not self.ready:
             return
+        results: list[PlanResult] = []
         while (frame := socket.receive()) is not None:
             message = decode(frame)
             if isinstance(message, PlanResult):
                 self.in_flight -= message.last
-                self.on_result(message)
+                results.append(message)
             elif isinstance(message, AdapterDone):
                 self.on_adapter(message)
+        if results:
+            self.on_results(results)

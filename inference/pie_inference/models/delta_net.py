@@ -43,7 +43,8 @@ class DeltaNet(Mixer):
         self._bias = weights.tensor(f"{name}dt_bias").float()
         self._norm = weights.norm(f"{name}norm", epsilon, offset=0.0)
         self.output = weights.linear(f"{name}out_proj")
-        self._order = delta.order.to(self._convolution.device)
+        order = delta.order
+        self._order = None if order is None else order.to(self._convolution.device)
 
     def use(self, kernels: Kernels) -> None:
         """See `Mixer.use`."""
@@ -62,7 +63,9 @@ class DeltaNet(Mixer):
         made = self._inputs(x)
         if adapters is not None:
             adapters.add_(made, x, self._inputs)
-        written, gate = made.index_select(1, self._order).tensor_split((size.slot_width,), 1)
+        if self._order is not None:
+            made = made.index_select(1, self._order)
+        written, gate = made.tensor_split((size.slot_width,), 1)
         states = attention.states
         assert states is not None
         states.store(self._number, written)

@@ -45,6 +45,12 @@ def qwen3_next(config: Config) -> DecoderSpec:
         activation=fields.text("hidden_act", "silu"),
         feed_forward=expert_layers(fields, layers, dense, experts),
     )
+    return as_hybrid(spec, fields, joined=True)
+
+
+def as_hybrid(spec: DecoderSpec, fields: Fields, *, joined: bool) -> DecoderSpec:
+    """A decoder with delta nets in `linear_attention` layers, and gates in the others."""
+    layers = len(spec.feed_forward)
     types = fields.items("layer_types")
     interval = fields.count("full_attention_interval", 4)
     if types is None:
@@ -63,6 +69,7 @@ def qwen3_next(config: Config) -> DecoderSpec:
         key_dim=fields.count("linear_key_head_dim", 128),
         value_dim=fields.count("linear_value_head_dim", 128),
         kernel=fields.count("linear_conv_kernel_dim", 4),
+        joined=joined,
     )
     biased = fields.flag("attention_bias", False)
     spec = replace(

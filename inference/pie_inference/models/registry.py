@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from pie_inference.models.phi3 import phi3
 from pie_inference.models.qwen2 import qwen2
 from pie_inference.models.qwen2_moe import qwen2_moe
 from pie_inference.models.qwen3 import qwen3
+from pie_inference.models.qwen3_5 import qwen3_5, qwen3_5_rename, qwen3_5_text
 from pie_inference.models.qwen3_moe import qwen3_moe
 from pie_inference.models.qwen3_next import qwen3_next, qwen3_next_rename
 from pie_inference.models.qwen3_vl import qwen3_vl, qwen3_vl_rename, qwen3_vl_text
@@ -82,6 +83,7 @@ def _decoder(
     )
 
 
+_QWEN3_5 = replace(_decoder(qwen3_5, lambda _: qwen3_5_rename), text=qwen3_5_text)
 _IDEFICS3 = Architecture(
     shape=lambda config: idefics3(config).decoder.shape,
     tensors=lambda config: idefics3_tensors(idefics3(config)),
@@ -121,6 +123,8 @@ ARCHITECTURES = {
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
     "Qwen3NextForCausalLM": _decoder(qwen3_next, qwen3_next_rename),
+    "Qwen3_5ForCausalLM": _QWEN3_5,
+    "Qwen3_5ForConditionalGeneration": _QWEN3_5,
     "Qwen3VLForConditionalGeneration": Architecture(
         shape=lambda config: qwen3_vl(config).shape,
         tensors=lambda config: decoder_tensors(qwen3_vl(config)),

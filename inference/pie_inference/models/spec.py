@@ -62,7 +62,16 @@ class DeltaSpec:
     key_dim: int
     value_dim: int
     kernel: int  # tokens of the convolution, the newest included
-    inputs: tuple[str, ...] = ("in_proj_qkvz", "in_proj_ba")
+    joined: bool  # the products are stored together, by key heads
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        """Products of the hidden state, and how many numbers each gives."""
+        values = self.value_heads * self.value_dim
+        if self.joined:
+            return {"in_proj_qkvz": self.mixed + values, "in_proj_ba": 2 * self.value_heads}
+        gates = dict.fromkeys(("in_proj_b", "in_proj_a"), self.value_heads)
+        return {"in_proj_qkv": self.mixed, **gates, "in_proj_z": values}
 
     @property
     def mixed(self) -> int:
@@ -75,12 +84,14 @@ class DeltaSpec:
         return self.mixed + 2 * self.value_heads
 
     @property
-    def order(self) -> torch.Tensor:
+    def order(self) -> torch.Tensor | None:
         """Where query, key, value, strength, step and gate are in what the products give.
 
-        They give for each key head its query, key, values and gates, and then for each its
-        strengths and steps.
+        None if that is their order. Joined, they give for each key head its query, key, values and
+        gates, and then for each its strengths and steps.
         """
+        if not self.joined:
+            return None
         shared = self.value_heads // self.key_heads
         values = shared * self.value_dim
         ends = (self.key_dim, 2 * self.key_dim, 2 * self.key_dim + values)
@@ -409,8 +420,7 @@ def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
 def _delta_tensors(delta: DeltaSpec, hidden: int) -> Shapes:
     values = delta.value_heads * delta.value_dim
     sizes: Shapes = {
-        "in_proj_qkvz.weight": (delta.mixed + values, hidden),
-        "in_proj_ba.weight": (2 * delta.value_heads, hidden),
+        **{f"{name}.weight": (size, hidden) for name, size in delta.inputs.items()},
         "conv1d.weight": (delta.mixed, 1, delta.kernel),
         "A_log": (delta.value_heads,),
         "dt_bias": (delta.value_heads,),

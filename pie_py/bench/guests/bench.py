@@ -11,7 +11,8 @@ from inferlet import Context, Generator, Model, Sampler, raw, runtime, session
 async def main(args: list[str]) -> str:
     """Arguments: `MODE PROMPT TOKENS` with launch, complete, decode or stream; `prefill LENGTH`,
     `calls COUNT`, or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead; with
-    `by-program` the program reads and sends each piece of a stream.
+    `at-once` what is decoded is read at its end; with `by-program` the program reads and sends each
+    piece of a stream.
     """
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
@@ -50,10 +51,16 @@ async def complete(prompt: str, tokens: int, *options: str) -> list[int]:
 
 
 async def decode(prompt: str, tokens: int, *options: str) -> list[int]:
-    """As `complete`, but begins to decode at the time that the client tells."""
+    """As `complete`, but begins to decode at the time that the client tells. If all is read at
+    once: the times before and after.
+    """
     context = prompted(prompt)
     await told(context)
     generator = continued(context, tokens, *options)
+    if "at-once" in options:
+        begin = raw.monotonic_now()
+        await generator.collect_tokens()
+        return [begin, raw.monotonic_now()]
     return [raw.monotonic_now() async for _ in generator.stream_tokens()]
 
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use inferlet::{allocate, runtime, session, Context, Error, Generator, Model, Result, Sampler};
 
 const STEP_BY_STEP: &str = "step-by-step";
+const AT_ONCE: &str = "at-once";
 const BY_PROGRAM: &str = "by-program";
 
 #[inferlet::main]
@@ -28,8 +29,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
             return Ok(format!("{:?}", complete(prompt, number(tokens)?, ahead).await?));
         }
         ["decode", prompt, tokens, ref options @ ..] => {
-            let ahead = !options.contains(&STEP_BY_STEP);
-            return Ok(format!("{:?}", decode(prompt, number(tokens)?, ahead).await?));
+            return Ok(format!("{:?}", decode(prompt, number(tokens)?, options).await?));
         }
         ["stream", prompt, tokens, ref options @ ..] => {
             stream(prompt, number(tokens)?, options.contains(&BY_PROGRAM)).await?;
@@ -57,11 +57,17 @@ async fn complete(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> 
     Ok(times)
 }
 
-/// As `complete`, but begins to decode at the time that the client tells.
-async fn decode(prompt: &str, tokens: usize, ahead: bool) -> Result<Vec<u64>> {
+/// As `complete`, but begins to decode at the time that the client tells. If all is read at once,
+/// the times before and after.
+async fn decode(prompt: &str, tokens: usize, options: &[&str]) -> Result<Vec<u64>> {
     let mut context = prompted(prompt)?;
     told(&mut context).await?;
-    let mut generator = continued(&mut context, tokens, ahead);
+    let mut generator = continued(&mut context, tokens, !options.contains(&STEP_BY_STEP));
+    if options.contains(&AT_ONCE) {
+        let begin = runtime::monotonic_now();
+        generator.collect_tokens().await?;
+        return Ok(vec![begin, runtime::monotonic_now()]);
+    }
     let mut times = Vec::with_capacity(tokens);
     while generator.next_token().await?.is_some() {
         times.push(runtime::monotonic_now());
