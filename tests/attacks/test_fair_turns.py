@@ -64,7 +64,7 @@ class Model:
                 self.now[line] = max(self.now.get(line, 0.0), self.served[who])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.one_of(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), COSTS)),
     st.sampled_from([1.0, 4.0]),
@@ -90,7 +90,7 @@ def test_the_least_served_user_is_next_and_of_him_the_least_served_instance(
         assert len(queue) == sum(map(len, model.items.values()))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(COSTS, min_size=200, max_size=400), st.integers(1, 30))
 def test_a_user_gets_his_weight_however_many_instances_others_have(
     costs: list[int], instances: int

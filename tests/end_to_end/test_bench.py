@@ -114,7 +114,7 @@ def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_stages_add_up(checkpoint: Path) -> None:
     report = bench(
-        *("stages", "--at-once", "2", "--prompt", "8", "--tokens", "16", "--source", "rust"),
+        *("stages", "--at-once", "2", "--prompt", "8", "--tokens", "128", "--source", "rust"),
         *("--model", str(checkpoint)),
     )
     time = dict(report["rows"])

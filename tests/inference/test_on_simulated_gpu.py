@@ -109,7 +109,7 @@ FUSED_SAMPLING = """
 WAITS = """
     test_prompts_and_distributions test_steps_that_decode test_a_step_that_decodes_is_few_launches
     test_sampling_of_every_kind test_moving test_masks test_adapters_and_observed_attention
-    test_families test_images
+    test_families test_images test_further_steps_of_a_plan
 """
 GPU = """
     test_every_family_in_mixed_batches test_rules_of_every_kind_in_one_batch

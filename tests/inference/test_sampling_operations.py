@@ -241,7 +241,7 @@ texts = st.lists(st.integers(0, 5), max_size=14)
     rows=st.lists(st.tuples(programs, texts, texts), min_size=1, max_size=4),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_operations_in_any_order(
     rows: list[tuple[list[Step], list[int], list[int]]], seed: int
 ) -> None:

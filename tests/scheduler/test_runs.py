@@ -230,7 +230,7 @@ def test_runs_are_as_step_by_step(
     assert not server.service.pages.immutable.any()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     jobs=st.lists(JOBS, min_size=1, max_size=5),
     moves=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=120),

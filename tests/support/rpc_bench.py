@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.instance import Ended, Instance, State
@@ -240,7 +241,10 @@ class Bench:
         behaviours: Any = self.behaviours
         models: Any = SimpleNamespace(services={}, pages_of=lambda instance: 0)
         none: Any = None
-        return Parts(behaviours, behaviours, programs, models, none, none, none, trio.current_time)
+        confined = ConfinedPool(self.config.confined)
+        return Parts(
+            behaviours, behaviours, programs, models, none, none, confined, trio.current_time
+        )
 
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -32,6 +32,7 @@ from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_control.wiring import Wiring
 from pie_py.config.limits import Limits
+from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, Plan
@@ -169,6 +170,7 @@ class Rig:
             max_instances=100,
             spare_instances=spares,
             interception=InterceptionConfig(policy="preserve"),
+            quota=Quota(share=1.0),
         )
         make_tokenizer(folder)
         self.facts = ModelDescription(
