@@ -16,7 +16,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("suite")
+settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 # Those that take more than 20 s go first, so that no process is left with one at the end.
