@@ -414,6 +414,7 @@ def test_a_dropped_guest_frees_its_place(engine: Engine) -> None:
 
 
 def test_no_room_is_a_clear_error(engine: Engine) -> None:
+    gc.collect()  # guests of tests before, in cycles: they have their places until then
     functions = [work(lambda state: SUSPENDED, suspends=True)]
     linker = Linker(engine, functions)
     component = engine.load(guest(functions, WORK))
