@@ -11,15 +11,20 @@ MODULES = {
     "prefix": "benchmarks.prefix",
     "capacity": "benchmarks.capacity",
     "streaming": "benchmarks.streaming",
+    "wire": "benchmarks.wire",
     "contexts": "benchmarks.contexts.compare",
     "walk": "benchmarks.walk.run",
     "async": "benchmarks.async_calls.compare",
     "intercept": "benchmarks.interception.compare",
     "http": "benchmarks.http.compare",
+    "http-requests": "benchmarks.http.requests",
     "http-load": "benchmarks.http.load",
     "http-watching": "benchmarks.http.watching",
     "inferlets": "benchmarks.inferlets.compare",
+    "placement": "benchmarks.placement",
+    "users": "benchmarks.users",
     "gpu": "benchmarks.gpu.run",
+    "stopwatch": "benchmarks.stopwatch",
 }
 
 main = Benchmarks(

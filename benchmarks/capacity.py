@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import anyio
-import psutil
 
 from benchmarks.turns import Turns
 from pie_py.bench import options
@@ -21,7 +20,7 @@ from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.decoding import AT_ONCE, STEP_BY_STEP, decode_together
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import BenchServer, bench_server
+from pie_py.bench.server import BenchServer, bench_server, cpu_seconds
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
@@ -54,31 +53,31 @@ class Capacity(NamedTuple):
     cpu_us_a_token: float  # of the control process, everything in it, while all decode
 
 
-async def _measure(
-    server: BenchServer, turns: Settings, program: bytes, count: int, reading: str
+async def measure(
+    server: BenchServer, program: bytes, count: int, reading: str, prompt: int, tokens: int
 ) -> Capacity:
-    control = psutil.Process(server.pid)
+    """One run of so many inferlets, which read as `READINGS` says; `DEVICE` is the worker."""
     async with Client(server.endpoint) as client:
         digest = await client.upload(program, name="bench")
         spent: list[float] = []
 
         def note() -> None:
-            spent.append(sum(control.cpu_times()[:2]))
+            spent.append(cpu_seconds(server.pid))
 
         decoded = await decode_together(
             client,
             digest,
             count,
-            turns.prompt,
-            turns.tokens,
+            prompt,
+            tokens,
             *filter(None, [READINGS[reading]]),
             before_go=note,
         )
         note()
-    tokens = count * turns.tokens
+    total = count * tokens
     # All of them: where nothing is computed, the first may be done before the last have begun.
     seconds = (max(own[-1] for own in decoded.times) - min(own[0] for own in decoded.times)) / 1e9
-    return Capacity(tokens / seconds, (spent[1] - spent[0]) / tokens * 1e6)
+    return Capacity(total / seconds, (spent[1] - spent[0]) / total * 1e6)
 
 
 def capacity(turns: Settings, progress: Progress) -> Report:
@@ -92,7 +91,9 @@ def capacity(turns: Settings, progress: Progress) -> Report:
         for turn in range(-1, turns.rounds):
             for language, reading, count in cases:
                 program = programs[language]
-                figures = anyio.run(_measure, server, turns, program, count, reading)
+                figures = anyio.run(
+                    measure, server, program, count, reading, turns.prompt, turns.tokens
+                )
                 if turn >= 0:
                     found.setdefault((language, reading, count), []).append(figures)
                 progress(f"{language}, {count} at once, read {reading}")

@@ -135,6 +135,8 @@ def vllm(python: str, folder: str, max_tokens: int, *options: str, name: str = "
     """
     script = Path(__file__).parent / "vllm_loop.py"
     try:
-        return Peer(name, [python, str(script), folder, "--max-tokens", str(max_tokens), *options])
+        # -P: this folder has an `http` of its own, which would hide the standard library's.
+        command = [python, "-P", str(script), folder, "--max-tokens", str(max_tokens), *options]
+        return Peer(name, command)
     except OSError as error:
         raise PeerFailed(f"--vllm-python {python}: {error.strerror}") from None

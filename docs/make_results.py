@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.inferlets.plots import plot
 from benchmarks.plots import pyplot, save
-from pie_py.bench.report import cell
+from pie_py.bench.report import Report, cell
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "benchmarks.md"
@@ -179,9 +180,17 @@ def _draw_calls(document: Record, path: Path) -> None:
     save(figure, path)
 
 
+def _draw_inferlets(document: Record, path: Path) -> None:
+    """Programs over client-side scripts, by round trip (Pie, figures 6 to 8)."""
+    report = Report(document["title"], document["columns"], document["rows"])
+    for ending in (".svg", ".png"):
+        plot(report, path.with_suffix(ending))
+
+
 PLOTS = {
     "calls": _draw_calls,
     "compare": _draw_compare,
+    "inferlets": _draw_inferlets,
     "launch": _draw_launch,
     "stages": _draw_stages,
 }

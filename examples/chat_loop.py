@@ -6,11 +6,11 @@ Run: pie-py run examples/chat_loop.py    (the model needs a chat template)
 from inferlet import Context, Model, Sampler, session
 
 
-async def main(args: list[str]) -> str:
+async def main(system: str = "") -> str:
     """Answers turn by turn; the conversation so far stays in the KV pages."""
     context = Context(Model.load())
-    if args:
-        context.system(args[0])
+    if system:
+        context.system(system)
     turns = 0
     while message := await session.receive():
         context.user(message)

@@ -14,7 +14,7 @@ with Client() as client:
 
 from inferlet import Context, Model, Sampler, session
 
-PLACE = "<image>"  # what chat templates write where an image belongs
+PLACES = "<image>", "<|image_pad|>"  # what chat templates write where an image belongs
 
 
 async def main(args: list[str]) -> str:
@@ -26,9 +26,10 @@ async def main(args: list[str]) -> str:
     text = model.tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True
     )
-    before, place, after = text.partition(PLACE)
-    if not place:
+    places = [place for place in PLACES if place in text]
+    if not places:
         raise ValueError(f"the chat template of {model.name!r} has no place for images")
+    before, _, after = text.partition(places[0])
     context = Context(model)
     context.fill(before)
     await context.image(image)

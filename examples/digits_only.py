@@ -1,16 +1,14 @@
 """Constrained decoding by hand: only tokens that are digits may come, the likeliest of them each
 time.
 
-Run: pie-py run examples/digits_only.py -- "The answer to everything is " 4
+Run: pie-py run examples/digits_only.py -- --prompt "The answer is " --count 4
 """
 
 from inferlet import Context, Model
 
 
-async def main(args: list[str]) -> str:
+async def main(prompt: str = "The answer to everything is ", count: int = 4) -> str:
     """Returns a number of so many tokens."""
-    prompt = args[0] if args else "The answer to everything is "
-    count = int(args[1]) if len(args) > 1 else 4
     model = Model.load()
     ids, texts = model.tokenizer.vocabs()
     allowed = {token for token, text in zip(ids, texts, strict=True) if text.isdigit()}

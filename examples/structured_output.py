@@ -1,12 +1,11 @@
 """Structured output: the model can only write JSON of a given shape, one of some words, or a date.
 
-Run: pie-py run examples/structured_output.py -- "Alice met Bob in Paris on the 3rd of May 2024."
+Run: pie-py run examples/structured_output.py -- --text "Alice met Bob in Paris on 3 May 2024."
 """
 
-import asyncio
 import json
 
-from inferlet import Context, DeviceSampler, Grammar, Model
+from inferlet import Context, DeviceSampler, Grammar, Model, gather
 
 PERSON = {
     "type": "object",
@@ -25,9 +24,8 @@ QUESTIONS = {
 }
 
 
-async def main(args: list[str]) -> str:
-    """Returns the answers as JSON. Each of them keeps to its grammar, however small the model."""
-    text = args[0] if args else "Alice met Bob in Paris on the 3rd of May 2024."
+async def main(text: str = "Alice met Bob in Paris on 3 May 2024.") -> dict[str, object]:
+    """Returns the answers. Each of them keeps to its grammar, however small the model."""
     context = Context(Model.load()).fill(f"{text}\n")
     await context.flush()
 
@@ -37,7 +35,6 @@ async def main(args: list[str]) -> str:
             sampler = DeviceSampler(temperature=0.7, top_p=0.9, frequency_penalty=0.2, seed=1)
             return await fork.generate(sampler, max_tokens=200, grammar=grammar).collect_text()
 
-    texts = await asyncio.gather(*[ask(*item) for item in QUESTIONS.items()])
-    answers = dict(zip(QUESTIONS, texts, strict=True))
-    answers["people"] = json.loads(answers["people"])
-    return json.dumps(answers, indent=2)
+    texts = await gather(*[ask(*item) for item in QUESTIONS.items()])
+    answers: dict[str, object] = dict(zip(QUESTIONS, texts, strict=True))
+    return answers | {"people": json.loads(texts[0])}

@@ -15,27 +15,40 @@ from hypothesis import settings
 # take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Where Python is told to keep no compiled modules, every process that tests start would compile
+# ours anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
-# Those that take more than 20 s go first, so that no process is left with one at the end.
+# Those that take longest go first, so that no process is left with one at the end.
 LONGEST = (
-    "inference/test_on_simulated_gpu.py",
+    "cluster/test_cluster.py",
     "end_to_end/test_bench.py",
-    "conformance/test_bad_input.py",
+    "inference/test_on_simulated_gpu.py",
     "sdk_python/test_sdk_build.py",
+    "sdk_js/test_javascript_build.py",
     "async_calling/test_async_calls.py",
     "conformance/test_conformance.py",
     "end_to_end/test_wrong_input.py",
-    "pie_tiny/test_training.py",
-    "cli/test_cli_server.py",
-    "end_to_end/test_many.py",
     "control_traits/test_mcp_servers.py",
-    "test_readme.py",
-    "end_to_end/test_bench_intercept.py",
-    "sdk_rust/test_rust_build.py",
+    "conformance/test_bad_input.py",
+    "end_to_end/test_bench_async.py",
     "sdk_rust/test_rust_completion.py",
+    "cli/test_cli_server.py",
+    "end_to_end/test_bench_intercept.py",
+    "end_to_end/test_images.py",
+    "end_to_end/test_mcp.py",
+    "end_to_end/test_store.py",
+    "pie_tiny/test_training.py",
+    "gateway/test_access.py",
+    "sdk_rust/test_rust_build.py",
+    "test_readme.py",
+    "end_to_end/test_many.py",
+    "test_packaging.py",
 )
 TESTS = Path(__file__).parent
 

@@ -7,6 +7,9 @@ To hold another package to its folders, add it to `FOLDERS`.
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+CLUSTER = ROOT / "control/pie_control/cluster"
 
 # Each package: where it is, and which of these packages it may import.
 PACKAGES = {
@@ -36,40 +40,49 @@ FOLDERS: dict[str, dict[str, str]] = {
         "config": "",
         "wire": "config",
         "build": "config wire",
+        "cluster": "pie_py config wire",
         # The roof.
         "client": "pie_py build config wire",
+        "testing": "config wire build client",
         "bench": "pie_py config wire build client",
-        "cli": "pie_py config wire build client bench",
+        "cli": "pie_py config wire build cluster client bench",
         "__main__": "cli",
     },
     "pie_control": {
         "errors": "",
         "guest_json": "errors",
+        "kept": "errors",
         "fairness": "",
+        "timers": "",
         "allocator": "",
+        "data_folder": "",
         "confined": "errors fairness",
         "wasm": "errors",
         "programs": "errors fairness confined wasm",
-        "instances": "errors fairness wasm programs",
-        "resources": "errors",
+        "instances": "errors timers fairness wasm programs",
+        "resources": "errors timers",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",
         "scheduler": "errors instances commands",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors instances resources prefix commands scheduler interception",
+        "models": "errors timers kept instances resources prefix commands scheduler interception",
         "grammar": "errors fairness confined commands models",
         "http": "errors instances",
-        "mcp": "errors guest_json instances http",
+        "mcp": "errors guest_json kept instances http",
         "messaging": "errors instances",
         "store": "errors instances",
-        "api": "errors fairness confined guest_json wasm programs instances resources prefix"
+        "recording": "errors wasm instances",
+        "api": "errors timers fairness confined guest_json wasm programs instances resources prefix"
         " commands interception models grammar http mcp messaging store",
-        "worker": "instances models",
+        "worker": "timers instances models",
         "rpc": "errors fairness confined programs instances models mcp",
-        "wiring": "confined wasm programs instances interception models grammar http mcp messaging"
-        " store api rpc worker",
-        "server": "allocator confined wasm programs api rpc wiring worker",
-        "__main__": "allocator server",
+        "wiring": "timers kept confined wasm programs instances interception models grammar http"
+        " mcp messaging store recording api rpc worker",
+        # What a node does, and a gateway: nothing imports it where there is no cluster.
+        "cluster": "errors confined wasm programs instances models rpc wiring",
+        "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
+        "__main__": "allocator cluster server",
+        "replaying": "errors wasm recording api",
     },
     "pie_inference": {
         "errors": "",
@@ -80,13 +93,13 @@ FOLDERS: dict[str, dict[str, str]] = {
         "attention": "errors device memory",
         "vision": "errors checkpoints layers",
         "parallel": "errors layers",
-        "models": "errors device checkpoints layers attention vision parallel",
+        "models": "errors device checkpoints layers memory attention vision parallel",
         "adapters": "errors layers",
         "sampling": "device memory",
         "cuda": "errors device layers memory attention models sampling",
         "served_model": "device memory attention parallel models adapters sampling cuda",
         "handlers": "errors device attention vision sampling cuda served_model",
-        "calibration": "served_model handlers",
+        "calibration": "device served_model handlers",
         "loading": "errors device checkpoints memory attention parallel models adapters sampling"
         " cuda served_model calibration",
         "serving": "errors device parallel served_model handlers calibration loading",
@@ -165,7 +178,7 @@ def files_of(package: str) -> list[Path]:
     guests.
     """
     folder, _ = PACKAGES[package]
-    guests = {"guests", "guest.py"}
+    guests = {"guests", "guest.py", "templates"}
     files = sorted(folder.rglob("*.py"))
     return [file for file in files if not guests & set(file.relative_to(folder).parts)]
 
@@ -274,9 +287,12 @@ def test_no_ring_of_more_than_two_files(package: str) -> None:
 @pytest.mark.parametrize("package", FLOOR)
 def test_processes_import_only_the_floor_of_pie_py(package: str) -> None:
     for file in files_of(package):
+        allowed = FLOOR[package]
+        if CLUSTER in file.parents:  # members of a cluster are clients of each other
+            allowed = (*allowed, "pie_py.client.")
         for name in imports_of(file):
             if name.split(".")[0] == "pie_py":
-                assert name.startswith(FLOOR[package]), f"{file.relative_to(ROOT)} imports {name}"
+                assert name.startswith(allowed), f"{file.relative_to(ROOT)} imports {name}"
 
 
 def test_only_the_wasm_package_touches_the_c_api() -> None:
@@ -284,3 +300,36 @@ def test_only_the_wasm_package_touches_the_c_api() -> None:
         for file in files_of(package):
             if (ROOT / "control/pie_control/wasm") not in file.parents:
                 assert not any(n.startswith("wasmtime._") for n in imports_of(file)), file
+
+
+def test_only_clusters_import_what_clusters_need() -> None:
+    """A server without a cluster imports none of it."""
+    users = {ROOT / "pie_py/cli/cluster.py", ROOT / "benchmarks/placement.py"}
+    wire = ("pie_py.wire.cluster", "pie_py.wire.cluster_keys", "pie_py.wire.cluster_socket")
+    for package in PACKAGES:
+        for file in files_of(package):
+            if (ROOT / "pie_py/cluster") in file.parents or file in users:
+                continue
+            for name in imports_of(file):
+                assert not name.startswith("pie_py.cluster"), file
+                assert name.split(".")[0] not in ("ray", "psycopg"), file
+                if CLUSTER not in file.parents and file.name not in {f"{w[12:]}.py" for w in wire}:
+                    assert not name.startswith("pie_py.wire.cluster"), file
+
+
+def test_one_machine_imports_nothing_of_a_cluster() -> None:
+    """Neither the control process nor the client: a cluster costs who has none nothing."""
+    program = (
+        "import sys, pie_control.__main__, pie_control.server, pie_py.client.sync\n"
+        "print([m for m in sys.modules if m in ('ray', 'psycopg', 'pie_control.cluster')"
+        " or m.startswith(('pie_py.cluster', 'pie_py.wire.cluster'))])"
+    )
+    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "control"))
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert found.stdout.strip() == "[]"

@@ -7,11 +7,10 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 
 import pytest
-from support.servers import Server
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,15 +37,6 @@ def pie_py(
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "best_word.py").write_text(INFERLET)
     return tmp_path
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    """A server as `pie-py serve` runs it: of the embedded model."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="pie-") as place, Server(Path(place)) as server:
-        yield server.endpoint
 
 
 def test_the_commands_come_first_and_are_one_line_each() -> None:
@@ -78,43 +68,40 @@ def test_the_inferlet_runs_from_its_source(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_serving(folder: Path, endpoint: str) -> None:
+def test_serving(folder: Path) -> None:
     serve, *others = SERVE.splitlines()
-    assert serve.startswith("pie-py serve ")
-    for line in others:
-        command = shlex.split(line)
-        done = pie_py(command[1:], folder, PIE_PY_ENDPOINT=endpoint)
-        assert done.returncode == 0, (line, done.stderr)
-    assert "best_word" in done.stdout  # what ps shows
-    client = subprocess.run(
-        [sys.executable, "-c", CLIENT],
-        cwd=folder,
-        env={**os.environ, "PIE_PY_ENDPOINT": endpoint},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert client.returncode == 0, client.stderr
-    assert client.stdout.startswith("most likely token: ")
-
-
-@pytest.mark.slow
-def test_serve_starts_and_stops(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pie_py", "serve", "--endpoint", f"ipc://{tmp_path}/s"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        assert any(line.startswith("ready at") for line in process.stderr), "it has ended"
-        done = pie_py(["models"], tmp_path, PIE_PY_ENDPOINT=f"ipc://{tmp_path}/s")
-        assert done.returncode == 0, done.stderr
-        assert "pie-tiny" in done.stdout
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
+    command = shlex.split(serve, comments=True)
+    assert command == ["pie-py", "serve"]
+    with tempfile.TemporaryDirectory(prefix="pie-") as place:
+        endpoint = f"ipc://{place}/s"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pie_py", *command[1:], "--endpoint", endpoint],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PIE_PY_DATA_FOLDER": place},
+        )
+        try:
+            assert process.stderr is not None
+            assert any(line.startswith("ready at") for line in process.stderr), "it has ended"
+            for line in others:
+                command = shlex.split(line)
+                done = pie_py(command[1:], folder, PIE_PY_ENDPOINT=endpoint)
+                assert done.returncode == 0, (line, done.stderr)
+            assert "best_word" in done.stdout  # what ps shows
+            client = subprocess.run(
+                [sys.executable, "-c", CLIENT],
+                cwd=folder,
+                env={**os.environ, "PIE_PY_ENDPOINT": endpoint},
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert client.returncode == 0, client.stderr
+            assert client.stdout.startswith("most likely token: ")
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
 
 
 def test_the_links_lead_somewhere() -> None:

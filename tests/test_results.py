@@ -1,4 +1,4 @@
-"""The measured tables in `docs/benchmarks.md` are those of the records beside it."""
+"""Pages that scripts write: measured tables are those of the records, and the library as it is."""
 
 from __future__ import annotations
 
@@ -8,3 +8,13 @@ from support.doc_scripts import DOCS, load_script
 def test_the_page_holds_what_the_records_say() -> None:
     written = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     assert written == load_script("make_results").render(), "run `python docs/make_results.py`"
+
+
+def test_the_librarys_page_has_the_programs_as_they_are() -> None:
+    library = load_script("make_library")
+    assert library.PAGE.read_text(encoding="utf-8") == library.render(), (
+        "run `python docs/make_library.py`"
+    )
+    source = '"""Doc."""\n\n# note\ndef f():\n    """More\n    of it."""\n    return """a\n\nb"""\n'
+    assert library.python_lines(source) == 3
+    assert library.rust_lines("//! doc\nfn f() {\n\n    // note\n}\n") == 2

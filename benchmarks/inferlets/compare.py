@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ import click
 from benchmarks import peers
 from benchmarks.compare import checkpoint_facts
 from benchmarks.inferlets.endpoint import Endpoint
+from benchmarks.inferlets.grown import grow
+from benchmarks.inferlets.pairs import GROWN, PAIRS, TOOL_SECONDS, Pair
 from benchmarks.inferlets.plots import plot
 from benchmarks.inferlets.servers import http_gateway, tool_server, vllm_endpoint
 from benchmarks.plots import plot_file, plot_path
@@ -36,54 +39,6 @@ from pie_py.config.http import HttpConfig
 from pie_py.config.model import ModelConfig
 
 LIBRARY = Path(__file__).parents[2] / "inferlets"
-QUESTION = "Where does the neighbour of the brother of Edgar live?"
-NUMBERS = [12, 34, 56, 78, 11, 23, 45, 67]
-APIS = ["play_man~48(text)", "recress_roof~19(rank)", "cook_plan~73(colour)", "buy_hen~28(rank)"]
-REQUEST = '- play_man with text "strazyrt".\n- recress_roof with rank 7.'
-PRINT = r"print\([1-9][0-9]{1,3} [-+*] [1-9][0-9]{1,3}\)\n"
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A program and a script, with the options that both take."""
-
-    program: str
-    options: dict[str, Any] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()  # of the program alone
-    tools: bool = False
-
-
-_AGENT = {"apis": APIS, "request": REQUEST}
-PAIRS = {
-    "text completion": Pair("text_completion", {"prompt": "Once upon a time", "max_tokens": 64}),
-    "prefix caching": Pair(
-        "prefix_caching",
-        {"prefix": " Rena lives in Swoosuk." * 40, "prompt": " Rena lives in", "max_tokens": 16},
-    ),
-    "beam search": Pair("beam_search", {"prompt": "The capital of", "width": 4, "max_tokens": 12}),
-    "tree of thought": Pair(
-        "tree_of_thought",
-        {"question": "What is 880 - 826?", "branches": 4, "best": 2, "depth": 5},
-    ),
-    "recursion of thought": Pair("recursion_of_thought", {"numbers": NUMBERS}),
-    "graph of thought": Pair("graph_of_thought", {"numbers": NUMBERS[:4]}),
-    "skeleton of thought": Pair(
-        "skeleton_of_thought",
-        {"prompt": "Write about a fox, a hen and a bear.", "points": 4, "max_tokens": 16},
-    ),
-    "ReAct": Pair("react", {"question": QUESTION}, tools=True),
-    "CodeAct": Pair("code_act", {"task": "What is 478 * 356?", "grammar": PRINT, "steps": 8}),
-    "Swarm": Pair(
-        "swarm",
-        {"agents": ["ada", "bob"], "task": "Once upon a time", "rounds": 6, "max_tokens": 8},
-    ),
-    "API agent": Pair("api_agent", _AGENT, tools=True),
-    "API agent, cached": Pair("api_agent", _AGENT, ("--cache",), tools=True),
-    "API agent, cached, early": Pair("api_agent", _AGENT, ("--cache", "--early"), tools=True),
-    "API agent, cached, early, dropped": Pair(
-        "api_agent", _AGENT, ("--cache", "--early", "--drop"), tools=True
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +46,11 @@ class Settings:
     """Programs of the library beside the same logic as a script of a client."""
 
     only: tuple[str, ...] = options.some_of(
-        "--only", tuple(PAIRS), tuple(PAIRS), "Which logic; all unless given. Repeatable."
+        "--only",
+        tuple(PAIRS),
+        tuple(name for name, pair in PAIRS.items() if not pair.grown),
+        "Which logic; all of pie-tiny's unless given. Toolbox and speculation are of a model as"
+        " dear as one of 96 M parameters, and over our own endpoint only. Repeatable.",
     )
     round_trips: tuple[int, ...] = options.option(
         "--round-trip",
@@ -128,21 +87,29 @@ class Times:
 
 def inferlets(settings: Settings, progress: Progress) -> Report:
     """Measures each pair at each round trip: runs one at a time, in turns, then streams of them."""
+    grown = any(PAIRS[one].grown for one in settings.only)
+    if grown and (settings.endpoint or settings.vllm_python):
+        raise click.UsageError("toolbox and speculation are measured over our own endpoint only")
     progress.expect(1 + len(settings.only) * len(settings.round_trips))
+    name = "pie-tiny"
     with ExitStack() as stack:
-        tools = stack.enter_context(tool_server(settings.tool / 1000))
+        tools = stack.enter_context(tool_server(settings.tool / 1000, TOOL_SECONDS))
         http = HttpConfig.model_validate(
             {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]}
         )
-        model = ModelConfig(source="pie-tiny", kv_pages=4096)
-        server = stack.enter_context(bench_server(model, http=http))
-        name = "pie-tiny"
+        models = [ModelConfig(source=name, kv_pages=4096)]
+        if grown:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "grown"
+            grow(folder, GROWN)
+            models.append(ModelConfig(source=str(folder), kv_pages=2048))
+            models.append(ModelConfig(source="pie-tiny-draft", kv_pages=512))
+        server = stack.enter_context(bench_server(*models, http=http))
         if settings.endpoint is not None:
             url, theirs = settings.endpoint, "endpoint"
         elif settings.vllm_python is not None:
-            folder, _ = checkpoint_facts(server.endpoint)
+            checkpoint, _ = checkpoint_facts(server.endpoint)
             url, theirs = (
-                stack.enter_context(vllm_endpoint(settings.vllm_python, folder, name)),
+                stack.enter_context(vllm_endpoint(settings.vllm_python, checkpoint, name)),
                 "vLLM",
             )
         else:
@@ -174,7 +141,8 @@ async def _measure_all(
             # `swarm` launches itself by its name.
             path = LIBRARY / pair.program / "main.py"
             digest = await client.upload(path, name=pair.program)
-            async with Endpoint(places.endpoint, places.tools, places.model) as endpoint:
+            model = "grown" if pair.grown else places.model
+            async with Endpoint(places.endpoint, places.tools, model) as endpoint:
                 ours = _program(client, digest, pair, places.tools)
                 theirs = _script(endpoint, pair)
                 told = await ours(0), await theirs(0)
@@ -191,6 +159,7 @@ async def _measure_all(
 def _program(client: Client, digest: str, pair: Pair, tools: str) -> Run:
     """The program: one round trip."""
     given = list(pair.flags) + (["--url", tools] if pair.tools else [])
+    given += ["--model-name", "grown"] if pair.grown else []
     for option, value in pair.options.items():
         values = value if isinstance(value, list) else [value]
         given += [f"--{option.replace('_', '-')}", *map(str, values)]
@@ -264,8 +233,9 @@ def _report(
         ],
         notes=[
             f"Medians of {settings.rounds} runs in turns; throughput of {settings.at_once} streams."
-            f" Round trips are added; tools take {settings.tool} ms. × is script over program for"
-            " latency, program over script for throughput: above 1 the program is better."
+            f" Round trips are added; tools take {settings.tool} ms, those of the toolbox 190 to"
+            " 730. × is script over program for latency, program over script for throughput: above"
+            " 1 the program is better."
         ],
     )
     for (name, milliseconds), (ours, script) in found.items():

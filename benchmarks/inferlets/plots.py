@@ -24,12 +24,13 @@ def plot(report: Report, path: Path) -> None:
             bars = axis.barh(
                 places, [ratios[name] for name in names], 0.8 / len(trips), label=f"{trip} ms"
             )
-            axis.bar_label(bars, [f"{ratios[name]:.1f}" for name in names], fontsize="x-small")
+            axis.bar_label(bars, [f"{ratios[name]:.2f}" for name in names], fontsize="x-small")
         axis.axvline(1, color="black", linewidth=0.8)
         axis.set(xlabel=report.columns[column])
+        axis.margins(x=0.08)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
-    panels[0].legend(title="round trip")
+    panels[1].legend(title="round trip", bbox_to_anchor=(1.01, 1), loc="upper left")
     figure.suptitle(report.title)
     figure.tight_layout()
     save(figure, path)

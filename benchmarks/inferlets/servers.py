@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -75,20 +75,22 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def tool_server(seconds: float) -> Iterator[str]:
+def tool_server(seconds: float, times: Mapping[str, float]) -> Iterator[str]:
     """Tools that look facts up, or answer the same to all; its URL.
 
     Args:
         seconds: that a tool takes.
+        times: the same of those that take another time, by name.
     """
 
     class Tools(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            query = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(self.path).query))
+            asked = urllib.parse.urlparse(self.path)
+            query = dict(urllib.parse.parse_qsl(asked.query))
             body = FACTS.get((query.get("0", ""), query.get("1", "")), '"ladder"').encode()
-            time.sleep(seconds)
+            time.sleep(times.get(asked.path[1:], seconds))
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

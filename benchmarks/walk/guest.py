@@ -33,8 +33,14 @@ async def answer(prompt: str, tokens: int, begin: int, end: int) -> None:
 
 
 async def main(args: list[str]) -> str:
-    """`prompt` counts all of a short generation, `token BEGIN END` those steps of a long one."""
-    if args[0] == "prompt":
+    """`prompt` counts all of a short generation, `token BEGIN END` those steps of a long one.
+
+    `text END` counts nothing: the server sends on what the model says.
+    """
+    if args[0] == "text":
+        context = Context(Model.load()).fill("Once upon a time")
+        await context.generate(max_tokens=int(args[1]) + 20, stop=[]).send_text()
+    elif args[0] == "prompt":
         sys.setprofile(note)
         await answer(args[1], 2, 0, 0)
         sys.setprofile(None)

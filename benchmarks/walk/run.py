@@ -53,8 +53,8 @@ class Settings:
 
 
 def walk(settings: Settings, progress: Progress) -> list[Report]:
-    """Counts both in one server."""
-    progress.expect(2)
+    """Counts all in one server."""
+    progress.expect(3)
     with _marked_servers() as folder, bench_server(settings.model) as server:
         parent = psutil.Process(server.pid)
         pids = [p.pid for p in (parent, *parent.children(recursive=True)) if _counts_calls(p)]
@@ -113,7 +113,25 @@ async def _measure(endpoint: str, meters: Meters, progress: Progress) -> list[Re
         await instance.send("go on")
         token += await _end_of(instance)
         progress("one token")
-    return [_report("One prompt", prompt, 1), _report("One token", token, LEAST)]
+        sent_on = await _sent_on(await client.launch("guest", ["text", str(END)]), meters)
+        progress("one token that the server sends on")
+    return [
+        _report("One prompt", prompt, 1),
+        _report("One token, read and sent by the program", token, LEAST),
+        _report("One token, sent on by the server", sent_on, LEAST),
+    ]
+
+
+async def _sent_on(instance: Instance, meters: Meters) -> Counts:
+    """Counts while `END - BEGIN` pieces of text arrive, of which the program sees none."""
+    for _ in range(BEGIN):
+        await instance.receive()
+    meters.start()
+    for _ in range(END - BEGIN):
+        await instance.receive()
+    counts = await meters.stop()
+    await _end_of(instance)
+    return counts
 
 
 async def _until_pause(instance: Instance) -> None:

@@ -25,6 +25,10 @@ def main() -> int:
     """
     limit_arenas()
     config, with_parent = read_options("pie_control")
+    if config.cluster is not None and with_parent:
+        from pie_control.cluster.parent import leave_with_parent
+
+        leave_with_parent()
     ready = trio.Event()
     try:
         trio.run(_run, config, with_parent, ready)

@@ -44,3 +44,12 @@ class ApiError(Exception):
 
 class ProgramRejected(Exception):
     """An uploaded program that cannot run here; the text says why and how to mend it."""
+
+
+class Refusal(Exception):
+    """What a cluster refuses; its codes are no guest's to know."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message

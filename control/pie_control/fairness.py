@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -88,6 +88,33 @@ class _Line:
             self.rejoin(name)
         elif not self.places:
             self._now = max(self._now, served)
+        self._forget()
+
+    def enter_all(self, names: Iterable[str]) -> None:
+        """Names begin to wait, and take no place: they are served in rounds."""
+        served, least = self.served, self._now - self._credit
+        for name in names:
+            start = served.get(name, 0.0)
+            served[name] = start if start > least else least
+
+    def in_order(self, names: Sequence[str]) -> list[int]:
+        """Where in a list of names that wait the first to be served is, and the next, and so on."""
+        served = self.served
+        return [at for _, at in sorted([(served[name], at) for at, name in enumerate(names)])]
+
+    def served_round(self, costs: Sequence[tuple[str, float]], *, all_of_them: bool) -> None:
+        """Names that waited were served, in their order, each at its cost; perhaps all."""
+        served = self.served
+        name = costs[-1][0]
+        self._now = max(self._now, served[name])
+        for each, its in costs:
+            served[each] += its
+        if all_of_them:
+            self._now = max(self._now, served[name])
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forgets who does not wait and has no less than what a new name starts with."""
         if len(self.served) > _FORGET + 2 * len(self.places):
             self.served = {
                 each: served
@@ -181,6 +208,32 @@ class FairQueue(Generic[Item]):
         cost /= self._weight_of(owner.user)
         self._users.charge(owner.user, cost)
         self._line_of(owner.user).charge(owner.instance, cost)
+        self._forget()
+
+    # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,
+    # the order is the same without places in a line, and costs less.
+
+    def enter_all(self, user: str, instances: Iterable[str]) -> None:
+        """Has instances of a user wait for a round; no other user has any that wait."""
+        self._users.enter_all([user])
+        self._line_of(user).enter_all(instances)
+
+    def in_order(self, user: str, instances: Sequence[str]) -> list[int]:
+        """Where in a list of all that wait for a round the first is, and the next, and so on."""
+        return self._instances[user].in_order(instances)
+
+    def served_round(
+        self, user: str, costs: Sequence[tuple[str, float]], *, all_of_them: bool
+    ) -> None:
+        """The first of them have had their turn, perhaps all: which it was, and at what cost."""
+        weight = self._weight_of(user)
+        if weight != 1.0:
+            costs = [(name, cost / weight) for name, cost in costs]
+        self._users.served_round([(user, sum([cost for _, cost in costs]))], all_of_them=True)
+        self._instances[user].served_round(costs, all_of_them=all_of_them)
+        self._forget()
+
+    def _forget(self) -> None:
         known = self._users.served
         if len(self._instances) > _FORGET + 2 * len(known):
             self._instances = {u: line for u, line in self._instances.items() if u in known}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -11,11 +14,13 @@ import trio
 from pie_control.allocator import trim_now_and_then
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
+from pie_control.data_folder import open_data_folder
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.instantiation import Instantiation
 from pie_control.programs.store import ProgramStore
 from pie_control.programs.warm import WarmInstances
+from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
@@ -23,8 +28,12 @@ from pie_control.worker.link import WorkerLink
 from pie_py.config.server import ServerConfig
 from pie_py.wire.observer import observing
 
+if TYPE_CHECKING:
+    from pie_control.cluster.node import ClusterNode
+
 log = structlog.get_logger("pie.server")
 
+EXPIRY_SECONDS = 3600.0  # between two looks for programs that have expired
 INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
 
 
@@ -38,7 +47,9 @@ async def serve(
     reports the endpoint once it can answer.
 
     Raises:
+        DataFolderUnusable: if a newer pie_py has written the data folder.
         StoreUnusable: if the users' keys and values can't be read.
+        IndexUnusable: if the index of uploaded programs can't be.
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
     """
@@ -54,6 +65,7 @@ class _Server:
         # All parts measure by trio's clock. Its method is taken here, once: `trio.current_time`
         # would look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
+        open_data_folder(config.data_folder)
         linker = Linker(make_engine(config))
         limits = GuestLimits(
             memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
@@ -66,6 +78,7 @@ class _Server:
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
+        self._programs, self._program_seconds = programs, config.program_seconds
         self._stop_seconds = config.stop_seconds
         self._link = WorkerLink(config)
         self._wiring = Wiring(
@@ -78,7 +91,17 @@ class _Server:
             GuestClocks(time.time_ns, time.monotonic_ns),
         )
         linker.define(self._wiring.host_functions())
-        self._rpc = self._wiring.door = RpcServer(config, self._wiring.rpc_parts())
+        parts = self._wiring.rpc_parts()
+        self._node: ClusterNode | None = None
+        if config.cluster is not None:
+            from pie_control.cluster.node import ClusterNode  # one machine needs none of it
+
+            self._node = ClusterNode(config, config.cluster, self._wiring, programs)
+            parts = replace(parts, fetch=self._node.fetch)
+        facts = {} if config.cluster is None else {"life": config.cluster.life}
+        self._rpc = self._wiring.door = RpcServer(
+            config, partial(Requests, config, parts), clock, facts=facts
+        )
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
@@ -90,6 +113,8 @@ class _Server:
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trim_now_and_then)
+            if self._program_seconds is not None:
+                nursery.start_soon(self._expire_programs, self._program_seconds)
             await nursery.start(self._wiring.run)
             # The door opens first, so that a port in use is known before a checkpoint is loaded;
             # launches wait for the model.
@@ -101,14 +126,27 @@ class _Server:
             # Reference counts free what guests' calls allocate. Cycles are few, so the collector
             # looks for them seldom.
             gc.set_threshold(10_000, 20, 20)
+            if self._node is not None:
+                nursery.start_soon(self._node.run, endpoint, stop)
             task_status.started(endpoint)
             try:
                 await stop.wait()
                 await self._let_end()
             finally:
-                self._wiring.registry.end_all("the server stops")
+                if self._node is None:
+                    self._wiring.registry.end_all("the server stops")
+                else:
+                    self._wiring.registry.lose_all(self._node.last_words)
                 self._confined.close()
                 nursery.cancel_scope.cancel()
+
+    async def _expire_programs(self, seconds: float) -> None:
+        """Removes programs that are used no more, now and then."""
+        while True:
+            running = {instance.program.hash for instance in self._wiring.registry.instances()}
+            for _ in self._programs.expire(seconds, running):
+                await trio.lowlevel.checkpoint()  # a program takes a millisecond
+            await trio.sleep(min(seconds / 4, EXPIRY_SECONDS))
 
     async def _let_end(self) -> None:
         """Takes no more launches, and lets the instances run for a while."""
@@ -128,5 +166,6 @@ def make_engine(config: ServerConfig) -> Engine:
             memory_bytes=config.limits.memory,
             table_elements=config.limits.table_elements,
             cache_folder=config.cache_folder / "compiled",
+            source_lines=config.source_lines,
         )
     )

@@ -16,16 +16,18 @@ from pie_control.http import HttpClient
 from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
-from pie_control.instances.timers import Timers
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
+from pie_control.kept import Kept
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
+from pie_control.recording.recorder import Recorder
 from pie_control.rpc.requests import Parts as RpcParts
 from pie_control.store.service import StoreService
+from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
 from pie_control.worker.dispatcher import Dispatcher
 from pie_control.worker.link import Worker
@@ -76,7 +78,15 @@ class Wiring:
         self.durations = Durations()
         quotas = Quotas(config.quota, config.quotas)
         self.registry = Registry(
-            config.max_instances, config.limits, quotas, clock, clocks.date_ns, self.durations.add
+            config.max_instances,
+            config.message_bytes,
+            config.futures,
+            config.limits,
+            quotas,
+            clock,
+            clocks.date_ns,
+            self.durations.add,
+            "" if config.cluster is None else f"@{config.cluster.life}",
         )
         self.timers = Timers(clock)
         self.executor = Executor(
@@ -89,17 +99,35 @@ class Wiring:
         )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
-            config, quotas, self.executor, self.registry, self.durations, clock, clocks.date_ns
+            config,
+            quotas,
+            self.executor,
+            self.registry,
+            self.durations,
+            clock,
+            self.timers,
+            clocks.monotonic_ns,
         )
-        self.adapters = AdapterLoader(self.models, worker.order)
-        self.dispatcher = Dispatcher(self.models, self.executor, worker, clock)
-        self.messaging = Bus(config.messaging)
-        self.store = StoreService(config.data_folder / "store.sqlite3", config.store)
+        self.adapters = AdapterLoader(
+            self.models,
+            worker.order,
+            Kept(config.data_folder / "adapters", "model", "name", "folder"),
+        )
+        self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
+        self.messaging = Bus(config.messaging, alone=config.cluster is None)
+        has_store = config.cluster is None or config.cluster.shares_data
+        self.store = StoreService(
+            config.data_folder / "store.sqlite3", config.store, of_all=has_store
+        )
         self.http = HttpClient(config.http)
-        self.mcp = McpServers(config.mcp, config.http)
+        self.mcp = McpServers(config.mcp, config.http, config.data_folder / "mcp")
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = LateAnswers(self.executor)
         self.confined = confined
+        recording = config.recording
+        self._recorder = (
+            Recorder(recording, config.cache_folder, clock) if recording.folder else None
+        )
         self._programs = programs
         self._clocks = clocks
         self._join_instances()
@@ -115,10 +143,12 @@ class Wiring:
             self.messaging.leave,
             self.models.drop_instance,
         ]
+        if self._recorder is not None:
+            registry.on_end.append(self._recorder.finish)
 
     def host_functions(self) -> tuple[HostFunction, ...]:
         """What guests may call. Once for a server."""
-        return functions(
+        made = functions(
             ApiParts(
                 self.registry,
                 self.launcher,
@@ -136,6 +166,7 @@ class Wiring:
                 self._clocks,
             )
         )
+        return made if self._recorder is None else self._recorder.tap(made)
 
     def rpc_parts(self) -> RpcParts:
         """What clients' requests act on."""
@@ -148,6 +179,8 @@ class Wiring:
             self.mcp.registry,
             self.confined,
             self.clock,
+            self._clocks.monotonic_ns,
+            self._clocks.date_ns() - self._clocks.monotonic_ns(),
         )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -15,7 +15,7 @@ from types import FrameType
 
 import click
 
-from examples.pie_tiny.model import SIZES
+from examples.pie_tiny.sizes import SIZES
 
 
 @click.command()

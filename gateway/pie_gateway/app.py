@@ -23,6 +23,7 @@ from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.door import Door
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
+from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe, is_loopback
 from pie_gateway.metrics.metrics import Metrics
@@ -66,7 +67,7 @@ def make_app(config: ServerConfig) -> Starlette:
         routes=[
             *_routes(),
             *page.routes(),
-            WebSocketRoute("/v1/inferlets/{program}/session", session),
+            WebSocketRoute(SESSION_PATH, session),
         ],
         middleware=[
             Middleware(RequestIds, metrics.requests.http, telemetry),

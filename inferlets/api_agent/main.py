@@ -17,16 +17,21 @@ async def call(url: str, wanted: ToolCall) -> str:
     return await response.text()
 
 
-async def documents(model: Model, head: str, apis: list[str], cache: bool) -> Context:
-    """A context that begins with the documents, computed by this launch or an earlier one."""
+def start(url: str, text: str, running: int) -> list[asyncio.Task[str]]:
+    """Starts the calls of a text that do not run yet."""
+    return [asyncio.create_task(call(url, one)) for one in tools.parse(text)[running:]]
+
+
+async def documents(model: Model, head: str, apis: list[str], cache: bool) -> tuple[Context, int]:
+    """A context that begins with the documents, and how many of its tokens were computed before."""
     name = f"apis/{sha256(repr((head, apis)).encode()).hexdigest()}"
-    context = Context.open(model, name) if cache else None
-    if context is None:
-        context = Context(model, prefix_cache=False).fill(head + "\n".join(apis))
-        await context.flush()
-        if cache:
-            context.save(name)
-    return context
+    if cache and (context := Context.open(model, name)) is not None:
+        return context, len(context)
+    context = Context(model, prefix_cache=False).fill(head + "\n".join(apis))
+    await context.flush()
+    if cache:
+        context.save(name)
+    return context, 0
 
 
 async def main(
@@ -37,6 +42,7 @@ async def main(
     early: bool = False,
     drop: bool = False,
     max_tokens: int = 200,
+    model_name: str | None = None,
 ) -> dict[str, object]:
     """Returns the answer, what was called, the seconds, and the tokens that were computed.
 
@@ -48,12 +54,11 @@ async def main(
         early: starts a call when it is written, not when the turn is over.
         drop: hides the document of an API once it was called.
         max_tokens: most tokens of a turn.
+        model_name: one that the server serves.
     """
-    model, began = Model.load(), runtime.monotonic()
+    model, began = Model.load(model_name), runtime.monotonic()
     head = "<|begin|><|system|>\nCalls: in parallel.\n"
-    context = await documents(model, head, apis, cache)
-    known = 0 if context.tokens[:1] != [-1] else len(context)
-    ends = [len(model.tokenizer.encode(head + "\n".join(apis[:n]))) for n in range(len(apis) + 1)]
+    context, known = await documents(model, head, apis, cache)
     context.fill(f"<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n")
     text, calls, turns = "", list[str](), 0
     while turns < 8:
@@ -64,18 +69,18 @@ async def main(
         async for piece in generator.stream_text():
             text += piece
             if "[END]" in piece:
-                running += [
-                    asyncio.create_task(call(url, one)) for one in tools.parse(text)[len(running) :]
-                ]
+                running += start(url, text, len(running))
         wanted = tools.parse(text)
         if not wanted:
             break
-        answers = [await task for task in running] or [await call(url, one) for one in wanted]
+        running += start(url, text, len(running))
+        answers = [await task for task in running]
         calls += [one.name for one in wanted]
         if drop:
             for number, api in enumerate(apis):
                 if any(api.startswith(one.name + "~") for one in wanted):
-                    context.hide(ends[number], ends[number + 1])
+                    before = (head + "\n".join(apis[:n]) for n in (number, number + 1))
+                    context.hide(*(len(model.tokenizer.encode(text)) for text in before))
         blocks = text.split("[CALL]")[1:]
         results = [
             f"[INTR]{b.partition('[')[0]}[HEAD]{a}[END]"

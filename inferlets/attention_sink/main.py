@@ -27,7 +27,7 @@ async def main(
     while len(out) < max_tokens:
         count = min(size - len(context) % size, max_tokens - len(out))
         out += await context.generate(max_tokens=count, stop=[]).collect_tokens()
-        pages = max(pages, len(context.sequence.pages.addresses))
+        pages = max(pages, len(context.pages))
         while context.seq_len > (1 + window) * size:
             context.drop(size, 2 * size, close=True)
     text = served.tokenizer.decode(out)

@@ -30,7 +30,7 @@ async def main(
     steps: int = 4,
     max_tokens: int = 200,
 ) -> dict[str, object]:
-    """Returns the model's texts and what its code has printed.
+    """Returns the answer, what its code has printed, and how many tokens there were.
 
     Args:
         task: what is to be done.
@@ -42,6 +42,7 @@ async def main(
     context = Context(Model.load()).user(task).cue()
     variables: dict[str, object] = {}
     observations: list[str] = []
+    answer = ""
     for _ in range(steps):
         if grammar:
             context.fill("```python\n")
@@ -49,12 +50,13 @@ async def main(
             code = await context.generate(grammar=shape, max_tokens=max_tokens).collect_text()
             context.fill("```")
         else:
-            text = await context.generate(max_tokens=max_tokens).collect_text()
-            found = re.search(BLOCK, text, re.DOTALL)
+            answer = await context.generate(max_tokens=max_tokens).collect_text()
+            found = re.search(BLOCK, answer, re.DOTALL)
             if found is None:
-                return {"answer": text, "observations": observations}
+                break
             code = found[1]
         observations.append(run(code, variables))
+        answer = observations[-1].strip()
         session.send(f"{code}\n{observations[-1]}")
         context.fill(f"\nObservation: {observations[-1]}\n")
-    return {"answer": observations[-1].strip(), "observations": observations}
+    return {"answer": answer, "observations": observations, "tokens": len(context)}

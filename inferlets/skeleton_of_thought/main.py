@@ -15,7 +15,7 @@ async def main(
     temperature: float = 0.7,
     seed: int = 1,
 ) -> dict[str, object]:
-    """Returns the points, and the whole text.
+    """Returns the points, their texts, and the pages that the branches held, shared and not.
 
     Args:
         prompt: what to write about.
@@ -41,5 +41,11 @@ async def main(
             for branch in branches
         )
     )
-    whole = context.join(*branches)
-    return {"points": skeleton, "texts": texts, "tokens": len(whole)}
+    held = [page for branch in branches for page in branch.pages]
+    return {
+        "points": skeleton,
+        "texts": texts,
+        "tokens": len(context.join(*branches)),
+        "pages": len(set(held)),
+        "alone": len(held),
+    }

@@ -53,20 +53,14 @@ async def main(
     served = Model.load(model_name)
     context = Context(served).fill(prompt)
     small = SmallModel(drafter) if drafter else None
-    token = (await context.distribution(1)).tokens[0]
     out: list[int] = []
-    forwards, drafted = 1, 0
-    while len(out) < max_tokens and token not in served.stop_tokens:
-        known = [*context.tokens, token]
+    forwards = drafted = 0
+    while len(out) < max_tokens and not set(out) & set(served.stop_tokens):
+        known = context.tokens
         draft = await small.draft(known, draft_tokens) if small else look_up(known, draft_tokens)
-        likely = [d.tokens[0] for d in await context.forward([token, *draft], 1)]
-        good = next((i for i, t in enumerate(draft) if t != likely[i]), len(draft))
-        context.truncate(len(context) - len(draft) + good)
-        new = [token, *draft[:good]]
-        stop = next((i for i, t in enumerate(new) if t in served.stop_tokens), None)
-        out += new[:stop]
-        token = likely[good] if stop is None else new[stop]
+        out += await context.verify(draft)
         forwards, drafted = forwards + 1, drafted + len(draft)
-    out = out[:max_tokens]
+    stop = next((i for i, token in enumerate(out) if token in served.stop_tokens), None)
+    out = out[:stop][:max_tokens]
     text = served.tokenizer.decode(out)
     return {"text": text, "tokens": out, "forwards": forwards, "drafted": drafted}

@@ -4,10 +4,9 @@ A thought is a line. Forks share the pages of what they have in common, all thou
 in one batch, and the judge runs between the steps, in the program.
 """
 
-import json
 import re
 
-from inferlet import Context, Model, Sampler, gather, raw
+from inferlet import Context, Model, Sampler, gather
 
 PLACES = ("ones", "tens", "hundreds", "thousands")
 
@@ -46,7 +45,7 @@ async def main(
         branches: thoughts that are tried after each of the best.
         best: how many thoughts go on.
         depth: most thoughts of an answer.
-        temperature: of the thoughts.
+        temperature: of the thoughts but the first after each, which is greedy.
         seed: makes it repeatable.
     """
     model = Model.load()
@@ -58,7 +57,8 @@ async def main(
     for step in range(depth):
         forks = [(lines, ctx.fork()) for _, lines, ctx in thoughts for _ in range(branches)]
         samplers = [
-            Sampler.multinomial(temperature, seed + 100 * step + i) for i in range(len(forks))
+            Sampler.multinomial(temperature if i % branches else 0, seed + 100 * step + i)
+            for i in range(len(forks))
         ]
         texts = await gather(
             *(
@@ -70,8 +70,8 @@ async def main(
             (judge(question, [*lines, text]), [*lines, text], ctx)
             for (lines, ctx), text in zip(forks, texts, strict=True)
         ]
-        pages = max(pages, json.loads(raw.pool_stats(root.queue))["kv_pages_mine"])
-        alone = max(alone, sum(-(-len(ctx) // ctx.page_size) for *_, ctx in tried))
+        held = [page for *_, ctx in tried for page in ctx.pages]
+        pages, alone = max(pages, len(set(held))), max(alone, len(held))
         thoughts = sorted(tried, key=lambda one: -one[0])[:best]
         if thoughts[0][1][-1].startswith("Answer"):
             break

@@ -25,7 +25,7 @@ async def main(
         found = await context.forward(new, 1, mask=[[(max(0, end - window), end)] for end in ends])
         new = found[-1].tokens[:1]
         out += new
-        pages = max(pages, len(context.sequence.pages.addresses))
+        pages = max(pages, len(context.pages))
         unseen = max(0, len(context) + 1 - window)
         context.drop(0, unseen - unseen % context.page_size)
     return {"text": served.tokenizer.decode(out), "tokens": out, "pages": pages}

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import click
@@ -23,6 +24,7 @@ from pie_py.build.errors import BuildError
 from pie_py.client.errors import ClientError
 from pie_py.client.server_process import ServerFailed
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a user can mend; everything else is a fault of the benchmark and keeps its traceback.
 EXPECTED = (BuildError, ServerFailed, ClientError, RuntimeError)
 
@@ -100,17 +102,20 @@ class Benchmarks(click.Group):
         if module is None:
             return None
         benchmark: Benchmark = importlib.import_module(module).BENCHMARK
-        return benchmark.command(name)
+        command = benchmark.command(name)
+        command.epilog = f"\b\nExample:\n  {context.command_path} {name} --json"
+        return command
 
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """Shows progress; errors that a user can mend become a line on standard error.
 
-    Within it SIGTERM ends this process as an exception does, so that no server or peer stays
-    behind.
+    Within it signals end this process as an exception does, so that no server or peer stays behind;
+    Ctrl-C's, too, where a shell has started this in the background and so had it ignored.
     """
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in ENDING:
+        signal.signal(number, _end)
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Bars(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
@@ -121,6 +126,13 @@ def _progress() -> Iterator[Progress]:
             if isinstance(reason, EXPECTED):
                 raise click.ClickException(str(reason)) from None
             raise
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ends this process, once: further signals must not cut short how servers and peers end."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -9,7 +9,7 @@ import click
 
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
 
-LANGUAGES = ("rust", "python")
+LANGUAGES = ("rust", "python", "javascript")
 _KEY = "click"  # of a field's metadata
 
 
@@ -122,8 +122,8 @@ def some_of(
 
 def languages() -> Any:
     """Which of the benchmark's inferlets to run."""
-    text = "Rust component, Python source, or both (the default)."
-    return some_of("--source", LANGUAGES, LANGUAGES, text)
+    text = "Rust component, Python source, or TypeScript source; by default the first two."
+    return some_of("--source", LANGUAGES, LANGUAGES[:2], text)
 
 
 def language() -> Any:

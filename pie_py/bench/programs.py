@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pie_py.build.modules import read_program
 from pie_py.build.rust import build_crate
 
 GUESTS = Path(__file__).parent / "guests"
 
 
 def bench_programs(languages: Sequence[str]) -> dict[str, bytes]:
-    """The program in each language: "rust", a component built here, or "python", a source.
+    """The program in each language: "rust", a component built here, or "python" and "javascript",
+    sources.
 
     Raises:
         BuildError: if there is no Rust compiler that can build for WebAssembly; it says how to get
@@ -27,6 +29,8 @@ def bench_programs(languages: Sequence[str]) -> dict[str, bytes]:
             programs["rust"] = build_crate(GUESTS / "rust", Path(folder) / "b.wasm").read_bytes()
     if "python" in languages:
         programs["python"] = (GUESTS / "bench.py").read_bytes()
+    if "javascript" in languages:
+        programs["javascript"] = read_program(GUESTS / "bench.ts")
     return programs
 
 
@@ -35,6 +39,8 @@ def fresh_copy(program: bytes, language: str) -> bytes:
     mark = os.urandom(8).hex()
     if language == "python":
         return program + f"\n# {mark}\n".encode()
+    if language == "javascript":
+        return program + f"\n// {mark}\n".encode()
     # A custom section (id 0) at the end: name length, name.
     name = mark.encode()
     return program + bytes([0, len(name) + 1, len(name)]) + name

@@ -22,6 +22,7 @@ from pie_py.build import wit
 from pie_py.config.shipped_files import shipped_folder
 
 WORLD = "inferlet"
+_CUSTOM_SECTION = 0
 _CORE_MODULE_SECTION = 1
 _MAIN = 2  # index of the core module `$main` in the text below
 
@@ -215,6 +216,20 @@ def _text(package: wit.Package, imports: list[_Import]) -> str:
     )
     lines.append(")")
     return "\n".join(lines)
+
+
+def without_lines(core: bytes) -> bytes:
+    """A core module without its debug information; names of functions stay."""
+    out = bytearray(core[:8])
+    at = 8
+    while at < len(core):
+        size, body = _read_leb(core, at + 1)
+        end = body + size
+        length, name = _read_leb(core, body)
+        if core[at] != _CUSTOM_SECTION or not core[name : name + length].startswith(b".debug_"):
+            out += core[at:end]
+        at = end
+    return bytes(out)
 
 
 def _with_main(skeleton: bytes, core: bytes) -> bytes:

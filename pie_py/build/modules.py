@@ -10,26 +10,31 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from pie_py.build.javascript_modules import main_of, read_javascript
+from pie_py.wire import javascript
 from pie_py.wire.modules import BadProgram, is_taken, pack
 
 MAIN = "main.py"
 
 
 def read_program(path: Path) -> bytes:
-    """A program as the server takes it: see `pie_py.wire.modules`.
+    """A program as the server takes it: see `pie_py.wire.modules`, and `javascript` beside it.
 
     Args:
-        path: of its main module; or a folder, whose main module is `main.py`. A component is
-            returned as it is.
+        path: of its main module; or a folder, whose main module is `main.py`, `main.js` or
+            `main.ts`. A component is returned as it is.
 
     Returns:
-        The file's own bytes if it imports no module that lies beside it.
+        The file's own bytes if it is no JavaScript and imports no module that lies beside it.
 
     Raises:
         BadProgram: a module lies outside of the folder, is no text, or there are too many; or the
             folder has no `main.py`.
         OSError: a file cannot be read.
     """
+    main = main_of(path) if path.is_dir() and not (path / MAIN).is_file() else path
+    if main is not None and main.suffix in javascript.ENDINGS:
+        return javascript.pack(read_javascript(main))
     return pack(read_modules(path))
 
 
@@ -56,7 +61,7 @@ def read_modules(path: Path) -> dict[str, bytes]:
     return found
 
 
-def _names(source: bytes, path: str) -> Iterator[str]:
+def imported_names(source: bytes, path: str) -> Iterator[str]:
     """Full names of all that a module may import: `a.b` and `a.b.c` of `from a.b import c`, whose
     `c` may be a module or not. None of what is no Python.
     """
@@ -77,8 +82,8 @@ def _names(source: bytes, path: str) -> Iterator[str]:
 
 
 def _imported(source: bytes, path: str) -> Iterator[str]:
-    """As `_names`, without what the Python runtime has."""
-    return (name for name in _names(source, path) if not is_taken(name.partition(".")[0]))
+    """As `imported_names`, without what the Python runtime has."""
+    return (name for name in imported_names(source, path) if not is_taken(name.partition(".")[0]))
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:

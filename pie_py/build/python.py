@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -11,13 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build.errors import BuildError
+from pie_py.build.folders import locked, put_in_place
 from pie_py.build.immortal import make_immortal
 from pie_py.build.modules import read_modules, read_program
 from pie_py.config.shipped_files import shipped_folder
@@ -80,28 +79,22 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     Raises:
         BuildError: if componentize-py fails.
     """
-    target = cache_folder / f"python-runtime-{_fingerprint()}.wasm"
+    target = runtime_file(cache_folder)
     if target.is_file():
         return target
     if progress is not None:
         progress("building the Python runtime (once, about 10 s)")
     cache_folder.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_folder), tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
+    with locked(cache_folder), tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
         if not target.is_file():  # another may have built it
             app = _RUNTIME_APP.format(known=_library_programs())
-            _componentize(Path(folder), "python-runtime", app, [], target)
+            _componentize(Path(folder), "source-runtime", app, [], target)
     return target
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other threads and processes that lock the folder waiting."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def runtime_file(cache_folder: Path) -> Path:
+    """Where the component that runs Python source files is kept, once it has been built."""
+    return cache_folder / f"python-runtime-{_fingerprint()}.wasm"
 
 
 def build_component(source: Path, packages: list[str], output: Path) -> Path:
@@ -206,10 +199,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     if done.returncode != 0 or not made.is_file():
         raise BuildError(_reason(done.stderr or done.stdout))
     made.write_bytes(make_immortal(made.read_bytes()))
-    # Beside the target, so that the last step is a rename within one file system; a name of its
-    # own, as another process or thread may build the same.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
-        Path(shutil.copyfile(made, Path(beside, target.name))).replace(target)
+    put_in_place(made, target)
 
 
 def _reason(output: str) -> str:

@@ -17,20 +17,21 @@ from typing import Any
 
 import platformdirs
 
-from pie_py.build.component import ComponentError, make_component
+from pie_py.build.component import ComponentError, make_component, without_lines
 from pie_py.build.errors import BuildError
 from pie_py.config.shipped_files import shipped_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 TARGET = "wasm32-unknown-unknown"
-# For small and fast code that keeps the functions' names, for the texts of traps. A crate's own
-# `[profile.release]` comes first.
+# For small and fast code that keeps the functions' names and lines, for the texts of traps. A
+# crate's own `[profile.release]` comes first.
 PROFILE = {
     "opt-level": '"s"',
     "lto": "true",
     "panic": '"abort"',
     "codegen-units": "1",
-    "strip": '"debuginfo"',
+    "debug": '"line-tables-only"',
+    "strip": '"none"',
 }
 HOW_TO_MEND = f"""\
 Install Rust with rustup and add the target:
@@ -38,7 +39,9 @@ Install Rust with rustup and add the target:
 or name a compiler that has it in the environment variable RUSTC."""
 
 
-def build_crate(folder: Path, output: Path, sdk: Path | None = None) -> Path:
+def build_crate(
+    folder: Path, output: Path, sdk: Path | None = None, *, lines: bool = False
+) -> Path:
     """Builds a crate that uses the SDK (`inferlet = "0.1"`) and writes the component.
 
     Without network it works for crates whose other dependencies have been fetched; the SDK needs
@@ -50,6 +53,7 @@ def build_crate(folder: Path, output: Path, sdk: Path | None = None) -> Path:
             otherwise.
         output: the component's file; its folder is made, an old file is replaced at once.
         sdk: the folder of the crate `inferlet`; this installation's by default.
+        lines: whether the component has its source lines, for traps: it is ten times as large.
 
     Returns:
         `output`.
@@ -66,8 +70,9 @@ def build_crate(folder: Path, output: Path, sdk: Path | None = None) -> Path:
         raise BuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
     check_compiler(folder)
     module = _compile(cargo, folder, sdk or shipped_folder("rust") / "inferlet")
+    core = module.read_bytes()
     try:
-        component = make_component(module.read_bytes())
+        component = make_component(core if lines else without_lines(core))
     except ComponentError as error:
         raise BuildError(f"{folder}: {error}") from None
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.util import find_spec
+from typing import Any
 
 import click
+
+from pie_py.cli.connect import EXIT_INTERRUPTED
+from pie_py.cli.examples import with_example
 
 # Modules are imported when their command is used: starting fast matters more than finding typos
 # early.
 COMMANDS = {
     "run": "pie_py.cli.run",
     "serve": "pie_py.cli.serve",
+    "new": "pie_py.cli.new",
+    "test": "pie_py.cli.test",
     "build": "pie_py.cli.build",
     "upload": "pie_py.cli.upload",
     "launch": "pie_py.cli.launch",
@@ -19,13 +27,18 @@ COMMANDS = {
     "logs": "pie_py.cli.logs",
     "kill": "pie_py.cli.kill",
     "trace": "pie_py.cli.trace",
+    "replay": "pie_py.cli.replay",
     "top": "pie_py.cli.top",
     "models": "pie_py.cli.models",
     "adapters": "pie_py.cli.adapters",
     "mcp": "pie_py.cli.mcp",
+    "quota": "pie_py.cli.quota",
     "programs": "pie_py.cli.programs",
     "inferlets": "pie_py.cli.inferlets",
     "keys": "pie_py.cli.keys",
+    "doctor": "pie_py.cli.doctor",
+    "completion": "pie_py.cli.completion",
+    "cluster": "pie_py.cli.cluster",
     "version": "pie_py.cli.version",
     "bench": "pie_py.bench.command",
 }
@@ -33,14 +46,29 @@ COMMANDS = {
 
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name, module in COMMANDS.items() if _is_installed(module)]
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:  # of commands that have no more to say of it
+            sys.exit(EXIT_INTERRUPTED)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = COMMANDS.get(name)
         if module is None:
             return None
-        command: click.Command = importlib.import_module(module).command
-        return command
+        if not _is_installed(module):
+            raise click.UsageError(f"`{name}` comes with the server: pip install pie-py")
+        return with_example(importlib.import_module(module).command, name)
+
+
+def _is_installed(module: str) -> bool:
+    """Whether this installation has a command: that of the client alone has some."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor the package around it
+        return False
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -20,7 +22,7 @@ def say(text: str) -> None:
 @contextmanager
 def progress(text: str) -> Iterator[None]:
     """Shows what takes time on standard error, as a spinner if that is a terminal."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         say(text)
         yield
         return
@@ -28,6 +30,16 @@ def progress(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+def run_to_end(command: Sequence[str]) -> int:
+    """Runs a command in this terminal and returns its status; Ctrl-C is its to handle."""
+    with subprocess.Popen(command) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the terminal has sent it to the child, too
+                continue
 
 
 def table(rows: Sequence[dict[str, Any]], columns: dict[str, str], as_json: bool) -> None:

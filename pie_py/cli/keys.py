@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import click
 
 from pie_py.cli.config_errors import config_errors
-from pie_py.cli.connect import EXIT_FAILED
+from pie_py.cli.connect import EXIT_FAILED, json_option
 from pie_py.cli.console import say
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
@@ -72,12 +73,13 @@ def remove(user: str, data_folder: Path | None) -> None:
 
 @command.command("list")
 @_folder
-def list_users(data_folder: Path | None) -> None:
+@json_option
+def list_users(data_folder: Path | None, as_json: bool) -> None:
     """Print the users who have a key."""
     with _problems_shown():
         users = sorted(_store(data_folder).users().values())
-    for user in users:
-        click.echo(user)
+    for line in [json.dumps(users)] if as_json else users:
+        click.echo(line)
 
 
 def _store(data_folder: Path | None) -> KeyStore:

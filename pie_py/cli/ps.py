@@ -22,9 +22,10 @@ COLUMNS = {
 
 @click.command("ps")
 @click.option("--all", "ended", is_flag=True, help="Also those that ended lately.")
+@click.option("--all-users", is_flag=True, help="Those of all users; operators only.")
 @json_option
 @with_client
-def command(client: sync.Client, ended: bool, as_json: bool) -> None:
+def command(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None:
     """List the instances that run."""
     columns = {**COLUMNS, "reason": "REASON"} if ended else COLUMNS
-    table(client.instances(ended=ended), columns, as_json)
+    table(client.instances(ended=ended, all_users=all_users), columns, as_json)

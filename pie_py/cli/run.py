@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import sys
 import tempfile
@@ -23,7 +25,8 @@ from pie_py.cli.connect import (
 )
 from pie_py.cli.console import progress, say
 from pie_py.cli.server_config import server_config
-from pie_py.cli.target import BadTarget, Target, find_target, program_bytes
+from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
+from pie_py.cli.watch import watch_target
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
@@ -33,6 +36,13 @@ from pie_py.cli.target import BadTarget, Target, find_target, program_bytes
 @config_options
 @click.option("--entry", help="Which of a library inferlet's programs to run.")
 @click.option("--no-log", is_flag=True, help="Do not show what the inferlet prints or logs.")
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Record its API calls, for `pie-py replay`; a server is started for this run.",
+)
+@click.option("--watch", is_flag=True, help="Run it again when its files change, until Ctrl-C.")
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(
     target: str,
@@ -42,6 +52,8 @@ def command(
     entry: str | None,
     no_log: bool,
     verbose: bool,
+    watch: bool,
+    record: Path | None,
     **options: Any,
 ) -> None:
     """Run an inferlet and print what it answers.
@@ -59,13 +71,23 @@ def command(
         found = find_target(target, entry)
     except BadTarget as error:
         raise click.BadParameter(str(error), param_hint="TARGET") from None
+    if watch and found is None:
+        raise click.UsageError(f"--watch wants files, and {target} is none")
+    if watch and record is not None:
+        raise click.UsageError("--record is of one run, and --watch makes many")
+    program = None if found is None or watch else _built(found)
     with ExitStack() as stack:
-        program = stack.enter_context(_built(found)) if found is not None else None
-        if not _use_running(endpoint, options):
-            config = server_config(endpoint=None, **options)
+        if not _use_running(endpoint, {**options, "record": record}):
+            folder = None if record is None else stack.enter_context(_recording(record))
+            config = server_config(endpoint=None, record=folder, **options)
             endpoint, key = stack.enter_context(_temporary_server(config, found, verbose)), None
         with errors_shown():
-            status = _run(endpoint, key, target, program, with_files(args), logs=not no_log)
+            if watch and found is not None:
+                given = ["--entry", entry] if entry else []
+                given += ["--no-log"] if no_log else []
+                status = watch_target(found, endpoint, key, [*given, target, "--", *args])
+            else:
+                status = _run(endpoint, key, target, program, with_files(args), logs=not no_log)
     sys.exit(status)
 
 
@@ -78,8 +100,8 @@ def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
     if endpoint is not None:
         if wanted:
             raise click.UsageError(
-                "--endpoint names a running server; a model and other server options are for"
-                " `pie-py serve`, or for a run without --endpoint"
+                "--endpoint names a running server; a model, --record and other server options are"
+                " for `pie-py serve`, or for a run without --endpoint"
             )
         try:
             server_endpoint(endpoint)
@@ -90,65 +112,69 @@ def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _built(target: Target) -> Iterator[tuple[bytes, str]]:
-    """The program's bytes and its name; a crate is built first."""
-    if target.kind != "crate":
+def _recording(file: Path) -> Iterator[Path]:
+    """A folder for the records of one run; that of the instance that was launched is kept."""
+    if not file.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {file.parent}", param_hint="--record")
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
         try:
-            data = program_bytes(target.path)
-        except BadTarget as error:
-            raise click.BadParameter(str(error), param_hint="TARGET") from None
-        yield data, target.name
-        return
-    from pie_py.build.errors import BuildError
-    from pie_py.build.rust import build_crate
-
-    with tempfile.TemporaryDirectory() as folder, progress(f"building {target.path}"):
-        try:
-            built = build_crate(target.path, Path(folder) / f"{target.name}.wasm").read_bytes()
-        except BuildError as error:
-            say(f"error: {error}")
-            sys.exit(EXIT_USAGE)
-    yield built, target.name
+            yield Path(name)
+        finally:
+            for path in Path(name).glob("*.jsonl"):
+                with path.open(encoding="utf-8", errors="replace") as lines:
+                    head = json.loads(lines.readline())
+                if head["parent"] is None:
+                    shutil.move(path, file)
+                    say(f"recorded: pie-py replay {file}")
 
 
 @contextmanager
 def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iterator[str]:
     """A server for one run, on an endpoint of its own."""
-    from pie_py.client.server_process import ServerFailed, ServerProcess
+    from pie_py.client.server_process import ServerFailed, temporary_server
 
-    with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        if not verbose:
-            quiet = config.log.model_copy(update={"level": "warning"})
-            config = config.model_copy(update={"log": quiet})
-        config = config.model_copy(update={"endpoint": f"ipc://{folder}/door"})
-        log = None if verbose else folder / "log"
-        signal.signal(
-            signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED)
-        )  # so that it is cleaned up
-        with ServerProcess(config, log) as server:
-            models = ", ".join(model.name or model.source for model in config.models)
-            if target is not None and target.kind == "python":
-                _prepare_python(config.cache_folder)
-            try:
-                with progress(f"starting a server with {models}"):
-                    endpoint = server.wait_ready()
-            except ServerFailed as error:
-                say(f"error: the server did not start: {error}")
-                sys.exit(EXIT_FAILED)
-            yield endpoint
+    # So that the server is stopped and its folder removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    with temporary_server(config, verbose=verbose) as server:
+        models = ", ".join(model.name or model.source for model in config.models)
+        if target is not None and target.kind in ("python", "javascript"):
+            _prepare_runtime(target.kind, config.cache_folder)
+        try:
+            with progress(f"starting a server with {models}"):
+                endpoint = server.wait_ready()
+        except ServerFailed as error:
+            say(f"error: the server did not start: {error}")
+            sys.exit(EXIT_FAILED)
+        yield endpoint
 
 
-def _prepare_python(cache_folder: Path) -> None:
-    """Builds a missing Python runtime, showing progress; the server would build it silently."""
+def _prepare_runtime(kind: str, cache_folder: Path) -> None:
+    """Builds a missing runtime, showing progress; the server would build it silently."""
+    from pie_py.build import javascript, python
     from pie_py.build.errors import BuildError
-    from pie_py.build.python import runtime_component
 
+    build = python.runtime_component if kind == "python" else javascript.runtime_component
     try:
-        runtime_component(cache_folder, say)
+        build(cache_folder, say)
     except BuildError as error:
         say(f"error: {error}")
         sys.exit(EXIT_FAILED)
+
+
+def _built(target: Target) -> tuple[bytes, str]:
+    """The program's bytes and its name; a crate is built first."""
+    from pie_py.build.errors import BuildError
+    from pie_py.build.modules import read_program
+    from pie_py.cli.debugging import with_debugger
+
+    try:
+        read = with_debugger if target.kind == "python" else read_program
+        return target_bytes(target, read, lines=True), target.name
+    except BadTarget as error:
+        raise click.BadParameter(str(error), param_hint="TARGET") from None
+    except BuildError as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_USAGE)
 
 
 def _run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +24,12 @@ from pie_py.cli.server_config import server_config
 )
 @http_options
 @config_options
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Record all inferlets' API calls there, a file each, for `pie-py replay`.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),

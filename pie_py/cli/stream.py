@@ -11,6 +11,7 @@ from contextlib import suppress
 import anyio
 import anyio.abc
 
+from pie_py.cli import debugging
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.console import say
 from pie_py.client import ClientError, Instance
@@ -83,7 +84,11 @@ async def show(
             tasks.start_soon(lines.follow)
         try:
             async for message in instance:
-                output.write(message)
+                if isinstance(message, bytes) and message.startswith(debugging.MARK):
+                    output.end()
+                    await debugging.converse(instance, message)
+                else:
+                    output.write(message)
             text = await instance.result()
             if text:
                 output.end()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pie_py.build.javascript_modules import MAINS, main_of
 from pie_py.build.modules import MAIN, read_program
+from pie_py.cli.console import progress
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.wire import javascript
 from pie_py.wire.modules import BadProgram
 
 DESCRIPTION = "inferlet.toml"
@@ -22,7 +27,7 @@ class BadTarget(Exception):
 class Target:
     """Something that can be run or built."""
 
-    kind: Literal["python", "component", "crate"]
+    kind: Literal["python", "javascript", "component", "crate"]
     path: Path  # a file, or the folder of a crate or of a Python program
     name: str
 
@@ -37,7 +42,7 @@ def find_target(text: str, entry: str | None = None) -> Target | None:
     if not path.exists():
         library = shipped_folder("inferlets") / text
         if "/" in text or not any((library / name).is_file() for name in (DESCRIPTION, MAIN)):
-            if path.suffix in (".py", ".wasm") or "/" in text:
+            if path.suffix in (".py", ".wasm", *javascript.ENDINGS) or "/" in text:
                 raise BadTarget(f"{text} does not exist")
             return None
         path = library
@@ -48,18 +53,36 @@ def find_target(text: str, entry: str | None = None) -> Target | None:
     return _plain(path, path.stem if path.is_file() else path.resolve().name)
 
 
-def program_bytes(path: Path) -> bytes:
-    """A Python program or a component, as it is uploaded.
+def program_bytes(path: Path, read: Callable[[Path], bytes] = read_program) -> bytes:
+    """A source program or a component, as it is uploaded, read by a function like `read_program`.
 
     Raises:
         BadTarget: if a file can't be read, or the modules make no program.
     """
     try:
-        return read_program(path)
+        return read(path)
     except OSError as error:
         raise BadTarget(f"{error.filename or path} cannot be read: {error.strerror}") from None
     except BadProgram as error:
         raise BadTarget(str(error)) from None
+
+
+def target_bytes(
+    target: Target, read: Callable[[Path], bytes] = read_program, *, lines: bool = False
+) -> bytes:
+    """A target as it is uploaded; a crate is built first, with its source lines or without.
+
+    Raises:
+        BadTarget: as `program_bytes`.
+        BuildError: the crate does not build.
+    """
+    if target.kind != "crate":
+        return program_bytes(target.path, read)
+    from pie_py.build.rust import build_crate
+
+    with tempfile.TemporaryDirectory() as folder, progress(f"building {target.path}"):
+        output = Path(folder) / f"{target.name}.wasm"
+        return build_crate(target.path, output, lines=lines).read_bytes()
 
 
 def _plain(path: Path, name: str) -> Target:
@@ -68,15 +91,23 @@ def _plain(path: Path, name: str) -> Target:
             return Target("crate", path, name)
         if (path / MAIN).is_file():
             return Target("python", path, name)
+        if main := main_of(path):
+            return Target("javascript", main, name)
         raise BadTarget(
-            f"{path} has neither {DESCRIPTION} nor Cargo.toml nor {MAIN}: no inferlet is in it"
+            f"{path} has neither {DESCRIPTION} nor Cargo.toml nor {MAIN} nor {' nor '.join(MAINS)}:"
+            " no inferlet is in it"
         )
     magic = _read(path, 4)
     if path.suffix == ".py":
         return Target("python", path, name)
+    if path.suffix in javascript.ENDINGS:
+        return Target("javascript", path, name)
     if magic == b"\0asm":
         return Target("component", path, name)
-    raise BadTarget(f"{path} is neither a Python source (.py) nor a WebAssembly component")
+    raise BadTarget(
+        f"{path} is neither a Python source (.py), nor JavaScript or TypeScript (.js, .mjs, .ts),"
+        " nor a WebAssembly component"
+    )
 
 
 def _read(path: Path, most: int = -1) -> bytes:

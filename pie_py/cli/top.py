@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pie_py.cli.connect import with_client
+from pie_py.cli.connect import json_option, with_client
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,9 +22,14 @@ MOST_ROWS = 30
 @click.command("top")
 @click.option("--interval", type=click.FloatRange(0.2), default=1.0, show_default=True)
 @click.option("--once", is_flag=True, help="Print it once.")
+@json_option
 @with_client
-def command(client: Client, interval: float, once: bool) -> None:
-    """Show models, memory and instances, each second, until Ctrl-C."""
+def command(client: Client, interval: float, once: bool, as_json: bool) -> None:
+    """Show models, memory and instances, each second, until Ctrl-C. JSON is printed once."""
+    if as_json:
+        found = {"models": client.stats(), "instances": client.instances()}
+        click.echo(json.dumps(found, indent=1))
+        return
     from rich.console import Console
     from rich.live import Live
 
@@ -79,17 +85,19 @@ def _sampled(stats: dict[str, Any]) -> int:
 def _instances(instances: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    table = Table("instance", "program", "user", "pages", "CPU ms", "age s")
+    table = Table("instance", "program", "user", "waits for", "tokens", "pages", "CPU ms", "age s")
     now = time.time_ns()
     for each in sorted(instances, key=lambda one: -one["pages"])[:MOST_ROWS]:
         table.add_row(
             each["id"],
             each["program"],
             each["user"],
+            ", ".join(each["waits"]),
+            str(each["tokens"]),
             str(each["pages"]),
             f"{each['cpu_ms']:.1f}",
             f"{(now - each['created_ns']) / 1e9:.0f}",
         )
     if len(instances) > MOST_ROWS:
-        table.add_row(f"… {len(instances) - MOST_ROWS} more", *[""] * 5)
+        table.add_row(f"… {len(instances) - MOST_ROWS} more", *[""] * 7)
     return table

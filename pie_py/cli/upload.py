@@ -16,9 +16,10 @@ from pie_py.client import sync
 @click.option("--name", help="What to call it; the file's name without its ending by default.")
 @with_client
 def command(client: sync.Client, file: Path, name: str | None) -> None:
-    """Upload FILE, a component, a Python source or a folder with main.py; print its content hash.
+    """Upload FILE, a component or a source, or a folder with main.py, main.js or main.ts; print its
+    content hash.
 
-    The modules beside a Python source that it imports are part of the program.
+    The modules beside a source that it imports are part of the program.
 
     The server keeps the name for `pie-py launch`. Bytes that it has are not sent again.
     """

@@ -11,9 +11,14 @@ from pie_py.client.errors import (
 )
 from pie_py.client.functions import Function
 from pie_py.client.instance import Instance
+from pie_py.client.remote.call import Call, Remote
+from pie_py.client.remote.decorated import inferlet
+from pie_py.client.remote.values import CannotTravel
 from pie_py.config.keys import ClientKey
 
 __all__ = [
+    "Call",
+    "CannotTravel",
     "Client",
     "ClientError",
     "ClientKey",
@@ -21,7 +26,9 @@ __all__ = [
     "Function",
     "InferletFailed",
     "Instance",
+    "Remote",
     "RpcError",
     "ServerUnreachable",
     "UsageError",
+    "inferlet",
 ]

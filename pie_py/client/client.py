@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,9 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance
+from pie_py.client.places import Places
+from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
+from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
@@ -72,9 +76,28 @@ class Client:
         self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
         self._key = key
         self._patience = patience
+        self._server: dict[str, Any] | None = None  # what to start unless one runs
         self._connection: Connection | None = None
+        self._places: Places | None = None  # of a cluster
         self._reading: WeakValueDictionary[str, Instance] = WeakValueDictionary()  # by id
         self._stack = AsyncExitStack()
+
+    @classmethod
+    def local(cls, *models: str, **settings: Any) -> Client:
+        """A client of the server that runs on this machine; if none does, of one that it starts.
+
+            async with Client.local() as client: ...
+
+        A server that it has started ends with the client.
+
+        Args:
+            models: folders or hub ids to serve; with any, a server is started in any case.
+            settings: fields of `ServerConfig`; likewise.
+        """
+        made = cls()
+        made._server = {"models": [{"source": one} for one in models]} if models else {}
+        made._server |= settings
+        return made
 
     async def __aenter__(self) -> Client:
         """Connects.
@@ -82,17 +105,24 @@ class Client:
         Raises:
             ServerUnreachable: if no server answers at the endpoint, or not with this key.
         """
-        connection = Connection(*self._address(), self._patience)
         async with AsyncExitStack() as stack:
+            if self._server is not None:
+                self._endpoint = await stack.enter_async_context(
+                    local_endpoint(self._endpoint, self._server)
+                )
+            endpoint, key = self._address()
+            connection = Connection(endpoint, key, self._patience)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             await tasks.start(connection.run)
             problem = await connection.ready()
             if problem is None:
                 self._stack = stack.pop_all()
-        if problem is not None:
+        if problem is not None:  # raised outside of the group, which would wrap it
             raise problem
         self._connection = connection
+        if connection.session.facts.get("cluster"):
+            self._places = Places(connection, key, self._patience, tasks)
         return self
 
     async def __aexit__(
@@ -207,9 +237,33 @@ class Client:
         programs: list[dict[str, Any]] = await self._connected.request("programs")
         return programs
 
-    async def instances(self, *, ended: bool = False) -> list[dict[str, Any]]:
-        """The user's instances that run, and those that `ended` lately if asked for."""
-        found: list[dict[str, Any]] = await self._connected.request("instances", all=ended)
+    async def instances(
+        self, *, ended: bool = False, all_users: bool = False
+    ) -> list[dict[str, Any]]:
+        """The user's instances that run, and those that `ended` lately if asked for.
+
+        With `all_users` those of all, which only the operator may ask for.
+
+        Raises:
+            RpcError: `permission-denied`.
+        """
+        found: list[dict[str, Any]] = await self._connected.request(
+            "instances", all=ended, users=all_users
+        )
+        return found
+
+    async def quota(self, *, all_users: bool = False) -> list[dict[str, Any]]:
+        """What the user has of what one user may have; with `all_users` all users, which
+        only the operator may ask for.
+
+        Returns:
+            Of each user `user`, `weight`, `priority`, `launches` a second, and `kinds`, each with
+            what he `has` and `may` have; null for what is lent while it is free.
+
+        Raises:
+            RpcError: `permission-denied`.
+        """
+        found: list[dict[str, Any]] = await self._connected.request("quota", users=all_users)
         return found
 
     async def stats(self) -> dict[str, Any]:
@@ -219,7 +273,7 @@ class Client:
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
-        found: dict[str, Any] = await self._connected.request(
+        found: dict[str, Any] = await (await self._at(instance_id)).request(
             "logs", instance=instance_id, after=after
         )
         return found
@@ -239,7 +293,7 @@ class Client:
         Raises:
             RpcError: `not-found`; `unsupported` if the server keeps no traces.
         """
-        found: dict[str, Any] = await self._connected.request(
+        found: dict[str, Any] = await (await self._at(instance_id)).request(
             "trace", instance=instance_id, after=after
         )
         return found
@@ -250,7 +304,9 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        found: dict[str, Any] = await self._connected.request("inspect", instance=instance_id)
+        found: dict[str, Any] = await (await self._at(instance_id)).request(
+            "inspect", instance=instance_id
+        )
         return found
 
     # Programs
@@ -275,13 +331,14 @@ class Client:
         return removed
 
     async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
-        """Uploads a component or a Python program and returns its content hash.
+        """Uploads a component or a program in Python or JavaScript; returns its content hash.
 
-        The modules beside a Python source that it imports are part of the program. Bytes that the
-        server has are not sent again.
+        The modules beside a source that it imports are part of the program. Bytes that the server
+        has are not sent again.
 
         Args:
-            program: a file's path, that of a folder with `main.py`, or the bytes themselves.
+            program: a file's path, that of a folder with `main.py`, `main.js` or `main.ts`, or the
+                bytes themselves.
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
@@ -314,17 +371,36 @@ class Client:
     # Instances
 
     async def launch(
-        self, program: str, args: Sequence[str] = (), *, detached: bool = False
+        self,
+        program: str,
+        args: Sequence[str] = (),
+        *,
+        detached: bool = False,
+        near: str | None = None,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
         A detached one lives on without a client, and keeps what it sends (up to a limit) for who
         attaches; its `Instance` here only sends, kills and so on.
 
+        In a cluster it starts on the node of `near`, an instance's id or the name of an export of
+        yours, while there is room; else on the best one. One server has one place for all.
+
         Raises:
-            RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`.
+            RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`; in a
+                cluster `near-gone`, `node-lost`, and `busy` if no node has room.
         """
-        connection = self._connected
+
+        async def start(connection: Connection, program: str) -> Instance:
+            return await self._launch_at(connection, program, args, detached)
+
+        if self._places is not None:
+            return await self._places.launch(program, near, start)
+        return await start(self._connected, program)
+
+    async def _launch_at(
+        self, connection: Connection, program: str, args: Sequence[str], detached: bool
+    ) -> Instance:
         session = connection.session
 
         def read(launched: dict[str, Any]) -> Instance:
@@ -361,7 +437,7 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        connection = self._connected
+        connection = await self._at(instance_id)
         session = connection.session
         current = self._reading.get(instance_id)
         if current is not None and session.stream(instance_id) is not None:
@@ -386,11 +462,11 @@ class Client:
             RpcError: `not-found`, `limit-exceeded`, `cancelled` (it has ended), `busy` (a message
                 of this client waits for room).
         """
-        await self._connected.request("send", instance=instance_id, message=message)
+        await (await self._at(instance_id)).request("send", instance=instance_id, message=message)
 
     async def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
-        alive: bool = await self._connected.request("kill", instance=instance_id)
+        alive: bool = await (await self._at(instance_id)).request("kill", instance=instance_id)
         return alive
 
     async def result(self, instance_id: str) -> str:
@@ -400,7 +476,9 @@ class Client:
             UsageError, InferletFailed: if it ended without a result.
             RpcError: `not-found`.
         """
-        ended: dict[str, str] = await self._connected.request("result", instance=instance_id)
+        ended: dict[str, str] = await (await self._at(instance_id)).request(
+            "result", instance=instance_id
+        )
         if ended["state"] != "finished":
             raise instance_error(ended["state"], ended["text"])
         return ended["text"]
@@ -413,6 +491,86 @@ class Client:
     ) -> dict[str, Any]:
         """Has a model answer with functions that run here; see `pie_py.client.functions`."""
         return await answer(self, request, functions, **options)
+
+    # Functions that run in inferlets
+
+    async def run(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        """Runs a function of this program in an inferlet and returns what it returns.
+
+            async def capital(country: str) -> str:
+                context = Context(Model.load()).fill(f"The capital of {country} is")
+                return await context.generate(Sampler.argmax(), max_tokens=8).collect_text()
+
+            print(await client.run(capital, "France"))
+
+        Its source goes, with what it uses of its module: functions, classes, imports, plain data.
+        Arguments and results are JSON's values, bytes, tuples, sets, enums, dataclasses and
+        pydantic models (there a dataclass of the same fields). What it prints is printed here.
+
+        Raises:
+            CannotTravel: it uses something that is no data, or has no source.
+            InferletFailed: it was ended by a limit, or raised what is not known here; what else it
+                raises comes as it is, with the lines of its file.
+        """
+        return await (await Sender.of(self, function)).result(args, options)
+
+    async def stream(
+        self, function: Callable[..., Any], /, *args: Any, **options: Any
+    ) -> AsyncIterator[Any]:
+        """As `run`, of a function that yields: `async for value in client.stream(function)`."""
+        call = await self.spawn(function, *args, **options)
+        try:
+            async for value in call:
+                yield value
+        finally:
+            await end(call.instance)
+
+    async def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *inputs: Iterable[Any],
+        at_once: int = 32,
+        return_exceptions: bool = False,
+        progress: bool | None = None,
+    ) -> list[Any]:
+        """Runs a function for each input, many at once; results come in the inputs' order.
+
+        Args:
+            function: as in `run`.
+            inputs: one iterable for each of its parameters, as in Python's `map`.
+            at_once: most inferlets alive at a time.
+            return_exceptions: what a call raises is its result; else the first one ends the others
+                and is raised.
+            progress: a bar on standard error; by default if that is a terminal.
+        """
+        return await map_calls(
+            await Sender.of(self, function),
+            list(zip(*inputs, strict=True)),
+            at_once,
+            return_exceptions,
+            sys.stderr.isatty() if progress is None else progress,
+        )
+
+    async def spawn(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Call:
+        """Starts a function as `run` does, and does not wait for it.
+
+        Raises:
+            CannotTravel, RpcError: it could not be started.
+        """
+        sender = await Sender.of(self, function)
+        return Call(await sender.begin(args, options), sender.reach)
+
+    async def create(self, kind: Callable[..., Any], /, *args: Any, **options: Any) -> Remote:
+        """Makes an object of a class in an inferlet, where it lives and is called.
+
+        async with await client.create(Agent, "Ada") as agent:
+            print(await agent.ask("How are you?"))
+        """
+        sender = await Sender.of(self, kind)
+        instance = await sender.begin(args, options)
+        await Call(instance, sender.reach).result()
+        return Remote(instance, sender.reach)
 
     @property
     def is_alive(self) -> bool:
@@ -433,6 +591,12 @@ class Client:
                 "the client is not connected: use it in `async with Client() as client:`"
             )
         return self._connection
+
+    async def _at(self, instance_id: str) -> Connection:
+        """The connection to the server, or the node of a cluster, that has an instance."""
+        if self._places is None:
+            return self._connected
+        return await self._places.of_instance(instance_id)
 
     def _reader(self, instance: Instance) -> Instance:
         self._reading[instance.id] = instance

@@ -32,6 +32,13 @@ class Instance:
     def __repr__(self) -> str:
         return f"<Instance {self.id}>"
 
+    @property
+    def node(self) -> str | None:
+        """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
+        server without a cluster.
+        """
+        return self.id.partition("@")[2] or None
+
     # Reading
 
     def __aiter__(self) -> AsyncIterator[str | bytes]:

@@ -8,10 +8,22 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
 
-from pie_py.config.server import ServerConfig
+import anyio
+import anyio.to_thread
+
+from pie_py.client.errors import ServerUnreachable
+from pie_py.config.endpoint import answers, parse_endpoint
+
+if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
 
 
 class ServerFailed(Exception):
@@ -118,3 +130,56 @@ class ServerProcess:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
             text += "".join(f"\n    {line}" for line in lines[-15:])
         return text
+
+
+@contextmanager
+def temporary_server(config: ServerConfig, *, verbose: bool = False) -> Iterator[ServerProcess]:
+    """A server on a socket of its own, which ends with the context; it may not be ready yet.
+
+    Args:
+        config: of the server; its endpoint does not matter.
+        verbose: its log goes to standard error, and is not cut down to warnings.
+    """
+    with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
+        # Its programs are those of the user who starts it.
+        changes: dict[str, Any] = {"endpoint": f"ipc://{name}/door", "source_lines": True}
+        if not verbose:
+            changes["log"] = config.log.model_copy(update={"level": "warning"})
+        log = None if verbose else Path(name, "log")
+        with ServerProcess(config.model_copy(update=changes), log) as server:
+            yield server
+
+
+@asynccontextmanager
+async def local_endpoint(endpoint: str, settings: dict[str, Any]) -> AsyncIterator[str]:
+    """The endpoint, if a server answers there and no settings are given; else that of a new one.
+
+    Raises:
+        ServerUnreachable: it does not start, or the settings are wrong.
+    """
+    run = anyio.to_thread.run_sync
+    if not settings and await run(answers, parse_endpoint(endpoint)):
+        yield endpoint
+        return
+    if find_spec("pie_control") is None:
+        raise ServerUnreachable(
+            f"no server at {endpoint}, and none can be started: this is the client alone; pip"
+            " install pie-py"
+        )
+    from pie_py.config.server import ServerConfig  # takes long to import, and few need it
+
+    try:
+        config = ServerConfig(**settings)
+    except ValueError as error:
+        raise ServerUnreachable(str(error)) from None
+    manager = temporary_server(config)
+    server = await run(manager.__enter__)
+    try:
+        try:
+            started = await run(server.wait_ready, abandon_on_cancel=True)
+        except ServerFailed as error:
+            raise ServerUnreachable(f"the server did not start: {error}") from None
+        yield started
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run(manager.__exit__, None, None, None)

@@ -94,6 +94,7 @@ class Session:
         self.error: ClientError | None = None  # why it is dead
         self.on_known: Callable[[], None] = lambda: None  # called by the first welcome or by death
         self.calls = Calls()
+        self.life: str | None = None  # of a cluster's node, that this session is with alone
         self._id = session
         self._server = server
         self._patience = patience
@@ -142,6 +143,12 @@ class Session:
         self._streams.clear()
         self.on_known()
 
+    def lose(self, reason: str) -> None:
+        """The node of a cluster is gone, and with it the instances: their streams end."""
+        for stream in list(self._streams.values()):
+            stream.finish("failed", reason)
+        self.die(RpcError("node-lost", reason))
+
     def leave(self) -> None:
         """The client leaves on purpose: the server need not keep the session."""
         if self.is_open:
@@ -156,7 +163,7 @@ class Session:
         if not self.is_open:
             if now - self._lost_at > self._patience:
                 self.die(self._unreachable())
-            elif self._known and now - self._said > self.heartbeat:
+            elif now - self._said > self.heartbeat:
                 # The server may have dropped the welcome: the client was too far behind in reading.
                 self.connected()
         elif now - self._heard > self.facts["dead"]:
@@ -233,10 +240,16 @@ class Session:
                     stream.close(RpcError(code, text))
             case Refused(code, text):
                 self.die(ServerUnreachable(f"{self._server} refuses: {text}"))
+            case Bye(reason) if self.life is not None:
+                self.lose(f"node-lost: node {self.life} has ended: {reason}")
             case Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
 
     def _welcomed(self, welcome: Welcome) -> None:
+        life = welcome.facts.get("life")
+        if self.life not in (None, life):  # a later life, that listens at the same address
+            self.lose(f"node-lost: node {self.life} has ended; {life} has begun")
+            return
         # Not `resumed` alone: the welcome that said false may have been lost with its connection.
         resumed = welcome.resumed and welcome.facts.get("session") == self.facts.get("session")
         self.facts = welcome.facts

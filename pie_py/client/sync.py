@@ -1,9 +1,17 @@
-# Generated from client.py and instance.py by `python -m pie_py.build.generate`; do not edit.
+# Generated from pie_py/client by `python -m pie_py.build.generate`; do not edit.
 """The client in plain synchronous code: the same names, run by an event loop in a thread."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,14 +26,30 @@ from pie_py.client import instance as async_instance
 from pie_py.client.client import PATIENCE_SECONDS
 from pie_py.client.errors import ClientError
 from pie_py.client.functions import Function
+from pie_py.client.remote import call as async_call
 from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
+_END = object()
 
 
 async def _within(seconds: float | None, wait: Callable[[], Awaitable[Value]]) -> Value:
     with anyio.fail_after(seconds):
         return await wait()
+
+
+def _iterate(portal: BlockingPortal, values: AsyncIterator[Any]) -> Iterator[Any]:
+    async def following() -> Any:
+        return await anext(values, _END)
+
+    async def close() -> None:
+        await values.aclose()  # type: ignore[attr-defined]
+
+    try:
+        while (value := portal.call(following)) is not _END:
+            yield value
+    finally:
+        portal.call(close)
 
 
 class Instance:
@@ -43,6 +67,13 @@ class Instance:
     def __iter__(self) -> Iterator[str | bytes]:
         while (message := self.receive()) is not None:
             yield message
+
+    @property
+    def node(self) -> str | None:
+        """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
+        server without a cluster.
+        """
+        return self._instance.node
 
     def receive(self, timeout: float | None = None) -> str | bytes | None:
         """The next message, text or bytes; None when the instance has ended and sent no more.
@@ -92,6 +123,70 @@ class Instance:
         return self._portal.call(self._instance.logs, after)
 
 
+class Call:
+    """As `pie_py.client.Call`, blocking."""
+
+    def __init__(self, portal: BlockingPortal, call: async_call.Call) -> None:
+        self._portal = portal
+        self._call = call
+        self.instance = Instance(portal, call.instance)
+
+    def __repr__(self) -> str:
+        return repr(self._call)
+
+    def __iter__(self) -> Iterator[Any]:
+        return _iterate(self._portal, aiter(self._call))
+
+    def result(self) -> Any:
+        """What the function returns.
+
+        Raises:
+            InferletFailed: it was ended: by a limit, or by `cancel`. What the function itself has
+                raised comes as it is if its type is known here, else as InferletFailed.
+            TypeError: it yields: iterate over it.
+        """
+        return self._portal.call(self._call.result)
+
+    def cancel(self) -> None:
+        """Ends it."""
+        self._portal.call(self._call.cancel)
+
+
+class Remote:
+    """As `pie_py.client.Remote`, blocking: methods return their results, or iterators."""
+
+    def __init__(self, portal: BlockingPortal, remote: async_call.Remote) -> None:
+        self._portal = portal
+        self._remote = remote
+
+    def __repr__(self) -> str:
+        return repr(self._remote)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of the object."""
+        method = getattr(self._remote, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            answer = method(*args, **options)
+            if isinstance(answer, AsyncIterator):
+                return _iterate(self._portal, answer)
+            return self._portal.call(lambda: answer)
+
+        return call
+
+    def __enter__(self) -> Remote:
+        """The object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As `close`."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the object; does nothing if it has ended."""
+        self._portal.call(self._remote.close)
+
+
 class Client:
     """`pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
 
@@ -139,6 +234,22 @@ class Client:
         """Disconnects. Instances that were not launched detached end a minute or so later."""
         self._stack.close()
         self._portal = self._client = None
+
+    @classmethod
+    def local(cls, *models: str, **settings: Any) -> Client:
+        """A client of the server that runs on this machine; if none does, of one that it starts.
+
+            with Client.local() as client: ...
+
+        A server that it has started ends with the client.
+
+        Args:
+            models: folders or hub ids to serve; with any, a server is started in any case.
+            settings: fields of `ServerConfig`; likewise.
+        """
+        made = cls()
+        made._make = partial(asynchronous.Client.local, *models, **settings)
+        return made
 
     def server_info(self) -> dict[str, Any]:
         """Versions, limits and load of the server."""
@@ -220,9 +331,28 @@ class Client:
         """The user's uploaded programs, oldest first."""
         return self._call(asynchronous.Client.programs)
 
-    def instances(self, *, ended: bool = False) -> list[dict[str, Any]]:
-        """The user's instances that run, and those that `ended` lately if asked for."""
-        return self._call(asynchronous.Client.instances, ended=ended)
+    def instances(self, *, ended: bool = False, all_users: bool = False) -> list[dict[str, Any]]:
+        """The user's instances that run, and those that `ended` lately if asked for.
+
+        With `all_users` those of all, which only the operator may ask for.
+
+        Raises:
+            RpcError: `permission-denied`.
+        """
+        return self._call(asynchronous.Client.instances, ended=ended, all_users=all_users)
+
+    def quota(self, *, all_users: bool = False) -> list[dict[str, Any]]:
+        """What the user has of what one user may have; with `all_users` all users, which
+        only the operator may ask for.
+
+        Returns:
+            Of each user `user`, `weight`, `priority`, `launches` a second, and `kinds`, each with
+            what he `has` and `may` have; null for what is lent while it is free.
+
+        Raises:
+            RpcError: `permission-denied`.
+        """
+        return self._call(asynchronous.Client.quota, all_users=all_users)
 
     def stats(self) -> dict[str, Any]:
         """Numbers of each model's scheduler and pools."""
@@ -274,13 +404,14 @@ class Client:
         return self._call(asynchronous.Client.remove_program, name, force=force)
 
     def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
-        """Uploads a component or a Python program and returns its content hash.
+        """Uploads a component or a program in Python or JavaScript; returns its content hash.
 
-        The modules beside a Python source that it imports are part of the program. Bytes that the
-        server has are not sent again.
+        The modules beside a source that it imports are part of the program. Bytes that the server
+        has are not sent again.
 
         Args:
-            program: a file's path, that of a folder with `main.py`, or the bytes themselves.
+            program: a file's path, that of a folder with `main.py`, `main.js` or `main.ts`, or the
+                bytes themselves.
             name: what to call it; the file's name without its ending unless given.
 
         Raises:
@@ -290,16 +421,30 @@ class Client:
         """
         return self._call(asynchronous.Client.upload, program, name)
 
-    def launch(self, program: str, args: Sequence[str] = (), *, detached: bool = False) -> Instance:
+    def launch(
+        self,
+        program: str,
+        args: Sequence[str] = (),
+        *,
+        detached: bool = False,
+        near: str | None = None,
+    ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
         A detached one lives on without a client, and keeps what it sends (up to a limit) for who
         attaches; its `Instance` here only sends, kills and so on.
 
+        In a cluster it starts on the node of `near`, an instance's id or the name of an export of
+        yours, while there is room; else on the best one. One server has one place for all.
+
         Raises:
-            RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`.
+            RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`; in a
+                cluster `near-gone`, `node-lost`, and `busy` if no node has room.
         """
-        return self._wrap(self._call(asynchronous.Client.launch, program, args, detached=detached))
+        return Instance(
+            self._connected()[0],
+            self._call(asynchronous.Client.launch, program, args, detached=detached, near=near),
+        )
 
     def attach(self, instance_id: str) -> Instance:
         """Reads from an instance, in place of the client that reads from it now.
@@ -310,7 +455,7 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        return self._wrap(self._call(asynchronous.Client.attach, instance_id))
+        return Instance(self._connected()[0], self._call(asynchronous.Client.attach, instance_id))
 
     def send(self, instance_id: str, message: str | bytes) -> None:
         """Sends to an instance without reading from it; waits while its mailbox is full.
@@ -340,6 +485,80 @@ class Client:
         """Has a model answer with functions that run here; see `pie_py.client.functions`."""
         return self._call(asynchronous.Client.answer, request, functions, **options)
 
+    def run(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        """Runs a function of this program in an inferlet and returns what it returns.
+
+            async def capital(country: str) -> str:
+                context = Context(Model.load()).fill(f"The capital of {country} is")
+                return context.generate(Sampler.argmax(), max_tokens=8).collect_text()
+
+            print(client.run(capital, "France"))
+
+        Its source goes, with what it uses of its module: functions, classes, imports, plain data.
+        Arguments and results are JSON's values, bytes, tuples, sets, enums, dataclasses and
+        pydantic models (there a dataclass of the same fields). What it prints is printed here.
+
+        Raises:
+            CannotTravel: it uses something that is no data, or has no source.
+            InferletFailed: it was ended by a limit, or raised what is not known here; what else it
+                raises comes as it is, with the lines of its file.
+        """
+        return self._call(asynchronous.Client.run, function, *args, **options)
+
+    def stream(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Iterator[Any]:
+        """As `run`, of a function that yields: `for value in client.stream(function)`."""
+        return _iterate(
+            self._connected()[0], self._connected()[1].stream(function, *args, **options)
+        )
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *inputs: Iterable[Any],
+        at_once: int = 32,
+        return_exceptions: bool = False,
+        progress: bool | None = None,
+    ) -> list[Any]:
+        """Runs a function for each input, many at once; results come in the inputs' order.
+
+        Args:
+            function: as in `run`.
+            inputs: one iterable for each of its parameters, as in Python's `map`.
+            at_once: most inferlets alive at a time.
+            return_exceptions: what a call raises is its result; else the first one ends the others
+                and is raised.
+            progress: a bar on standard error; by default if that is a terminal.
+        """
+        return self._call(
+            asynchronous.Client.map,
+            function,
+            *inputs,
+            at_once=at_once,
+            return_exceptions=return_exceptions,
+            progress=progress,
+        )
+
+    def spawn(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Call:
+        """Starts a function as `run` does, and does not wait for it.
+
+        Raises:
+            CannotTravel, RpcError: it could not be started.
+        """
+        return Call(
+            self._connected()[0], self._call(asynchronous.Client.spawn, function, *args, **options)
+        )
+
+    def create(self, kind: Callable[..., Any], /, *args: Any, **options: Any) -> Remote:
+        """Makes an object of a class in an inferlet, where it lives and is called.
+
+        with client.create(Agent, "Ada") as agent:
+            print(agent.ask("How are you?"))
+        """
+        return Remote(
+            self._connected()[0], self._call(asynchronous.Client.create, kind, *args, **options)
+        )
+
     @property
     def is_alive(self) -> bool:
         """Whether requests may still succeed: the server has not been lost for good."""
@@ -353,10 +572,6 @@ class Client:
     def _call(self, call: Callable[..., Awaitable[Value]], *args: Any, **options: Any) -> Value:
         portal, client = self._connected()
         return portal.call(partial(call, client, *args, **options))
-
-    def _wrap(self, instance: async_instance.Instance) -> Instance:
-        portal, _ = self._connected()
-        return Instance(portal, instance)
 
     def _connected(self) -> tuple[BlockingPortal, asynchronous.Client]:
         if self._portal is None or self._client is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.section import Section
@@ -17,10 +18,19 @@ class Quota(Section):
 
     # Of the time that users share: of guests on the control thread, and of confined processes.
     weight: PositiveFloat = 1.0
-    # The most of what the server has: instances, sessions, embeds, samplers, exported pages.
+    # The most of what the server has: instances, sessions, embeds, samplers, exported pages,
+    # futures, bytes of messages and of programs.
     share: float = Field(default=0.5, gt=0, le=1)
     # The highest priority of a queue. Above 0 a user's work goes before that of all others.
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
+    # Instances that may be launched in a second, children too; as many at once after a rest.
+    launches: PositiveFloat = 200.0
+    # Bytes of memory for all instances together, each counted with `limits.memory`; None: only
+    # their number counts.
+    memory: PositiveInt | None = None
+    # An export (a saved context) that no instance imports for so long ends; programs may ask for
+    # less.
+    export_seconds: PositiveFloat = 86400.0
 
 
 class Quotas:
@@ -29,7 +39,8 @@ class Quotas:
     def __init__(self, default: Quota, of_users: Mapping[str, Quota]) -> None:
         """Takes the quota of every user, and those of single users instead."""
         self._default = default
-        self._of_users = {LOCAL_USER: Quota(share=1.0, priority=MAX_PRIORITY), **of_users}
+        local = Quota(share=1.0, priority=MAX_PRIORITY, launches=math.inf, export_seconds=math.inf)
+        self._of_users = {LOCAL_USER: local, **of_users}
 
     def of(self, user: str) -> Quota:
         """A user's quota."""

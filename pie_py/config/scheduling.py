@@ -11,8 +11,12 @@ class SchedulerConfig(Section):
     """What batches hold."""
 
     # Inputs of prompts that one step of others may have beside it. Longer prompts run in parts
-    # then, so that the others do not wait for the whole of them. None runs them whole.
+    # then, so that the others do not wait for the whole of them; inputs that can only run at once
+    # may be no more. None runs all of them whole.
     prompt_tokens: PositiveInt | None = 512
+    # What a batch beside steps of other users may take, in milliseconds, by what parts of prompts
+    # before have taken. None: only their number of inputs counts.
+    prompt_ms: PositiveFloat | None = None
 
 
 class InterceptionConfig(Section):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import platformdirs
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pie_py.config.cluster import MemberConfig
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.http import HttpConfig
@@ -18,7 +19,13 @@ from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
 from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
-from pie_py.config.services import ConfinedConfig, GrammarConfig, MessagingConfig, StoreConfig
+from pie_py.config.services import (
+    ConfinedConfig,
+    GrammarConfig,
+    MessagingConfig,
+    RecordingConfig,
+    StoreConfig,
+)
 from pie_py.config.telemetry import TelemetryConfig
 
 
@@ -51,14 +58,24 @@ class ServerConfig(BaseSettings):
     mcp: McpConfig = McpConfig()
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()
+    recording: RecordingConfig = RecordingConfig()
     max_instances: PositiveInt = 1000  # alive at once
     # Python runtimes, of some 4 MB each, started before there is a program for them.
     spare_instances: NonNegativeInt = 32
+    # Traps of Rust programs tell source lines; only where all programs are trusted, since debug
+    # information is read without limits.
+    source_lines: bool = False
     stop_seconds: NonNegativeFloat = 5.0  # for instances to end, after SIGTERM or Ctrl-C
     max_program_bytes: PositiveInt = 256 << 20
+    message_bytes: PositiveInt = 1 << 30  # waiting between instances and clients; shared likewise
+    futures: PositiveInt = 1 << 20  # open at once, of which a user has a share
+    program_bytes: PositiveInt = 8 << 30  # of the programs on disk, of which a user has a share
+    # Programs that were neither uploaded nor launched for so long are removed; None: never.
+    program_seconds: PositiveFloat | None = None
     # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
     tensor_parallel_size: PositiveInt = 1
     # Of PyTorch in the worker. By default each forward gets the number that calibration found best.
     worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
+    cluster: MemberConfig | None = None  # set by `pie-py cluster`

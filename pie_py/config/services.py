@@ -1,6 +1,8 @@
-"""Settings of messaging, the store, and the compilation of grammars."""
+"""Settings of messaging, the store, the compilation of grammars, and records of API calls."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -47,3 +49,10 @@ class GrammarConfig(Section):
     kept_characters: PositiveInt = 4 << 20  # their texts together
     # Whether users share what is kept; then the time of a compilation tells that another has it.
     shared: bool = False
+
+
+class RecordingConfig(Section):
+    """Records of programs' API calls, with all that they send and get: to find bugs with."""
+
+    folder: Path | None = None  # a file for each instance; None: nothing is recorded
+    bytes_each: PositiveInt = 256 << 20  # of one record

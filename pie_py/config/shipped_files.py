@@ -3,11 +3,11 @@
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_IN_CHECKOUT = {"wit": "sdk/wit", "rust": "sdk/rust", "inferlets": "inferlets"}
+_IN_CHECKOUT = {"wit": "sdk/wit", "rust": "sdk/rust", "js": "sdk/js", "inferlets": "inferlets"}
 
 
 def shipped_folder(name: str) -> Path:
-    """The folder `wit`, `rust` (the guest SDK) or `inferlets` (the library).
+    """The folder `wit`, `rust` or `js` (guest SDKs) or `inferlets` (the library).
 
     A wheel carries them in `pie_py/_share`; an editable install reads them from the checkout.
     """

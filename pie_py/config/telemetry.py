@@ -14,4 +14,4 @@ class TelemetryConfig(Section):
     service: str = "pie_py"  # its name in the collector
     # Of requests that come without a trace of their own; those with one follow that.
     sampled: float = Field(default=1.0, ge=0, le=1)
-    spans: NonNegativeInt = 64  # of one instance's waits and batches: the longest ones
+    spans: NonNegativeInt = 16  # of one instance's waits and batches: the longest ones

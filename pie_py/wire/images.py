@@ -1,8 +1,9 @@
-"""An image file's header and number of embeds, the same for control process and worker."""
+"""An image file's header, and its embeds and positions, the same for control process and worker."""
 
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -33,21 +34,50 @@ class ImageSize:
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """The number of embeds of an image in a model: fixed without `tile`."""
+    """The number of embeds of an image in a model: fixed without `tile` and `block`."""
 
-    whole: int  # of an image that is not cut
+    whole: int = 0  # of an image that is not cut
     tile: int = 0  # side of the tiles that images are cut into, pixels
     longest: int = 0  # what the longer side is resized to before, pixels
     per_tile: int = 0
     per_row: int = 0  # of tiles
     cut: int = 0  # of one that is cut, in addition to its rows
+    block: int = 0  # side of the square that becomes an embed, pixels; then nothing above holds
+    least: int = 0  # pixels that an image is resized to have, at least
+    most: int = 0
 
     def embeds(self, size: ImageSize) -> int:
         """Embeds of an image."""
+        if self.block:
+            return math.prod(self.grid(size))
         if self.longest <= self.tile:
             return self.whole
         plan = tiling(size, self.longest, self.tile)
         return self.cut + plan.rows * (self.per_row + plan.columns * self.per_tile)
+
+    def positions(self, size: ImageSize) -> int:
+        """Positions that an image takes: with `block` its embeds stand in a square of so many."""
+        return max(self.grid(size)) if self.block else self.embeds(size)
+
+    def grid(self, size: ImageSize) -> tuple[int, int]:
+        """Rows and columns of an image's embeds, with `block`: its shape, within the bounds of its
+        pixels, as Qwen 2 VL resizes it.
+        """
+        pixels = size.width * size.height
+        sides = size.height / self.block, size.width / self.block
+        rows, columns = (round(side) for side in sides)
+        found = rows * columns * self.block**2
+        if found > self.most:
+            shrink = math.sqrt(pixels / self.most)
+            rows, columns = (
+                max(1, math.floor(side / shrink / self.block)) for side in (size.height, size.width)
+            )
+        elif found < self.least:
+            grow = math.sqrt(self.least / pixels)
+            rows, columns = (
+                math.ceil(side * grow / self.block) for side in (size.height, size.width)
+            )
+        return rows, columns
 
 
 @dataclass(frozen=True, slots=True)

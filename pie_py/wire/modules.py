@@ -37,6 +37,58 @@ def is_taken(name: str) -> bool:
     return name in sys.stdlib_module_names or name in RUNTIME_MODULES
 
 
+def join(mark: bytes, modules: Mapping[str, bytes], language: str) -> bytes:
+    """A mark and the modules after it: the main one first, the others in the order of their paths.
+
+    Raises:
+        BadProgram: a source, which is one of the language, has a NUL.
+    """
+    for path, text in modules.items():
+        if b"\0" in text:
+            raise BadProgram(f"{path} is not a {language} source (byte {text.index(0)} is NUL)")
+    main, *others = modules.items()
+    listed = [main, *sorted(others)]
+    return b"\0".join([mark, *chain.from_iterable((path.encode(), text) for path, text in listed)])
+
+
+def split(mark: bytes, data: bytes) -> tuple[list[str], list[bytes]]:
+    """Paths and sources after a mark, as they stand there; nothing is said of the paths.
+
+    Raises:
+        BadProgram: the bytes are not what `join` gives, or are too many.
+    """
+    if len(data) > MOST_BYTES:
+        raise BadProgram(f"the modules have {len(data)} bytes; {MOST_BYTES} at most")
+    if not data.startswith(mark + b"\0"):
+        raise BadProgram("the bytes are no list of modules")
+    parts = data[len(mark) + 1 :].split(b"\0", 2 * MOST_MODULES)
+    if len(parts) > 2 * MOST_MODULES:
+        raise BadProgram(f"there are more than {MOST_MODULES} modules")
+    if len(parts) % 2:
+        raise BadProgram("the bytes are no list of modules")
+    return [path.decode("ascii", "backslashreplace") for path in parts[::2]], parts[1::2]
+
+
+def check_path(path: str, pattern: re.Pattern[str]) -> None:
+    """A module may have this path.
+
+    Raises:
+        BadProgram: it is too long, or not of the pattern.
+    """
+    if len(path) > LONGEST_PATH or not pattern.fullmatch(path):
+        raise BadProgram(f"{path[:LONGEST_PATH]!r} cannot be a module's path")
+
+
+def check_order(paths: list[str]) -> None:
+    """The paths are those of one program, in the one order that it has.
+
+    Raises:
+        BadProgram: one comes twice, or they stand otherwise.
+    """
+    if paths[1:] != sorted(set(paths[1:]) - {paths[0]}):
+        raise BadProgram("the modules are not in order")
+
+
 def pack(modules: Mapping[str, bytes]) -> bytes:
     """The bytes of a program.
 
@@ -46,15 +98,9 @@ def pack(modules: Mapping[str, bytes]) -> bytes:
     Raises:
         BadProgram: a source has a NUL, a path cannot be imported, or there is too much.
     """
-    main, *others = modules.items()
-    if not others:
-        return main[1]
-    for path, text in modules.items():
-        if b"\0" in text:
-            raise BadProgram(f"{path} is not a Python source (byte {text.index(0)} is NUL)")
-    data = b"\0".join(
-        [MARK, *chain.from_iterable((p.encode(), t) for p, t in [main, *sorted(others)])]
-    )
+    if len(modules) == 1:
+        return next(iter(modules.values()))
+    data = join(MARK, modules, "Python")
     unpack(data)
     return data
 
@@ -65,23 +111,14 @@ def unpack(data: bytes) -> dict[str, bytes]:
     Raises:
         BadProgram: the bytes are not what `pack` gives.
     """
-    if len(data) > MOST_BYTES:
-        raise BadProgram(f"the modules have {len(data)} bytes; {MOST_BYTES} at most")
-    if not data.startswith(MARK + b"\0"):
+    paths, sources = split(MARK, data)
+    if len(paths) < 2:
         raise BadProgram("the bytes are no list of modules")
-    parts = data[len(MARK) + 1 :].split(b"\0", 2 * MOST_MODULES)
-    if len(parts) > 2 * MOST_MODULES:
-        raise BadProgram(f"there are more than {MOST_MODULES} modules")
-    if len(parts) % 2 or len(parts) < 4:
-        raise BadProgram("the bytes are no list of modules")
-    paths = [path.decode("ascii", "backslashreplace") for path in parts[::2]]
     for path, pattern in zip(paths, [_MAIN, *[_MODULE] * len(paths)], strict=False):
-        if len(path) > LONGEST_PATH or not pattern.fullmatch(path):
-            raise BadProgram(f"{path[:LONGEST_PATH]!r} cannot be a module's path")
+        check_path(path, pattern)
     for path in paths[1:]:
         name = path.removesuffix(".py").partition("/")[0]
         if is_taken(name):
             raise BadProgram(f"{path} cannot be imported: {name} is a module of the Python runtime")
-    if paths[1:] != sorted(set(paths[1:]) - {paths[0]}):
-        raise BadProgram("the modules are not in order")
-    return dict(zip(paths, parts[1::2], strict=True))
+    check_order(paths)
+    return dict(zip(paths, sources, strict=True))

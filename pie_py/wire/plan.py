@@ -50,8 +50,8 @@ class EmbedImage:
     sizes: Int32  # [n, 2] width and height that each file's header tells
     lengths: Int32  # [n] bytes of each file
     files: Uint32  # the files, each padded to whole words
-    positions: Int32  # [e] as many as the model's rule says, image by image
-    embeds: Int32  # [e]
+    positions: Int32  # [e] image by image; all the same for those of an image in rows and columns
+    embeds: Int32  # [e] as many as the model's rule says
 
 
 @dataclass(slots=True)

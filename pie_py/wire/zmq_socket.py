@@ -3,9 +3,9 @@
 Three faults of libzmq 4.3 are worked round here.
 
 *Edges.* A socket's descriptor becomes readable when the socket's events *change* (an edge), and any
-send or receive may consume that signal while input is still there. So a task that waits for the
-descriptor alone may wait forever. `Socket` looks for input after each send and wakes the waiting
-task.
+send or receive may consume that signal while input is still there, also one that fails. So a task
+that waits for the descriptor alone may wait forever. `Socket` looks for input after each send and
+wakes the waiting task.
 
 *Parts.* Messages between processes have one frame (after the routing id, on a ROUTER): a receiver
 that has read some parts of a message when the connection breaks is aborted (`!_more` in fq.cpp).
@@ -114,7 +114,8 @@ class Socket:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             return error.errno
-        self._look()
+        finally:
+            self._look()  # a send that fails may have consumed the signal, too
         return None
 
     async def wait(self) -> None:

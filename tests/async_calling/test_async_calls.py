@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from support.scripts import (
+    ASYNCLM,
     events,
     results,
     run,
@@ -53,6 +54,29 @@ def test_every_mode_makes_all_calls_and_delivers_all_results(client: Client, mod
         assert order[:4] == ["call a1", "call b1", "interrupt a1", "interrupt b1"]
     if mode == "async_naive":
         assert record["recomputed_tokens"] > record["prompt_tokens"]
+
+
+def test_more_tasks_than_the_embedded_model_knows_are_a_warning(client: Client) -> None:
+    program = client.upload(ASYNCLM / "asynchronous.py")
+    options = ["--tools", json.dumps([SLOW]), "--max-tokens", "1", "--request"]
+    for count, warned in ((5, False), (6, True)):
+        launched = client.launch(program, [*options, "- slow.\n" * count])
+        launched.result()
+        lines = client.logs(launched.id)["lines"]
+        assert any("never seen more than 5" in line["text"] for line in lines) == warned
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_whose_identifier_is_refused_has_an_error_for_its_result(
+    client: Client, mode: Mode
+) -> None:
+    calls = script("a: quick(x=1)", "user: quick(x=2)", ("class: quick(x=3)", "a"), "b: slow()")
+    record = run(client, [SLOW, QUICK], calls, mode=mode)
+    assert results(record) == {"a": '"1"', "b": '"s"'}
+    assert sorted(events(record, "refused")) == ["refused class", "refused user"]
+    told = set(events(record, "interrupt"))
+    assert {"interrupt class", "interrupt user"} <= told
+    assert record["ended"] == "done"
 
 
 @pytest.mark.parametrize("mode", ["async", "async_naive"])
@@ -322,7 +346,7 @@ def test_wild_generations_are_valid(client: Client, syntax: str, strictness: str
 
 
 def test_a_script_keeps_to_cml_too(client: Client) -> None:
-    for call in ("user: slow()", "a: slow(x=1)", "a: no_function()", "1: slow()"):
+    for call in ("a: slow(x=1)", "a: no_function()", "1: slow()"):
         with pytest.raises(InferletFailed, match="is not allowed here in a block"):
             run(client, [SLOW], script(call))
 

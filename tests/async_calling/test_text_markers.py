@@ -58,11 +58,11 @@ def test_a_model_that_is_drawn_to_markers_writes_valid_ones(client: Client) -> N
     blocks = 0
     for seed in range(4):
         found = json.loads(client.launch(program, [str(seed)]).result())
-        identifiers = found["identifiers"]
-        assert len(set(identifiers)) == len(identifiers)
-        assert not {"a", "b", "c", "a1"} & set(identifiers)
+        free = [identifier for identifier, problem in found["calls"] if not problem]
+        assert len(set(free)) == len(free)
+        assert not {"a", "b", "c", "a1"} & set(free)
         assert "[INTR]" not in found["written"]
-        blocks += len(identifiers) + found["written"].count("[TRAP][END]")
+        blocks += len(found["calls"]) + found["written"].count("[TRAP][END]")
     assert blocks > 0
 
 
@@ -74,10 +74,8 @@ def test_a_token_that_is_refused_is_chosen_anew(client: Client) -> None:
     assert "e" not in held
 
 
-def test_an_identifier_that_is_taken_becomes_a_longer_one(client: Client) -> None:
-    # Greedy, the model would write `a1`.
+def test_a_call_whose_identifier_is_taken_says_so(client: Client) -> None:
     program = upload_with_asynclm(client, GUESTS / "write_markers.py")
     found = json.loads(client.launch(program, ["0"]).result())
-    first = found["identifiers"][0]
-    assert first.startswith("a1")
-    assert len(first) > 2
+    problem = "the identifier a1 is taken: write the call again with another"
+    assert found["calls"][0] == ["a1", problem]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.puppets import Puppet, PuppetProgram
@@ -13,6 +14,7 @@ from support.rig import Rig
 from pie_control.fairness import FairQueue, Owner
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
+from pie_control.wasm import Status
 
 CREDIT = 5.0
 COSTS = st.integers(1, 40)
@@ -90,6 +92,44 @@ def test_the_least_served_user_is_next_and_of_him_the_least_served_instance(
         assert len(queue) == sum(map(len, model.items.values()))
 
 
+ROUND = st.tuples(
+    st.dictionaries(st.sampled_from("vwxyz"), st.none()).map(list), st.lists(COSTS, min_size=1)
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(ROUND, max_size=12), st.sampled_from([1.0, 2.0]))
+def test_rounds_of_one_users_instances_go_as_if_each_waited_in_line(
+    rounds: list[tuple[list[str], list[int]]], weight: float
+) -> None:
+    """Of who comes before each round, and what each of its turns costs; the others are left."""
+    in_rounds: FairQueue[str] = FairQueue(CREDIT, lambda user: weight)
+    in_line: FairQueue[str] = FairQueue(CREDIT, lambda user: weight)
+    waiting: list[str] = []
+    for arrived, costs in rounds:
+        arrived = [name for name in arrived if name not in waiting]
+        in_rounds.enter_all("ann", arrived)
+        for name in arrived:
+            in_line.push(Owner("ann", name), name)
+        waiting += arrived
+        order = [waiting[at] for at in in_rounds.in_order("ann", waiting)]
+        served = list(zip(order, costs, strict=False))
+        for name, cost in served:
+            taken = in_line.pop()
+            assert taken is not None
+            assert taken[1] == name
+            in_line.charge(taken[0], cost)
+        waiting = [name for name in waiting if name not in dict(served)]
+        if not served:
+            continue
+        in_rounds.served_round("ann", served, all_of_them=not waiting)
+        mine, other = in_rounds._instances["ann"], in_line._instances["ann"]
+        assert (mine.served, mine._now) == (other.served, other._now)
+        if not waiting:
+            assert in_rounds._users.served == in_line._users.served
+            assert in_rounds._users._now == in_line._users._now
+
+
 @settings(max_examples=50)
 @given(st.lists(COSTS, min_size=200, max_size=400), st.integers(1, 30))
 def test_a_user_gets_his_weight_however_many_instances_others_have(
@@ -128,32 +168,42 @@ class World:
         self.now = 0
         self.ran: list[str] = []
         self.turns = 0
+        self.users: set[str] = set()
         end = self.rig.registry.end
         self.executor = Executor(end, self._after, 0.002, 0.010, lambda: self.now)
 
+        self.on_turn: Callable[[], None] = lambda: None
+
     def _after(self, result: bool) -> None:
         self.turns += 1
+        self.on_turn()
 
-    def launch(self, user: str, milliseconds: float) -> Instance:
-        """A guest that works for so long, gives its turn away, and wants another."""
+    def launch(self, user: str, milliseconds: float, waits: bool = False) -> Instance:
+        """A guest that works for so long, gives its turn away, and wants another, or waits."""
         instance = self.rig.launch(user)
+        self.users.add(user)
 
         def program() -> PuppetProgram:
             while True:
-                self.ran.append(user)
+                self.ran.append(f"{user}, who waits" if waits else user)
                 self.now += int(milliseconds * 1e6)
-                self.executor.give_turn(instance)
+                if not waits and not guest.spins:
+                    self.executor.give_turn(instance)
                 yield
 
-        instance.guest = cast(Any, _Yielding(program()))
+        guest = _Yielding(program())
+        instance.guest = cast(Any, guest)
         self.executor.add(instance)
         return instance
 
 
 class _Yielding(Puppet):
+    spins = False  # and so is interrupted
+
     def poll(self) -> Any:
         self._waits = False
-        return super().poll()
+        status = super().poll()
+        return Status.RUNNING if self.spins else status
 
 
 def turns(world: World, until: Callable[[], bool]) -> None:
@@ -174,6 +224,56 @@ def test_nine_hundred_who_give_their_turn_away_in_time_delay_a_bystander_by_one_
     world.ran.clear()
     turns(world, lambda: world.ran.count("victim") == 50)
     assert len(world.ran) <= 100, "one of mallory's between two of the victim's"
+
+
+@pytest.mark.parametrize("user", ["mallory", "victim"])
+def test_no_plan_waits_for_those_who_give_their_turn_away(user: str) -> None:
+    """A result wakes one guest; those that are ready beside it always are, and bring nothing."""
+    world = World()
+    for _ in range(100):
+        world.launch(user, 4.0)
+    waits = world.launch("victim", 0.1, waits=True)
+    turns(world, lambda: len(world.ran) > 200 and world.executor.caught_up)
+    for _ in range(20):
+        world.ran.clear()
+        world.executor.turn(lambda: world.executor.give_turn(waits))
+        assert world.ran == ["victim, who waits"], "then what it asked for is sent"
+        assert world.executor.caught_up
+        world.executor.turn(lambda: None)
+        assert len(world.ran) == 1, "a result that wakes nobody"
+        world.executor.turn()
+        assert len(world.ran) > 1
+
+
+def test_one_that_has_used_its_slice_runs_once_the_plan_is_sent() -> None:
+    world = World()
+    cast(Any, world.launch("mallory", 5.0).guest).spins = True
+    sent: list[int] = []
+    world.on_turn = lambda: sent.append(len(world.ran))
+    world.executor.turn()
+    world.executor.turn()
+    world.executor.turn(lambda: None)
+    assert sent == [1, 2, 3], "each slice but the first came after the turn's plan"
+    assert len(world.ran) == 3, "and none with a result"
+
+
+def test_one_who_comes_during_a_turn_of_a_user_alone_is_next() -> None:
+    world = World()
+    for _ in range(10):
+        world.launch("mallory", 0.1)
+    turns(world, lambda: world.now > 200e6)
+    world.ran.clear()
+    clock = world.executor._clock_ns
+
+    def comes() -> int:
+        if len(world.ran) == 3 and "victim" not in world.users:
+            world.launch("victim", 0.1)
+        return clock()
+
+    world.executor._clock_ns = comes  # it is asked after each guest's turn
+    world.executor.turn()
+    world.executor.turn()
+    assert world.ran[:4] == ["mallory"] * 3 + ["victim"]
 
 
 def test_a_user_alone_gets_the_whole_machine() -> None:

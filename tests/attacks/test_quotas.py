@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from support.instances import failure
+from support.instances import failure, is_ready
 from support.rig import Rig, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import allocate, sample
+from pie_control.api import allocate, sample, session
 from pie_control.instances.instance import State
 from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
+from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
 from pie_py.wire.rpc import PROTOCOL, Hello, Refused, Welcome
@@ -28,6 +29,80 @@ def test_one_user_leaves_instances_to_others() -> None:
         rig.launch("rich")
     with failure("limit-exceeded", "10 instances are alive"):
         rig.launch("rich")
+
+
+def test_one_user_launches_so_many_a_second() -> None:
+    rig = Rig(ServerConfig(quota=Quota(launches=5), quotas={"slow": Quota(launches=0.5)}))
+    for _ in range(3):
+        for _ in range(5):
+            rig.end(rig.launch("mallory"))
+        with failure("limit-exceeded", "you have launched 5 instances", "may start in 200 ms"):
+            rig.launch("mallory")
+        rig.launch("victim")
+        rig.clock.seconds += 1.0
+    rig.launch("slow")
+    with failure("limit-exceeded"):
+        rig.launch("slow")
+    for _ in range(500):
+        rig.end(rig.launch(LOCAL_USER))
+    rig.clock.seconds -= 1000.0
+    rig.launch("slow")
+
+
+def test_one_user_leaves_memory_for_messages_to_others() -> None:
+    rig = Rig(ServerConfig(message_bytes=1000, quota=Quota()))
+    first, second = rig.launch("mallory"), rig.launch("mallory")
+    victim = rig.launch("victim")
+    session.send(first, "x" * 400)
+    session.send_blob(second, b"x" * 400)  # the last one may go beyond the share
+    with failure("would-block", "800 bytes of messages", "one user may have"):
+        session.send(first, "y")
+    session.send(victim, "z" * 400)
+    waits = [session.writable(one) for one in (first, second)]
+    assert not any(is_ready(one, wait) for one, wait in zip((first, second), waits, strict=True))
+    second.outbox.pop()
+    assert all(is_ready(one, wait) for one, wait in zip((first, second), waits, strict=True))
+    session.send(second, "y" * 100)
+    wait = session.writable(first)
+    rig.end(second)
+    assert is_ready(first, wait)
+    assert rig.registry.message_bytes_of("mallory") == 400
+    rig.end(first)
+    assert rig.registry.message_bytes_of("mallory") == 0
+
+
+def test_one_user_leaves_futures_to_others() -> None:
+    rig = Rig(ServerConfig(futures=20, quota=Quota(), quotas={"rich": Quota(share=0.8)}))
+    first, second, victim = rig.launch("mallory"), rig.launch("mallory"), rig.launch("victim")
+    taken = [runtime.sleep(first, 1 << 40) for _ in range(6)]
+    for _ in range(4):
+        runtime.sleep(second, 1 << 40)
+    with failure("limit-exceeded", "your instances have 10 futures open", "one user may"):
+        runtime.sleep(second, 1)
+    runtime.sleep(victim, 1)
+    runtime.cancel(first, taken[0])
+    runtime.sleep(second, 1 << 40)
+    rig.end(first)
+    assert rig.registry.futures_of("mallory") == 5
+    rig.end(second)
+    assert rig.registry.futures_of("mallory") == 0
+    rich = rig.launch("rich", futures=12)
+    for _ in range(12):
+        runtime.sleep(rich, 1)
+    with failure("limit-exceeded", "12 futures are open"):
+        runtime.sleep(rich, 1)
+
+
+def test_instances_count_with_the_memory_that_they_may_take() -> None:
+    limits = Limits(memory=100 << 20)
+    rig = Rig(ServerConfig(limits=limits, quota=Quota(memory=350 << 20)))
+    first, _, _ = [rig.launch("mallory") for _ in range(3)]
+    with failure("limit-exceeded", "3 instances alive", "100 MiB each", "350 MiB here"):
+        rig.launch("mallory")
+    rig.launch("victim")
+    rig.launch(LOCAL_USER)
+    rig.end(first)
+    rig.launch("mallory")
 
 
 def test_clients_without_keys_are_one_user_who_has_the_machine() -> None:

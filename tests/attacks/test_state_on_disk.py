@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import itertools
 import multiprocessing
+import random
+import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from support.servers import Server
 
 from pie_control.confined.pool import ConfinedPool
+from pie_control.data_folder import DataFolderUnusable, open_data_folder
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.components import Components
+from pie_control.programs.index import IndexUnusable
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.params import Chunk, Upload
 from pie_control.rpc.session import Session
-from pie_control.rpc.uploads import MAX_UPLOADS, Uploads
+from pie_control.rpc.uploads import MAX_UPLOADS, USER_UPLOADS, Uploads
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.keys import KeyPair, KeyStore
 from pie_py.config.services import ConfinedConfig
@@ -62,13 +72,107 @@ def test_a_damaged_component_is_told(store: ProgramStore, tmp_path: Path) -> Non
     assert not store.has(program.hash)
 
 
+def test_a_data_folder_of_another_version(tmp_path: Path) -> None:
+    folder, version = tmp_path / "data", tmp_path / "data/format"
+    for text in (None, "", "1\n"):  # a new folder, an older one, one of this version
+        if text is not None:
+            version.write_text(text)
+        open_data_folder(folder)
+        assert version.read_text() == "1\n"
+    for text, said in (("2\n", "has format 2; this pie_py knows 1"), ("x", "no version")):
+        version.write_text(text)
+        with pytest.raises(DataFolderUnusable, match=said):
+            open_data_folder(folder)
+        assert version.read_text() == text
+    assert [path.name for path in folder.iterdir()] == ["format"]
+
+
+def test_a_server_does_not_start_on_the_data_of_a_newer_one(tmp_path: Path) -> None:
+    (tmp_path / "format").write_text("2\n")
+    server = Server(tmp_path, data_folder=str(tmp_path))
+    assert server.process.wait(20) == 1
+    assert "has format 2; this pie_py knows 1: use a newer one" in (server.error or "")
+    assert [path.name for path in tmp_path.iterdir() if path.name != "stderr"] == ["format"]
+
+
+def test_the_index_of_a_newer_version_is_refused_and_left_as_it_is(
+    store: ProgramStore, tmp_path: Path
+) -> None:
+    store.put(SOURCE, "it", "python", "ann")
+    path = tmp_path / "programs" / "index.sqlite3"
+    with sqlite3.connect(path) as sql:
+        sql.execute("PRAGMA user_version = 2")
+    with pytest.raises(IndexUnusable, match=r"has format 2; this pie_py knows 1: use a newer one"):
+        ProgramStore(tmp_path / "programs", 1 << 20, time.time_ns)
+    with sqlite3.connect(path) as sql:
+        sql.execute("PRAGMA user_version = 1")
+    again = ProgramStore(tmp_path / "programs", 1 << 20, time.time_ns)
+    assert [program.name for program in again.list()] == ["it"]
+
+
 def test_an_index_cannot_name_files_elsewhere(store: ProgramStore, tmp_path: Path) -> None:
     store.put(SOURCE, "it", "python", "ann")
-    index = tmp_path / "programs" / "index.json"
-    entries = json.loads(index.read_text())
-    entries["programs"][0]["hash"] = "../../../../etc/passwd"
-    index.write_text(json.dumps(entries))
+    with sqlite3.connect(tmp_path / "programs" / "index.sqlite3") as sql:
+        sql.execute("UPDATE programs SET hash = '../../../../etc/passwd'")
+    assert store.list() == []
     assert ProgramStore(tmp_path / "programs", 1 << 20, time.time_ns).list() == []
+
+
+def _upload_and_remove(folder: Path, told: Connection, own: int) -> None:
+    """Uploads programs and removes some; tells each before and after it is done."""
+    store = ProgramStore(folder, 1 << 20, time.time_ns)
+    for number in itertools.count():
+        name = f"p{own}-{number}"
+        told.send(("begins", name))
+        program = store.put(SOURCE + name.encode(), name, "python", "ann")
+        told.send(("is", name))
+        if number % 3 == 2:
+            told.send(("begins", name))
+            store.remove([program])
+            told.send(("gone", name))
+
+
+def test_what_was_acknowledged_is_there_after_kills_at_any_moment(tmp_path: Path) -> None:
+    """Two servers on one folder; one of them is killed at a random moment, twenty times."""
+    context, chance = multiprocessing.get_context("fork"), random.Random(7)
+    known: dict[str, str] = {}
+
+    def writer(own: int) -> tuple[BaseProcess, Connection]:
+        told, tell = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_upload_and_remove, args=(tmp_path, tell, own), daemon=True
+        )
+        process.start()
+        tell.close()
+        assert told.poll(60), "it writes"
+        return process, told
+
+    def end(process: BaseProcess, told: Connection) -> None:
+        process.kill()
+        process.join()
+        with suppress(EOFError):
+            while True:
+                what, name = told.recv()
+                known[name] = what
+
+    other = writer(0)
+    for own in range(1, 21):
+        one = writer(own)
+        for _ in range(chance.randrange(12)):
+            assert one[1].poll(60)
+            what, name = one[1].recv()
+            known[name] = what
+        time.sleep(chance.random() * 0.003)  # within an upload
+        end(*one)
+    end(*other)
+    store = ProgramStore(tmp_path, 1 << 20, time.time_ns)
+    listed = {program.name: program for program in store.list("ann")}
+    for name, what in known.items():
+        assert what == "begins" or (name in listed) == (what == "is"), name
+    for program in listed.values():
+        assert store.source(program)[1] == SOURCE.decode() + program.name
+    blobs = {path.name for path in (tmp_path / "blobs").glob("*/*")}
+    assert blobs == {program.hash for program in listed.values()}, "no bytes are left over"
 
 
 def test_uploads_that_a_full_disk_has_ended_do_not_count(
@@ -77,7 +181,7 @@ def test_uploads_that_a_full_disk_has_ended_do_not_count(
     async def prepare(program: Any) -> None:
         raise AssertionError("no component is sent")
 
-    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()))
+    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), lambda user: 1 << 30)
     session = Session(bytes(16), "ann", 0.0, None)
 
     async def send(data: bytes) -> Any:
@@ -100,6 +204,57 @@ def test_uploads_that_a_full_disk_has_ended_do_not_count(
     trio.run(test)
 
 
+def test_programs_that_are_used_no_more_expire(tmp_path: Path) -> None:
+    now = time.time_ns()
+    store = ProgramStore(tmp_path, 1 << 20, lambda: now)
+    old, launched, running = (
+        store.put(SOURCE + name.encode(), name, "python", "ann") for name in ("a", "b", "c")
+    )
+    again = store.put(SOURCE, "d", "python", "ann")
+    now += 3000 * 10**9
+    store.used(launched)
+    assert store.name_again(again.hash, "d", "ann") is not None
+
+    def left(seconds: float) -> list[str]:
+        for _ in store.expire(seconds, {running.hash}):
+            pass
+        return sorted(program.name for program in store.list())
+
+    assert left(4000) == ["a", "b", "c", "d"]
+    assert left(2000) == ["b", "c", "d"]
+    assert not Path(old.path).exists()
+    now -= 10**6 * 10**9  # the clock jumps
+    assert left(1000) == ["b", "c", "d"]
+    now += 10**6 * 10**9 + 1500 * 10**9
+    store.used(launched)
+    now += 600 * 10**9
+    assert left(2000) == ["b", "c"]
+
+
+def test_unfinished_uploads_of_a_user_are_few(store: ProgramStore) -> None:
+    """Each keeps a file open, and sessions are many."""
+
+    async def prepare(program: Any) -> None:
+        raise AssertionError("nothing is complete")
+
+    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), lambda user: 1 << 30)
+
+    def session(user: str, number: int) -> Session:
+        return Session(number.to_bytes(16), user, 0.0, None)
+
+    def begin(one: Session, number: int) -> None:
+        uploads.begin(one, Upload(hashlib.sha256(b"%d" % number).hexdigest(), "it", 9))
+
+    sessions = [session("mallory", number) for number in range(USER_UPLOADS + 1)]
+    for number in range(USER_UPLOADS):
+        begin(sessions[number], number)
+    with pytest.raises(ApiError, match=r"^busy: .* in all sessions"):
+        begin(sessions[-1], USER_UPLOADS)
+    begin(session("victim", 1), 0)
+    uploads.forget(sessions[0])
+    begin(sessions[-1], USER_UPLOADS)
+
+
 def test_an_unknown_name_is_no_long_search(store: ProgramStore) -> None:
     for number in range(300):
         store.put(b"%d" % number, f"program-{number:04}", "python", "ann")
@@ -112,6 +267,18 @@ def test_a_servers_keys_are_made_once_however_many_make_them(tmp_path: Path) -> 
         pairs = pool.map(_server_pair, [tmp_path / str(i // 8) for i in range(80)], chunksize=1)
     for first in range(0, 80, 8):
         assert len({pair.public for pair in pairs[first : first + 8]}) == 1
+
+
+def test_of_a_hundred_that_make_the_keys_at_once_one_does(tmp_path: Path) -> None:
+    ready = threading.Barrier(100)
+
+    def make(number: int) -> str:
+        ready.wait(60)
+        return KeyStore(tmp_path).server_pair().public
+
+    with ThreadPoolExecutor(100) as threads:
+        assert len(set(threads.map(make, range(100)))) == 1
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["server.json"]
 
 
 def _server_pair(folder: Path) -> KeyPair:

@@ -101,14 +101,41 @@ def test_programs_survive_a_restart_and_are_shared(tmp_path: Path, store: Progra
     assert {p.name for p in store.list()} == {"one", "two"}
 
 
-def test_a_damaged_index_is_set_aside(tmp_path: Path, store: ProgramStore) -> None:
-    store.put(ONE, "one", "python", "ann")
-    for damage in ("{", "[]", json.dumps({"format": 99}), json.dumps({"format": 1})):
-        (tmp_path / "index.json").write_text(damage)
-        again = ProgramStore(tmp_path, 1000, time.time_ns)
-        assert again.list() == []
-        assert (tmp_path / "index.damaged").read_text() == damage
-        assert again.put(ONE, "one", "python", "ann") == again.find("one", "ann")
+@pytest.mark.parametrize("damage", [b"no index" * 600, b"SQLite format 3\0" + b"x" * 5000])
+def test_a_damaged_index_is_set_aside(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "index.sqlite3").write_bytes(damage)
+    store = ProgramStore(tmp_path, 1000, time.time_ns)
+    assert store.list() == []
+    assert (tmp_path / "index.sqlite3.damaged").read_bytes() == damage
+    assert store.put(ONE, "one", "python", "ann") == store.find("one", "ann")
+
+
+def test_the_index_of_a_former_version_is_taken_over(tmp_path: Path) -> None:
+    digest = hashlib.sha256(ONE).hexdigest()
+    blob = tmp_path / "blobs" / digest[:2] / digest
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(ONE)
+    facts = {"hash": digest, "kind": "python", "size": len(ONE), "uploaded_by": "ann"}
+    programs = [facts | {"name": name, "uploaded_ns": at} for at, name in enumerate("ba")]
+    former = tmp_path / "index.json"
+    for damage in ("{", "[]", json.dumps({"programs": [facts]})):
+        former.write_text(damage)
+        assert ProgramStore(tmp_path, 1000, time.time_ns).list() == []
+        assert (tmp_path / "index.json.damaged").read_text() == damage
+        blob.write_bytes(ONE)  # a server removes bytes that no index knows
+    for _ in range(2):  # as by a server that was killed before it removed the file
+        former.write_text(json.dumps({"format": 1, "programs": programs}))
+        store = ProgramStore(tmp_path, 1000, time.time_ns)
+        assert [program.name for program in store.list("ann")] == ["b", "a"]
+        assert store.source(store.find("a", "ann")) == ("a.py", ONE.decode())
+        assert not former.exists()
+
+
+def test_the_latest_upload_has_the_name_though_the_clock_jumps_back(tmp_path: Path) -> None:
+    dates = iter([5, 4, 3, 2])
+    store = ProgramStore(tmp_path, 1000, lambda: next(dates))
+    for source in (ONE, TWO, ONE):
+        assert store.put(source, "it", "python", "ann") == store.find("it", "ann")
 
 
 def test_a_program_whose_bytes_are_gone_is_forgotten(tmp_path: Path, store: ProgramStore) -> None:

@@ -23,6 +23,7 @@ from support.rpc_bench import FAST, Bench, Proxy
 from pie_control.instances.instance import Instance, State
 from pie_control.rpc import backlog
 from pie_control.rpc.endpoint import EndpointRefused
+from pie_control.rpc.sessions import MAX_SESSIONS
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
@@ -84,6 +85,9 @@ def works(bench: Bench) -> None:
         assert client.launch("count", ["3"]).result() == "counted"
 
 
+BEYOND = {"program": "count", "args": ["1"], "window": 1 << 63}  # what no list has
+
+
 def test_garbage_does_no_harm(bench: Bench) -> None:
     chance = random.Random(7)
     numbers = itertools.count(1)
@@ -101,7 +105,13 @@ def test_garbage_does_no_harm(bench: Bench) -> None:
         while isinstance(answer := raw.hear(), Refused):
             assert "what it was sent is not" in answer.message
         assert isinstance(answer, Welcome)
-        for params in ({}, {"program": 3}, {"program": "count", "args": [1]}, {"window": -1}):
+        for params in (
+            {},
+            {"program": 3},
+            {"program": "count", "args": [1]},
+            {"window": -1},
+            BEYOND,
+        ):
             answer = raw.ask(Request(next(numbers), 0, "launch", params))
             assert isinstance(answer, Failure)
             assert answer.code == "invalid-argument"
@@ -323,7 +333,7 @@ def test_who_asked_has_left_while_its_program_was_compiled(
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[Bench, KeyStore]]:
     keys = KeyStore(tmp_path)
-    for user in ("ann", "bob"):
+    for user in ("ann", "bob", "boss"):
         keys.add(user).write(tmp_path / f"{user}.json")
     with Bench(tmp_path, "tcp://0.0.0.0:*") as bench:
         yield bench, keys
@@ -353,6 +363,42 @@ def test_users_with_keys_see_their_own_instances(
         with pytest.raises(RpcError, match="not-found"):
             bob.launch("sleep")
         assert ann.kill(instance.id)
+
+
+def test_quotas_and_operators(secure: tuple[Bench, KeyStore], tmp_path: Path) -> None:
+    endpoint = reached(secure[0])
+    with (
+        Client(endpoint, tmp_path / "ann.json") as ann,
+        Client(endpoint, tmp_path / "bob.json") as bob,
+        Client(endpoint, tmp_path / "boss.json") as boss,
+    ):
+        instance = ann.launch("sleep")
+        [mine] = ann.quota()
+        kinds = {each["kind"]: (each["has"], each["may"]) for each in mine["kinds"]}
+        assert mine["user"] == "ann"
+        assert kinds["instances"] == (1, 500)
+        assert kinds["sessions"] == (1, MAX_SESSIONS // 2)
+        may = (64 << 20) // 100
+        with pytest.raises(RpcError, match=r"limit-exceeded: your programs take .*pie-py programs"):
+            bob.upload(b"#" * (may + 1), "large")
+        bob.upload(b"#" * may, "all-that-may-be")
+        assert bob.quota()[0]["kinds"][3] == {
+            "kind": "bytes of programs",
+            "has": may + 4096,
+            "may": may,
+        }
+        for asks in (ann.quota, ann.instances):
+            with pytest.raises(RpcError, match=r"permission-denied: .*`admins`"):
+                asks(all_users=True)
+        assert [each["user"] for each in boss.quota(all_users=True)] == [
+            "ann",
+            "bob",
+            "boss",
+            "local",
+        ]
+        assert boss.instances() == []
+        assert [each["id"] for each in boss.instances(all_users=True)] == [instance.id]
+        assert boss.kill(instance.id)
 
 
 def test_adapters_are_the_operators_affair(secure: tuple[Bench, KeyStore], tmp_path: Path) -> None:
@@ -444,7 +490,7 @@ def test_a_file_that_is_no_key_harms_nobody(
     (folder / "gone.pub").symlink_to(tmp_path / "nowhere")
     (folder / "local.pub").write_text("x" * 40)
     (folder / os.fsdecode(b"\xff.pub")).write_text("y" * 40)
-    assert sorted(keys.users().values()) == ["ann", "bob"]
+    assert sorted(keys.users().values()) == ["ann", "bob", "boss"]
     for name in ("latin", "folder", "gone", "local", "udcff"):
         assert f"{name}.pub' holds no key of a user" in caplog.text
     with Client(reached(bench), tmp_path / "ann.json") as ann:

@@ -189,6 +189,26 @@ def test_answers_that_are_not_confirmed_are_bounded_by_their_bytes(
     assert isinstance(server.ask(b"1", Request(2, 0, "now", {}))[-1], Bye)
 
 
+def test_answers_that_are_not_confirmed_are_bounded_by_those_of_the_user(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "USER_ANSWER_BYTES", 1500)
+    large, small = Request(1, 0, "now", {"value": "x" * 900}), Request(1, 0, "now", {"value": "x"})
+    for peer, user, request in ((b"1", "m", large), (b"2", "m", large), (b"3", "m", small)):
+        greet(server, peer, peer * 16, user)
+        server.ask(peer, request, user)
+    greet(server, b"4", bytes(16), "victim")
+    server.ask(b"4", large, "victim")
+    for peer, user, goes_on in (
+        (b"3", "m", 1),
+        (b"4", "victim", 1),
+        (b"1", "m", 0),
+        (b"2", "m", 1),
+    ):
+        [answer] = server.ask(peer, Request(2, 0, "now", {}), user)
+        assert isinstance(answer, Response if goes_on else Bye), peer
+
+
 # Streams
 
 
@@ -490,6 +510,18 @@ def test_a_client_takes_a_silent_server_for_gone_and_says_hello() -> None:
     states = [world.client.state]
     world.settle()
     assert [*states, world.client.state] == [State.LOST, State.OPEN]
+
+
+def test_a_client_says_hello_again_if_the_first_one_is_lost() -> None:
+    world = World()
+    world.connect()
+    world.client_sends()
+    world.up.clear()
+    world.tick(3)
+    world.client_sends()
+    assert len(world.up) == 1
+    world.settle()
+    assert world.client.state is State.OPEN
 
 
 def test_a_client_gives_up_when_its_patience_ends() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from support.checkpoints import make_adapter, make_llama
+from support.javascript import require_javascript
 from support.llava_checkpoints import make_llava
 from support.reference import probabilities
 from support.rust_components import rust_component
@@ -95,7 +96,13 @@ def start(folder: Path, **settings: Any) -> Iterator[Place]:
 PROGRAMS: dict[str, Callable[[], Path]] = {
     "python": lambda: HERE / "guests" / "interpreter.py",
     "rust": lambda: rust_component("conformance"),
+    "javascript": lambda: _javascript_interpreter(),
 }
+
+
+def _javascript_interpreter() -> Path:
+    require_javascript()
+    return HERE / "guests" / "interpreter.js"
 
 
 def _reference(folder: Path, *given: Any) -> list[list[Any]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import trio
 import trio.testing
 
+from pie_control.kept import Kept
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter
@@ -19,7 +22,7 @@ def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
         sent: list[Any] = []
         async with trio.open_nursery() as nursery:
             models: Any = SimpleNamespace(service=lambda model: services[model])
-            loader = AdapterLoader(models, sent.append)
+            loader = AdapterLoader(models, sent.append, Kept(None))
             await nursery.start(loader.run)
 
             async def new_worker() -> None:
@@ -41,3 +44,37 @@ def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
         assert sent == [LoadAdapter("m", 0, "/x")] * 4
 
     trio.run(main)
+
+
+def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
+    def kept() -> Kept:
+        return Kept(tmp_path, "model", "name", "folder")
+
+    async def server(answers: Sequence[str | None], *calls: str) -> list[str]:
+        """What one server has loaded after its worker's answers and some calls."""
+        service: Any = SimpleNamespace(
+            adapters=Adapters("m", []), prefixes=SimpleNamespace(drop_adapter=lambda slot: None)
+        )
+        models: Any = SimpleNamespace(service=lambda model: service)
+        async with trio.open_nursery() as nursery:
+            loader = AdapterLoader(models, lambda message: None, kept())
+            await nursery.start(loader.run)
+            loader.on_ready()
+            for name in calls:
+                nursery.start_soon(loader.load, "m", name, f"/{name}")
+            await trio.testing.wait_all_tasks_blocked()
+            for slot, error in enumerate(answers):
+                loader.on_done(AdapterDone("m", slot, error))
+            await trio.testing.wait_all_tasks_blocked()
+            names = sorted(service.adapters.names)
+            if len(calls) == 2:
+                loader.unload("m", calls[0])
+            nursery.cancel_scope.cancel()
+        return names
+
+    assert trio.run(server, [None, None], "x", "y") == ["x", "y"]  # and x is unloaded
+    assert trio.run(server, [None]) == ["y"]
+    (tmp_path / "damaged.json").write_text("{")
+    (tmp_path / "other.json").write_text("{}")
+    assert trio.run(server, ["its folder is gone"]) == []
+    assert list(kept().all()) == []

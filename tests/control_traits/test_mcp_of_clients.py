@@ -171,6 +171,30 @@ def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[str]) -
     assert seen[0].headers["x-home"] == "${HOME}", "the server's environment is none of theirs"
 
 
+def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
+    http = HttpConfig(allow=("127.0.0.1:*",))
+    url = f"http://127.0.0.1:9/mcp?key={SECRET}"
+
+    def names(http: HttpConfig = http) -> list[str]:
+        return McpServers(McpConfig(), http, tmp_path).names("ann")
+
+    first = McpServers(McpConfig(), http, tmp_path).registry
+    first.register("ann", "a", url=url, headers={"X": SECRET})
+    first.register("ann", "b", url=url)
+    first.register("bob", "c", url=url)
+    [*files] = tmp_path.iterdir()
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}, "they hold secrets"
+    assert sorted(names()) == ["a", "b"]
+    again = McpServers(McpConfig(), http, tmp_path).registry
+    assert again.usable("ann")["a"].config.headers == {"X": SECRET}
+    again.unregister("ann", "a")
+    assert names() == ["b"]
+    with structlog.testing.capture_logs() as logs:
+        assert names(HttpConfig()) == [], "the operator allows it no more"
+    assert len(logs) == 2
+    assert SECRET not in str(logs)
+
+
 def test_what_is_no_server_and_how_many_there_may_be() -> None:
     url = "http://127.0.0.1:9/mcp"
 

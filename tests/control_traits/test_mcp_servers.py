@@ -146,12 +146,17 @@ def test_calls_time_out_and_are_cancelled(tmp_path: Path) -> None:
     run(main)
 
 
+FLOOD = "import os\nwhile True: os.write(1, b'x' * 65536)"
+SILENT = "import time\ntime.sleep(600)"
+
+
 @pytest.mark.slow
 def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None:
     async def main() -> None:
         rough = {**STDIO, "call_seconds": 3.0}
-        flood = {"command": sys.executable, "args": [SERVER, "flood"]}
-        silent = {"command": sys.executable, "args": [SERVER, "silent"], "start_seconds": 2.0}
+        python: Any = {"command": sys.executable}  # without the SDK, which takes long to import
+        flood = {**python, "args": ["-S", "-c", FLOOD, SERVER]}
+        silent = {**python, "args": ["-S", "-c", SILENT, SERVER], "start_seconds": 2.0}
         async with tools(rough=rough, flood=flood, silent=silent, test=STDIO) as t:
             first = await t.call("pid", server="rough")
             assert (await t.failure("hang", server="rough")).code == "timed-out"

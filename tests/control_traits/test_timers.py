@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from pie_control.instances.timers import Timers
+from pie_control.timers import Timers
 
 
 def test_withdrawn_timers_behind_a_far_one_are_dropped() -> None:

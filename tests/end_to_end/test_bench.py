@@ -89,7 +89,7 @@ def test_compare(checkpoint: Path) -> None:
 
 @pytest.mark.slow
 def test_contexts(checkpoint: Path) -> None:
-    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "64")
+    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "400")
     report = bench("contexts", *size, "--model", str(checkpoint))
     ways = ["instances", "forks", "own contexts"]
     assert [row[:3] for row in report["rows"]] == [

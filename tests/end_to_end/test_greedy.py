@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +34,37 @@ def prompt(length: int, seed: int, vocabulary: int = 300) -> list[int]:
     return random.Random(seed).choices(range(3, vocabulary), k=length)
 
 
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, dict[int, Path]]]:
+    """A server of a model of each shape, and their folders, by page size."""
+    place = tmp_path_factory.mktemp("shapes")
+    folders = {size: make_llama(place / f"{size}", seed=size, **shape) for size, shape in SHAPES}
+    models = [
+        {"source": str(folder), "name": f"{size}", "page_size": size, "kv_pages": 256}
+        for size, folder in folders.items()
+    ]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as short,
+        Server(Path(short), models=models) as server,
+    ):
+        yield server, folders
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("page_size", "shape"), SHAPES)
+@pytest.mark.parametrize("page_size", [size for size, _ in SHAPES])
 def test_one_at_a_time(
-    page_size: int, shape: dict[str, Any], short_folder: Path, guests: Path
+    page_size: int, shapes: tuple[Server, dict[int, Path]], guests: Path
 ) -> None:
-    folder = make_llama(short_folder / "model", seed=page_size, **shape)
-    models = [{"source": str(folder), "name": "test", "page_size": page_size, "kv_pages": 256}]
-    with Server(short_folder, models=models) as server, server.client() as client:
+    server, folders = shapes
+    folder, model = folders[page_size], f"{page_size}"
+    with server.client() as client:
         program = client.upload(guests / "greedy.py")
         raw = client.upload(guests / "raw_probabilities.py")
         for length in LENGTHS:
             tokens = prompt(length, seed=length)
-            answer = client.launch(program, [json.dumps(tokens), "24"]).result()
+            answer = client.launch(program, [json.dumps(tokens), "24", model]).result()
             assert json.loads(answer) == reference.greedy(folder, tokens, 24), length
-            answer = client.launch(raw, [json.dumps(tokens)]).result()
+            answer = client.launch(raw, [json.dumps(tokens), model]).result()
             expected = reference.probabilities(folder, tokens)
             ours = torch.tensor(json.loads(answer))
             # Log-probabilities differ as logits do.

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from support.idefics_checkpoints import STEPS, TILE_EMBEDS, image_tokenizer, make_idefics
 from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
+from support.qwen_vl_checkpoints import make_qwen_vl, qwen_vl, qwen_vl_inputs
 from support.rust_components import rust_component
 from support.servers import Server
 from transformers import (
@@ -133,21 +134,40 @@ def test_bad_images_are_errors_that_leave_the_context_as_it_was(
     assert len(continued) == 1
 
 
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}"
+    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """A server of a model that cuts images into tiles, and its folder."""
+    folder = make_idefics(tmp_path_factory.mktemp("tiles") / "model")
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    models = [{"source": str(folder), "name": "tiles", "page_size": 8, "kv_pages": 512}]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as short,
+        Server(Path(short), models=models) as running,
+    ):
+        yield running, folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_images_that_are_cut_into_tiles(language: str, short_folder: Path, tmp_path: Path) -> None:
+def test_images_that_are_cut_into_tiles(language: str, tiles: tuple[Server, Path]) -> None:
     """They take as many embeds as their shape asks for."""
-    folder = make_idefics(tmp_path / "model")
+    server, folder = tiles
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
     steps = {key: value for key, value in STEPS.items() if key != "image_processor_type"}
     processor = Idefics3Processor(
         Idefics3ImageProcessorPil(**steps), image_tokenizer(), image_seq_len=TILE_EMBEDS
     )
-    models = [{"source": str(folder), "name": "tiles", "page_size": 8, "kv_pages": 256}]
     before, after = (
         image_tokenizer().encode(text, add_special_tokens=False) for text in ("The fox", "is")
     )
-    with Server(short_folder, models=models) as server, server.client() as client:
+    with server.client() as client:
         for size, rows, columns in (((100, 40), 2, 3), ((30, 90), 3, 1)):
             image = picture(*size)
             inputs = processor(text="The fox<image>is", images=image, return_tensors="pt")
@@ -165,17 +185,50 @@ def test_images_that_are_cut_into_tiles(language: str, short_folder: Path, tmp_p
             assert ask(client, language, as_file(image), *args) == f"{wanted}; {wanted}"
 
 
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}"
-    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}<|end|>"
-    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_images_in_rows_and_columns(language: str, short_folder: Path, tmp_path: Path) -> None:
+    """They take more embeds than positions, also where a context is cut, forked and changed."""
+    folder = make_qwen_vl(tmp_path / "model")
+    models = [{"source": str(folder), "name": "grid", "page_size": 8, "kv_pages": 256}]
+    after = [*AFTER, *range(20, 40)]
+    with Server(short_folder, models=models) as server, server.client() as client:
+        for size, embeds, positions in (((100, 40), 24, 8), ((30, 90), 27, 9)):
+            image = picture(*size)
+            facts = ask(client, language, as_file(image), "facts")
+            assert facts == f"{size[0]} x {size[1]}: {embeds}"
+            wanted = expected_in_grid(folder, [BEFORE, image, after], 12)
+            args = text_of(BEFORE), text_of(after), "12"
+            found = ask(client, language, as_file(image), "describe", *args)
+            assert found == f"{wanted}; {wanted}"
+            found = ask(client, language, as_file(image), "edit", *args)
+            places, whole, dropped, closed, _, _, bare = found.split("; ")
+            start = len(BEFORE)
+            end, gone = start + positions, -(-(start + embeds) // 8) * 8
+            closed_end = start + embeds + len(after) - gone
+            more = positions  # of an image behind what was dropped
+            ends = [end + len(after), end + len(after) + more, closed_end + more, end + len(after)]
+            cuts = [end + len(after), start + len(after)]
+            assert places == text_of([0, end, start, end, *ends, *cuts])
+            assert whole == wanted
+            assert dropped == closed  # all is as far from each other as before
+            assert bare == expected_in_grid(folder, [[*BEFORE, *after]], 12)
+
+
+@torch.inference_mode()
+def expected_in_grid(folder: Path, parts: list[list[int] | Image.Image], count: int) -> str:
+    inputs = qwen_vl_inputs(folder, parts)
+    model = qwen_vl(folder)
+    model.model.rope_deltas = None
+    output = model.generate(
+        **inputs, do_sample=False, max_new_tokens=count, eos_token_id=None, pad_token_id=0
+    )
+    return text_of(output[0, inputs["input_ids"].shape[1] :].tolist())
 
 
 @pytest.mark.slow
-def test_the_example(short_folder: Path, tmp_path: Path) -> None:
-    folder = make_idefics(tmp_path / "model")
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+def test_the_example(tiles: tuple[Server, Path]) -> None:
+    server, folder = tiles
     tokenizer = image_tokenizer()
     steps = {key: value for key, value in STEPS.items() if key != "image_processor_type"}
     processor = Idefics3Processor(
@@ -196,8 +249,7 @@ def test_the_example(short_folder: Path, tmp_path: Path) -> None:
     new = output[0, inputs["input_ids"].shape[1] :].tolist()
     if new[-1] == tokenizer.eos_token_id:
         new.pop()
-    models = [{"source": str(folder), "name": "tiles", "kv_pages": 256}]
-    with Server(short_folder, models=models) as server, server.client() as client:
+    with server.client() as client:
         example = Path(__file__).parents[2] / "examples" / "describe_image.py"
         instance = client.launch(client.upload(example), ["What", "is", "it?"])
         instance.send(as_file(image))
@@ -246,7 +298,7 @@ async def main(args):
         "limit-exceeded: an image of 4294967295 x 4294967295 pixels",
         "unsupported: ",
         "invalid-argument: 15 embeds for an image that takes 16",
-        "invalid-argument: 15 positions for 16 embeds",
+        "invalid-argument: 15 positions, and 16 are needed",
         "invalid-argument: position 512 is outside the model's context",
         "invalid-handle: ",
         "invalid-argument: 0 bytes that are no image",

@@ -102,4 +102,4 @@ def test_the_command_line_takes_a_folder(server: Server, folder: Path) -> None:
     assert refused.returncode != 0
     assert "doubler/helper.py, line 1: " in refused.stderr
     (folder / "main.py").unlink()
-    assert "nor main.py: no inferlet is in it" in cli("run", folder).stderr
+    assert ": no inferlet is in it" in cli("run", folder).stderr

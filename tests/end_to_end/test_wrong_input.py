@@ -183,12 +183,9 @@ def test_a_checkpoint_that_is_corrupted(short_folder: Path, checkpoint: Path) ->
     assert "model.safetensors" in error
 
 
-def test_a_checkpoint_that_is_not_there(short_folder: Path) -> None:
-    error = failure(short_folder, models=[{"source": str(short_folder / "nothing")}])
-    assert str(short_folder / "nothing") in error
-
-
-def test_an_endpoint_in_use(server: Server, short_folder: Path, checkpoint: Path) -> None:
+def test_an_endpoint_in_use_and_no_process_that_is_left(
+    short_folder: Path, checkpoint: Path
+) -> None:
     models = [{"source": str(checkpoint)}]
     tcp = {"endpoint": "tcp://127.0.0.1:0", "models": models}
     (short_folder / "first").mkdir()
@@ -198,12 +195,8 @@ def test_an_endpoint_in_use(server: Server, short_folder: Path, checkpoint: Path
         assert first.endpoint.removeprefix("tcp://") in taken
         with first.client() as client:
             assert client.models()
-
-
-def test_a_stopped_server_leaves_no_process(short_folder: Path, checkpoint: Path) -> None:
-    with Server(short_folder, models=[{"source": str(checkpoint)}]) as server:
-        children = psutil.Process(server.process.pid).children(recursive=True)
+        children = psutil.Process(first.process.pid).children(recursive=True)
         assert children
-        assert server.stop() == 0
+        assert first.stop() == 0
         _, alive = psutil.wait_procs(children, timeout=10)
         assert not alive

@@ -112,12 +112,20 @@ def test_biases_rule_tokens_in_and_out(client: openai.OpenAI) -> None:
     assert other.choices[0].message.content != first.choices[0].message.content
     same = ask(client, logit_bias={"50": 100}, extra_body={"return_token_ids": True})
     assert same.choices[0].token_ids == [50] * 8
+    held = ask(client, extra_body={"allowed_token_ids": [60], "return_token_ids": True})
+    assert held.choices[0].token_ids == [60] * 8
     assert len(first.prompt_token_ids) == first.usage.prompt_tokens
 
 
 @pytest.mark.parametrize(
     "penalty",
-    [{"presence_penalty": 2}, {"frequency_penalty": 2}, {"repetition_penalty": 50}],
+    [
+        {"presence_penalty": 2},
+        {"frequency_penalty": 2},
+        {"repetition_penalty": 50},
+        {"no_repeat_ngram_size": 2},
+        {"dry_multiplier": 20, "dry_allowed_length": 1, "dry_sequence_breakers": [0]},
+    ],
     ids=lambda penalty: next(iter(penalty)),
 )
 def test_penalties_stop_repetition(client: openai.OpenAI, penalty: dict[str, float]) -> None:
@@ -127,7 +135,10 @@ def test_penalties_stop_repetition(client: openai.OpenAI, penalty: dict[str, flo
     assert len(set(ids)) > len(set(plain))
 
 
-@pytest.mark.parametrize("one", [{"top_k": 1}, {"min_p": 1.0}, {"top_p": 0.0}], ids=str)
+ONE = [{"top_k": 1}, {"min_p": 1.0}, {"top_p": 0.0}, {"epsilon_cutoff": 1.0}]
+
+
+@pytest.mark.parametrize("one", ONE, ids=str)
 def test_filters_leave_the_likeliest_token(client: openai.OpenAI, one: dict[str, float]) -> None:
     greedy = ask(client).choices[0].message.content
     assert ask(client, temperature=5, extra_body=one).choices[0].message.content == greedy

@@ -13,7 +13,6 @@ import anthropic
 import openai
 import pytest
 import torch
-from peft import PeftModel
 from support.checkpoints import make_adapter, make_llama
 from support.gateways import Gateway
 from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
@@ -100,6 +99,8 @@ def test_a_lora_adapter_by_the_model_s_name(
     assert tuned.prompt_token_ids == prompt
     model = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
     assert base.choices[0].token_ids == continued(model, prompt)
+    from peft import PeftModel  # takes seconds: only where it is used
+
     with_lora = PeftModel.from_pretrained(model, str(adapter)).eval()
     assert tuned.choices[0].token_ids == continued(with_lora, prompt)
     assert tuned.choices[0].token_ids != base.choices[0].token_ids

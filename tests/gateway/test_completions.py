@@ -92,6 +92,9 @@ def test_the_likeliest_of_several(client: openai.OpenAI) -> None:
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"temperature": -1}, "temperature"),
         ({"nonsense": 1}, "nonsense"),
+        ({"typical_p": 0}, "typical_p"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"no_repeat_ngram_size": 1, "allowed_token_ids": [60]}, None),  # nothing is left
     ],
     ids=str,
 )

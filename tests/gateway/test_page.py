@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from inferlet import Context, Model, runtime
 async def main(args):
     context = Context(Model.load()).fill("Once upon a time " * 20)
     await context.flush()
+    branches = [context.fork().fill(text) for text in ("One.", "Two.")]
+    for branch in branches:
+        await branch.flush()
     print("ready")
     await runtime.sleep(1000)
 """
@@ -37,7 +41,7 @@ def sharers(gateway: Gateway) -> Iterator[list[str]]:
         for _ in range(2):
             ids.append(http.post("/v1/instances", json={"program": "forks"}).json()["id"])
             while not http.get(f"/v1/instances/{ids[-1]}/log").json()["lines"]:
-                pass
+                time.sleep(0.02)
         yield ids
         for each in ids:
             http.delete(f"/v1/instances/{each}")
@@ -61,6 +65,9 @@ def test_a_view_each_second(gateway: Gateway, sharers: list[str]) -> None:
     [model] = views[1]["models"]
     assert model["pages"] > model["pages_free"]
     assert views[1]["uptime"] > views[0]["uptime"]
+    shown = next(each for each in views[1]["instances"] if each["id"] == sharers[0])
+    assert shown["waits"] == ["sleep"]
+    assert shown["tokens"] > 20
 
 
 def data(stream: httpx2.Response) -> Iterator[str]:
@@ -77,6 +84,12 @@ def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> No
     assert other["instance"] == sharers[0]
     assert other["places"] == list(range(len(other["places"])))
     assert 0 < len(other["places"]) <= model["pages"]
+    trunk, *branches = [set(each["places"]) for each in model["contexts"]]
+    assert len(branches) == 2
+    assert branches[0] != branches[1]
+    full = min(trunk & branches[0] & branches[1], default=None)
+    assert full == 0, "forks begin with the same pages"
+    assert set.union(trunk, *branches) == set(range(model["pages"]))
 
 
 def test_percentiles() -> None:
@@ -117,6 +130,8 @@ def test_a_browser_shows_it(
         page.keyboard.press("Alt+2")
         page.get_by_role("link", name=sharers[0]).wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        list_of = "document.querySelector('.scroll')"
+        assert page.evaluate(f"{list_of}.scrollWidth <= {list_of}.clientWidth")
         page.goto(f"{gateway.url}/#instance/{sharers[0]}")
         page.get_by_text("waits for sleep").wait_for()
         page.locator("svg.map rect.shared").first.wait_for()

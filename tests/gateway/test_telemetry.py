@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import websockets.sync.client
 from support.gateways import Gateway
 from support.servers import Server
 
@@ -68,14 +70,21 @@ def test_a_request_its_instance_its_waits_and_batches(
         unsampled = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
         assert http.get("/v1/models", headers=unsampled).status_code == 200
         assert http.get("/v1/programs/none").status_code == 404
+        url = f"{gateway.url.replace('http', 'ws')}/v1/inferlets/gateway-chat/session"
+        with websockets.sync.client.connect(url, additional_headers=headers) as socket:
+            socket.send(json.dumps({"args": ['{"model": "pie-tiny", "describe": true}']}))
+            assert list(socket)
     # It has ended, so all that it had is sent.
     of_trace = [span for span in collector.spans if span.trace_id.hex() == TRACE]
     (request,) = [span for span in of_trace if span.name == "POST /v1/completions"]
     assert request.parent_span_id.hex() == PARENT
     told = {fact.key: fact.value for fact in request.attributes}
     assert told["http.response.status_code"].int_value == 200
-    (instance,) = [span for span in of_trace if span.name == "inferlet gateway-chat"]
+    (session,) = [span for span in of_trace if span.name.endswith("{program}/session")]
+    instances = [span for span in of_trace if span.name == "inferlet gateway-chat"]
+    instance, of_session = sorted(instances, key=lambda span: span.start_time_unix_nano)
     assert instance.parent_span_id == request.span_id
+    assert of_session.parent_span_id == session.span_id
     within = [span for span in of_trace if span.parent_span_id == instance.span_id]
     assert {span.name for span in within} >= {"wait launch", "wait take", "batch forward"}
     for span in within:

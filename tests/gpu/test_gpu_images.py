@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.idefics_checkpoints import make_idefics
 from support.image_batches import embed_image
-from support.llava_checkpoints import KINDS, as_file, make_llava, picture
+from support.image_checkpoints import IMAGE_KINDS, make_image_checkpoint
+from support.llava_checkpoints import as_file, picture
 from support.model_rig import Rig, ints, offsets, tokens_of
 
 from pie_inference import handlers
 from pie_py.wire.plan import EmbedText, Forward
 
 
-@pytest.fixture(scope="module", params=[*KINDS, "idefics3"])
+@pytest.fixture(scope="module", params=IMAGE_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("model") / request.param
-    return make_idefics(place) if request.param == "idefics3" else make_llava(place, request.param)
+    return make_image_checkpoint(place, request.param)
 
 
 @torch.inference_mode()

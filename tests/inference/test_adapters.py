@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from support.families import make_family
 from support.llava_checkpoints import make_llava
@@ -39,6 +38,8 @@ def make_adapter(model: Path, folder: Path, *, seed: int = 0, **config: Any) -> 
     """Saves a random adapter, as PEFT does, in a folder of its own."""
     config = {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj"], **config}
     base = reference.__wrapped__(model)  # not the shared one: PEFT puts its layers into it
+    from peft import LoraConfig, get_peft_model  # takes seconds: only where it is used
+
     adapted = get_peft_model(base, LoraConfig(**config))
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -54,6 +55,8 @@ def wanted(model: Path, adapter: Path | None, tokens: list[int]) -> torch.Tensor
     """Logits `[tokens, vocab]` by PEFT."""
     run: Any = reference(model)
     if adapter is not None:
+        from peft import PeftModel
+
         run = PeftModel.from_pretrained(reference.__wrapped__(model), adapter).eval()
     logits: torch.Tensor = run(torch.tensor([tokens])).logits[0]
     return logits
@@ -165,6 +168,8 @@ def test_the_language_model_of_a_larger_one(tmp_path: Path) -> None:
     adapters = []
     for name, targets in (("own", r".*language_model.*\.(q_proj|up_proj)"), ("all", "all-linear")):
         base = LlavaForConditionalGeneration.from_pretrained(model).eval()
+        from peft import LoraConfig, get_peft_model
+
         adapted = get_peft_model(base, LoraConfig(r=2, target_modules=targets))
         torch.manual_seed(1)
         with torch.no_grad():

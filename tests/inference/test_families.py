@@ -132,6 +132,7 @@ def test_the_text_of_models_that_read_images(kind: str, tmp_path: Path) -> None:
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     model.save_pretrained(tmp_path / "model")
     small_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "preprocessor_config.json").write_text('{"patch_size": 16}')
     tokens = tokens_of(40)
     rig = Rig(tmp_path / "model")
     (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))

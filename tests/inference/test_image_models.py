@@ -90,7 +90,9 @@ def expected(
 def test_text_and_images_in_turn(folder: Path, pieces: int) -> None:
     rig = Rig(folder, page_size=8)
     assert rig.model.description.image_rule == {
-        **dict.fromkeys(["tile", "longest", "per_tile", "per_row", "cut"], 0),
+        **dict.fromkeys(
+            ["tile", "longest", "per_tile", "per_row", "cut", "block", "least", "most"], 0
+        ),
         "whole": KINDS[folder.name][4],
     }
     assert "input-image" in rig.model.description.traits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,14 @@ from support.model_rig import (
     tokens_of,
 )
 
+from pie_inference.attention import recurrent
 from pie_inference.errors import LoadError
 from pie_inference.layers.delta_rule import gated_delta_rule
 from pie_inference.loading import sizing
+from pie_inference.models import delta_net
 
 SIZE = 8  # of a page
+RECURRENT = 2  # layers
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +186,104 @@ def test_what_a_state_is_of_is_not_read_again(folder: Path) -> None:
         check(rig, folder, sequence, text[:end])
     sequence.used = 26
     check(rig, folder, sequence, [*text[:26], 5, 6])
+
+
+class Counted:
+    """Counts the tokens over which the rule of recurrent layers is run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._tokens = 0
+        rule = gated_delta_rule
+
+        def counted(queries: torch.Tensor, keys: torch.Tensor, *others: torch.Tensor) -> Any:
+            self._tokens += keys.shape[0] * keys.shape[2]
+            return rule(queries, keys, *others)
+
+        monkeypatch.setattr(delta_net, "gated_delta_rule", counted)
+
+    def taken(self) -> int:
+        """Tokens since the last call."""
+        tokens, self._tokens = self._tokens, 0
+        return tokens // RECURRENT
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    monkeypatch.setattr(recurrent, "BORDER", 16)
+    return Counted(monkeypatch)
+
+
+def page_of(rig: Rig, shared: Stream, pages: int) -> Stream:
+    """Another sequence that begins with full pages of one."""
+    sequence = Stream(rig, shared.pages[:pages] + rig.sequence(40).pages)
+    sequence.used = pages * SIZE
+    return sequence
+
+
+def test_going_back_reads_no_more_than_lies_behind_a_border(folder: Path, counted: Counted) -> None:
+    """States are kept after every 16th token, and after the last full page of a forward."""
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(60)
+    sequence = rig.sequence(80)
+    check(rig, folder, sequence, text[:60])
+    assert counted.taken() == 60, "each token once, whatever is kept"
+    # Where a context is cut, and how many tokens there are from the border before on, with a new
+    # one: the last page begins with 56.
+    for back, read in ((59, 4), (57, 2), (56, 1), (55, 8), (48, 1), (31, 16), (15, 16), (3, 4)):
+        sequence.used = back
+        check(rig, folder, sequence, [*text[:back], 5])
+        assert counted.taken() == read, back
+        sequence.used = back
+        check(rig, folder, sequence, text[: back + 1])
+        counted.taken()
+
+
+def test_forks_and_prefixes_begin_at_a_border(folder: Path, counted: Counted) -> None:
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(60)
+    first = rig.sequence(80)
+    check(rig, folder, first, text)
+    counted.taken()
+    for number, read in enumerate((8 + 3, 3, 3)):  # 40 tokens: the first one leaves a state there
+        check(rig, folder, page_of(rig, first, 5), [*text[:40], *tokens_of(3, seed=number)])
+        assert counted.taken() == read
+    check(rig, folder, page_of(rig, first, 6), [*text[:48], 7])
+    assert counted.taken() == 1
+
+
+def test_a_run_that_is_undone_goes_on_from_the_border_before(
+    folder: Path, counted: Counted
+) -> None:
+    rig = Rig(folder, page_size=SIZE)
+    text = tokens_of(60)
+    sequence = rig.sequence(80)
+    check(rig, folder, sequence, text[:20])
+    for token in text[20:60]:
+        rig.forward(Step(sequence, [token]))
+    assert counted.taken() == 60
+    sequence.used = 30
+    check(rig, folder, sequence, [*text[:30], 6])
+    assert counted.taken() == 31 - 24, "each full page was a border"
+
+
+@pytest.mark.parametrize("part", [4, 8, 200])
+def test_borders_do_not_take_the_rows_of_other_sequences_ends(
+    folder: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(sizing, "MAX_STATES", 8)
+    rig = Rig(folder, page_size=SIZE, pages=100)
+    waiting = [rig.sequence(16) for _ in range(3)]
+    for number, sequence in enumerate(waiting):
+        check(rig, folder, sequence, tokens_of(5, seed=number))
+    long, text = rig.sequence(240), tokens_of(200)
+    for start in range(0, 200, part):
+        rig.forward(Step(long, text[start : start + part]))
+    counted.taken()
+    for number, sequence in enumerate(waiting):
+        check(rig, folder, sequence, [*tokens_of(5, seed=number), 9])
+        assert counted.taken() == 1
+    check(rig, folder, long, [*text, 9])
+    assert counted.taken() == 1
 
 
 def test_slots_of_eight_bits_are_refused(folder: Path) -> None:

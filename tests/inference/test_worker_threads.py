@@ -15,6 +15,7 @@ from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.calibration import costs, threads
 from pie_inference.calibration.threads import Threads, measured
 from pie_inference.calibration.trial import run_step
+from pie_inference.device.shared_cores import SharedCores
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.model import ModelConfig
@@ -60,6 +61,7 @@ def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
     monkeypatch.setattr(threads, "SECONDS", 1e9)
     monkeypatch.setattr(costs, "LONG_SECONDS", 1e9)
+    monkeypatch.setattr(threads, "SharedCores", lambda: SharedCores(lambda _: 0.0))
     config = ModelConfig(source=str(make_llama(tmp_path / "llama")), embeds=256, kv_pages=16)
     engine = Engine([config], fixed_threads=False)
     description = engine.descriptions[0]

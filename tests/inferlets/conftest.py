@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import make_llama
-from support.library import EMBEDDED, Library
+from support.library import SMALL_CONTEXT, Library
 from support.servers import Server
 
 FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "city"): "Dublin"}
@@ -22,10 +22,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """The library on a running server."""
     folder = tmp_path_factory.mktemp("checkpoints")
     checkpoint = make_llama(folder / "test")
-    small = make_llama(folder / "small", layers=1, seed=5)
+    small = make_llama(folder / "small", layers=1, seed=5, max_position=SMALL_CONTEXT)
     models = [
         {"source": "pie-tiny", "kv_pages": 2048},
-        {"source": str(EMBEDDED / "pie-tiny-draft"), "kv_pages": 512},
+        {"source": "pie-tiny-draft", "kv_pages": 512},
         {"source": str(checkpoint), "name": "test", "page_size": 16, "kv_pages": 2048},
         {"source": str(small), "page_size": 16, "kv_pages": 64},
     ]

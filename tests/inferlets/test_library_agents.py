@@ -14,21 +14,23 @@ REQUEST = '- play_man with text "strazyrt".\n- recress_roof with rank 7.'
 
 
 def test_react_calls_tools_and_computes_no_token_twice(library: Library, url: str) -> None:
-    before = library.client.stats()["pie-tiny"]
+    before = library.rows()
     question = "Where does the neighbour of the brother of Edgar live?"
     found = library.run("react", question=question, url=url)
     assert found["answer"] == "Dublin"
     assert [call.rpartition(": ")[2] for call in found["calls"]] == ["Sam", "Sovut", "Dublin"]
-    rows = library.client.stats()["pie-tiny"]["rows"] - before["rows"]
-    # Three rows a token, of embeds, forwards and samples. A step ahead is lost after each of nine
-    # lines; the conversation again at each action would be 400 tokens more.
-    assert rows <= 3 * (found["tokens"] + 9)
+    # A step ahead is lost after each of nine lines; the conversation again at each action would be
+    # 400 tokens more.
+    assert library.rows() - before <= 3 * (found["tokens"] + 9)
 
 
 def test_code_act_runs_the_models_code_in_its_own_sandbox(library: Library) -> None:
     numbers = "[1-9][0-9]{0,3}"
+    before = library.rows()
     found = library.run("code_act", grammar=rf"print\({numbers} [-+*] {numbers}\)\n")
     assert found["answer"].lstrip("-").isdigit()
+    assert len(found["observations"]) == 4
+    assert library.rows() - before <= 3 * found["tokens"]  # each once
     # An error is an observation; there is no file to read.
     broken = library.run("code_act", grammar=r"open\('/etc/passwd'\)\n")
     assert "no file system" in broken["answer"]
@@ -36,10 +38,13 @@ def test_code_act_runs_the_models_code_in_its_own_sandbox(library: Library) -> N
 
 def test_a_swarm_passes_messages_and_computes_each_once(library: Library) -> None:
     library.client.upload(LIBRARY / "swarm/main.py", name="swarm")
-    found = library.run("swarm", agents=["ada", "bob"], rounds=2, max_tokens=6)
-    assert [set(said) for said in found["said"]] == [{"ada", "bob"}] * 2
-    # Each agent holds what it heard and said, once: its context goes on from round to round.
-    assert all(6 * 2 < tokens < 60 for tokens in found["tokens"].values())
+    before = library.rows()
+    found = library.run("swarm", agents=["ada", "bob"], rounds=4, max_tokens=6)
+    assert [set(said) for said in found["said"]] == [{"ada", "bob"}] * 4
+    # Each agent holds what it heard and said: its context goes on from round to round. Beside its
+    # tokens a step ahead is lost in each; all again in each round would be twice as many.
+    tokens = sum(found["tokens"].values())
+    assert library.rows() - before <= 3 * (tokens + 2 * 4)
 
 
 def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
@@ -61,7 +66,10 @@ def test_graphs_and_recursions_of_thought_add_what_one_try_does_not(library: Lib
     asked = " + ".join(map(str, numbers))
     begin = f"<|begin|><|user|>\nWhat is {asked}?<|end|>\n<|assistant|>\n"
     assert f"Answer: {sum(numbers)}" not in library.complete(begin, 160)
+    before = library.forwards()
     graph = library.run("graph_of_thought", numbers=numbers)
+    forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
+    assert batches < 0.4 * forwards
     assert graph["answer"] == sum(numbers)
     assert [len(level) for level in graph["levels"]] == [8, 4, 2, 1]
     before = library.forwards()
@@ -77,6 +85,7 @@ def test_a_skeleton_is_expanded_at_once_and_joined(library: Library) -> None:
     forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
     assert len(found["points"]) == len(found["texts"]) == 4
     assert batches < forwards - 20  # the points' tokens came together
+    assert found["pages"] < 0.7 * found["alone"]
 
 
 def test_thinking_keeps_to_its_budget(library: Library) -> None:

@@ -7,16 +7,25 @@ import uuid
 from support import reference
 from support.library import Library
 
+DIFFERENCES = ["880 - 826", "862 - 587", "455 - 367", "909 - 836", "780 - 365", "781 - 653"]
+
 
 def test_a_tree_of_thought_shares_its_pages_and_solves_more(library: Library) -> None:
-    question = "What is 880 - 826?"
-    begin = f"<|begin|><|user|>\n{question}<|end|>\n<|assistant|>\n"
-    assert "Answer: 54" not in library.complete(begin, 120)
+    answers = {eval(question): f"What is {question}?" for question in DIFFERENCES}
+    begin = "<|begin|><|user|>\n{}<|end|>\n<|assistant|>\n"
+    greedy = sum(
+        library.complete(begin.format(question), 120).endswith(f"Answer: {right}")
+        for right, question in answers.items()
+    )
     before = library.forwards()
-    found = library.run("tree_of_thought", question=question)
+    found = {
+        right: library.run("tree_of_thought", question=question)
+        for right, question in answers.items()
+    }
     forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
-    assert found["answer"] == "Answer: 54"
-    assert found["pages"] <= 0.7 * found["alone"]
+    solved = sum(tree["answer"] == f"Answer: {right}" for right, tree in found.items())
+    assert solved >= greedy + 2
+    assert all(tree["pages"] <= 0.7 * tree["alone"] for tree in found.values())
     assert batches < 0.4 * forwards
 
 

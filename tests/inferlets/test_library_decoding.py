@@ -115,18 +115,18 @@ def test_contrastive_decoding(library: Library, alpha: float, beta: float) -> No
 
 def test_watermark_is_detected(library: Library) -> None:
     def run(delta: float) -> Any:
-        options = ["--prompt", "The quick", "--max-tokens", "80", "--model-name", "test"]
+        options = ["--prompt", "The quick", "--max-tokens", "800", "--model-name", "test"]
         more = ["--delta", str(delta), "--quality"]
         return json.loads(library.launch("watermarking", [*options, *more]).result())
 
     marked, plain = run(4), run(0)
-    assert marked["z"] > 4
     tokens = marked["tokens"]
     assert watermark.z_score(tokens, key=15485863) == pytest.approx(marked["z"], abs=0.3)
+    assert watermark.z_score(tokens[:80], key=15485863) > 4
     assert abs(watermark.z_score(tokens, key=15485864)) < 3
     assert abs(plain["z"]) < 2
-    # What it costs: less than a nat per token, of some 4.5 that the random model's texts have.
-    assert marked["mean_logprob"] > plain["mean_logprob"] - 1
+    # What it costs: 0.04 nats per token, of 4.7 that the random model's texts have.
+    assert marked["mean_logprob"] > plain["mean_logprob"] - 0.2
 
 
 def test_best_of_n_ranks_by_likelihood(library: Library) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 
 from pie_control.errors import ApiError
@@ -16,8 +18,10 @@ from pie_control.resources.addresses import Addresses
 from pie_control.resources.exports import MAX_EXPORTS, Exports
 from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.retention import within_users
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
+from pie_control.timers import Timers
 from pie_py.config.quotas import Quota, Quotas
 
 QUOTAS = Quotas(Quota(share=1.0), {})
@@ -49,6 +53,38 @@ def test_pages_are_free_or_held_and_never_both(steps: list[tuple[int, int]]) -> 
             pool.release(np.array(gone, np.int32))
         assert pool.free == pool.size - len(set(held))
         assert pool.masked == np.count_nonzero(pool.masks)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), max_size=12),
+)
+def test_worth_changes_places_within_a_user(items: list[tuple[str, int]]) -> None:
+    users, worth = [user for user, _ in items], [priority for _, priority in items]
+    found = within_users(range(len(items)), users, worth)
+    assert [users[n] for n in found] == users
+    for user in "ab":
+        own = [n for n in found if users[n] == user]
+        assert own == sorted(
+            (n for n in range(len(items)) if users[n] == user), key=lambda n: worth[n]
+        )
+
+
+def test_what_was_said_of_a_page_goes_with_its_content_and_ends_with_it() -> None:
+    pool, host = PagePool(4, 8), HostMemory(2, 4)
+    pages = pool.allocate(2)
+    pool.retention.set(pages, 5, until=10.0)
+    moved = host.allocate(2)
+    host.keep_state(moved, pool, pages)
+    pool.release(pages)
+    assert pool.retention.told == 0
+    back = pool.allocate(2)
+    host.restore_state(moved, pool, back)
+    assert pool.retention.of(back, 9.0).tolist() == [5, 5]
+    assert pool.retention.of(back, 10.0).tolist() == [0, 0]
+    pool.retention.set(back[:1], -5, until=0.0)
+    assert pool.retention.of(back, 9.0).tolist() == [-5, 5]
+    pool.retention.lift(back)
+    assert pool.retention.of(back, 9.0).tolist() == [0, 5]
 
 
 def test_embeds_forget_what_their_last_owner_wrote() -> None:
@@ -151,9 +187,54 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert (pages.free, embeds.free) == (200, 200)
 
 
+def unlimited(pool: PagePool) -> Exports:
+    return Exports(pool, QUOTAS, lambda: 0.0, Timers(lambda: 0.0))
+
+
+def test_an_export_that_nobody_imports_ends() -> None:
+    async def main() -> None:
+        timers, pool = Timers(trio.current_time), PagePool(8, 8)
+        quotas = Quotas(Quota(share=1.0, export_seconds=60), {})
+        exports = Exports(pool, quotas, trio.current_time, timers)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timers.run)
+            for name in "abcd":
+                pages = pool.allocate(1)
+                exports.add("ann", name, pages, name == "b")
+                pool.release(pages)  # as if its instance had ended
+            exports.expire("ann", "b", 20)
+            exports.expire("ann", "c", 10)
+            exports.release("ann", "c")
+            exports.add("ann", "c", pool.allocate(1), False)
+            with pytest.raises(ApiError, match=r"^limit-exceeded.*60 s"):
+                exports.expire("ann", "a", 61)
+            with pytest.raises(ApiError, match=r"^invalid-argument"):
+                exports.expire("ann", "a", 0)
+            with pytest.raises(ApiError, match=r"^permission-denied"):
+                exports.expire("ben", "b", 1)
+            await trio.sleep(15)
+            assert exports.names("ann") == ["a", "b", "c", "d"]  # a released one takes none with it
+            exports.use("ben", "b")
+            for _ in range(1000):
+                exports.expire("ann", "d", 50)
+            assert len(timers) < 200
+            await trio.sleep(15)
+            assert exports.names("ann") == ["a", "b", "c", "d"]  # `b` has begun anew
+            await trio.sleep(10)
+            assert exports.names("ann") == ["a", "c", "d"]
+            assert pool.free == 5
+            await trio.sleep(22)
+            assert exports.names("ann") == ["d"]
+            await trio.sleep(10)
+            assert (len(exports), exports.pages, pool.free) == (0, 0, 7)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 def test_exports_of_one_user_are_limited() -> None:
     pool = PagePool(4, 8)
-    exports = Exports(pool, QUOTAS)
+    exports = unlimited(pool)
     page = pool.allocate(1)
     for i in range(MAX_EXPORTS):
         exports.add("ann", f"{i}", page, i % 2 == 0)
@@ -172,7 +253,7 @@ def test_exports_of_one_user_are_limited() -> None:
 def test_an_export_has_each_page_once() -> None:
     """An instance may have several addresses of a page, and name each address many times."""
     pool = PagePool(8, 8)
-    exports, pages = Exports(pool, QUOTAS), pool.allocate(2)
+    exports, pages = unlimited(pool), pool.allocate(2)
     with pytest.raises(ApiError, match=r"^invalid-argument.*more than once"):
         exports.add("ann", "twice", pages[[0, 1, 0]], False)
     exports.add("ann", "once", pages, False)
@@ -183,7 +264,7 @@ def test_lists_of_exports_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are kept for ever, and hundreds of thousands of pages can be in each of thousands."""
     monkeypatch.setattr(exports_module, "MAX_LISTED", 12)
     pool = PagePool(8, 8)
-    exports, pages = Exports(pool, QUOTAS), pool.allocate(4)
+    exports, pages = unlimited(pool), pool.allocate(4)
     for name in "abc":
         exports.add("ann", name, pages, name == "b")
     with pytest.raises(ApiError, match=r"^limit-exceeded.*list 12 pages"):

@@ -4,75 +4,22 @@ them.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from support.fake_worker import distribution, embedded, run_forward
+from support.fake_worker import Slot, attention, distribution, embedded, rows_of, run_forward
+from support.prompts import PAGE, Decoder, Prompt, forwards, value_after
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
+from pie_control.errors import ApiError
+from pie_control.scheduler.prompt_parts import most_at_once
 
-PAGE = 8
 FACTS: dict[str, Any] = {"kv_pages": 64, "embeds": 400, "max_batch_tokens": 100}
-
-
-def value_after(tokens: list[int]) -> int:
-    """The last one's hidden state."""
-    inputs = [(embedded(token), place) for place, token in enumerate(tokens)]
-    return run_forward(inputs, [], [])[-1]
-
-
-class Prompt:
-    """A forward of many tokens, and the distribution after it."""
-
-    def __init__(self, guest: Guest, tokens: list[int], before: int = 0) -> None:
-        """`before` of the tokens are in the pages already."""
-        self.guest, self.tokens = guest, tokens
-        self.pages = guest.pages(-(-len(tokens) // PAGE))
-        if before:
-            self.run(0, before)
-            guest.server.drain()
-        self.embeds = self.run(before, len(tokens))
-        self.future = guest.dist(self.embeds[0])
-
-    def run(self, start: int, end: int) -> list[int]:
-        guest = self.guest
-        embeds = guest.embeds(end - start)
-        guest.embed(self.tokens[start:end], start, embeds)
-        guest.forward(self.pages, embeds, self.pages, [embeds[0], 1])
-        return embeds
-
-    def is_right(self) -> bool:
-        return self.guest.take(self.future) == distribution(value_after(self.tokens), 3, 1000)
-
-
-class Decoder:
-    """Takes one step after the other."""
-
-    def __init__(self, server: Server) -> None:
-        self.guest = Guest(server)
-        self.tokens: list[int] = []
-        self.pages = self.guest.pages(2)
-        self.embed = self.guest.embeds(1)
-        self.future = 0
-
-    def step(self, token: int = 1) -> None:
-        guest = self.guest
-        guest.embed([token], len(self.tokens), self.embed)
-        guest.forward(self.pages, self.embed, self.pages, self.embed)
-        self.future = guest.dist(self.embed[0])
-        self.tokens.append(token)
-
-    def is_right(self) -> bool:
-        return self.guest.take(self.future) == distribution(value_after(self.tokens), 3, 1000)
-
-
-def forwards(server: Server) -> list[tuple[int, int]]:
-    """Sequences and inputs of the forward batches so far."""
-    return [(count, rows) for kind, count, rows in server.worker.sizes if kind == "forward"]
 
 
 def test_a_prompt_runs_in_parts_beside_steps_of_others() -> None:
@@ -130,31 +77,173 @@ def test_prompts_are_served_in_their_order_and_by_priority() -> None:
     assert all(prompt.is_right() for prompt in prompts)
 
 
-@pytest.mark.parametrize("how", ["mask", "observed", "positions", "nothing kept", "used page"])
-def test_what_cannot_be_cut_runs_whole_as_soon_as_it_is_the_oldest(how: str) -> None:
-    server = Server(prompt_tokens=16, **FACTS)
-    decoder, guest = Decoder(server), Guest(server)
-    embeds, pages = guest.embeds(99), guest.pages(13)
-    tokens = list(range(99))
+def run_whole(guest: Guest, how: str, count: int) -> None:
+    """Queues a forward that can't be cut."""
+    embeds, pages = guest.embeds(count), guest.pages(-(-count // PAGE))
+    tokens = list(range(count))
     if how == "positions":
-        guest.embed(tokens[:50], 49, [embeds[0], 50])
-        guest.embed(tokens[50:], 0, [embeds[0] + 50, 49])
+        guest.embed(tokens[1:], 1, [embeds[0], count - 1])
+        guest.embed(tokens[:1], 0, [embeds[0] + count - 1, 1])
     else:
         guest.embed(tokens, 0, embeds)
     if how == "observed":
-        guest.observe([], embeds, pages)
+        guest.observe([], embeds, pages, observed=count)
     elif how == "nothing kept":
         guest.forward([], embeds)
     elif how == "used page":
         before = guest.filled(3)
         guest.forward([], embeds, [*before, *pages])
     else:
-        guest.forward([], embeds, pages, [], [1, 99] * 99 if how == "mask" else [])
+        guest.forward([], embeds, pages, [], [2, 0, count] * count if how == "mask" else [])
+
+
+WHOLE = ["mask", "observed", "positions", "nothing kept", "used page"]
+
+
+@pytest.mark.parametrize("how", WHOLE)
+def test_what_cannot_be_cut_runs_whole_as_soon_as_it_is_the_oldest(how: str) -> None:
+    server = Server(prompt_tokens=80, **FACTS)
+    decoders, guest = [Decoder(server) for _ in range(3)], Guest(server)
+    run_whole(guest, how, 80)
+    other = Prompt(Guest(server), list(range(90)))
+    for _ in range(4):
+        for decoder in decoders:
+            decoder.step()
+        server.step()
+    sizes = [rows for _, rows in forwards(server)]
+    assert 80 <= max(sizes) <= 83, "it goes at once, and takes no other prompt along"
+    assert guest.ready(guest.sync())
+    server.drain()
+    assert other.is_right()
+
+
+@pytest.mark.parametrize("how", WHOLE)
+def test_what_cannot_be_cut_may_not_be_long(how: str) -> None:
+    server = Server(prompt_tokens=16, **FACTS)
+    guest = Guest(server)
+    with pytest.raises(ApiError, match=r"limit-exceeded: 17 inputs .* only run at once, 16 at"):
+        run_whole(guest, how, 17)
+    run_whole(guest, how, 16)
+    server.drain()
+    runtime.take(guest.instance, guest.sync())
+
+
+def test_fewer_may_run_at_once_over_many_keys() -> None:
+    """A table: inputs that may have to run at once, by the keys that they look at."""
+    table = {1: 512, 4096: 512, 8192: 256, 65536: 32, 1 << 20: 16}
+    assert {keys: most_at_once(512, keys) for keys in table} == table
+    assert most_at_once(None, 1 << 20) > 1 << 20
+
+
+def lengths_of(rows: list[list[bool]]) -> list[int]:
+    """Rows in the contract's run-length form."""
+    flat = []
+    for row in rows:
+        changes = [0, *(i for i in range(1, len(row)) if row[i] != row[i - 1]), len(row)]
+        runs = [b - a for a, b in itertools.pairwise(changes)]
+        runs = [0, *runs] if row[0] else runs
+        flat += [len(runs), *runs]
+    assert rows_of(flat) == rows
+    return flat
+
+
+def masked(server: Server, before: int, rows: list[list[bool]], outputs: int) -> list[int]:
+    """Runs a forward with a mask behind a text beside a decoder; what the last inputs become."""
+    decoder, guest = Decoder(server), Guest(server)
+    count = len(rows)
+    pages = guest.pages(-(-(before + count) // PAGE))
+    inputs = guest.embeds(before + count)
+    guest.embed(list(range(before + count)), 0, inputs)
+    if before:
+        guest.forward(pages, [inputs[0], before], pages)
+        server.drain()
+    given = [inputs[0] + before, count]
+    last = [inputs[0] + before + count - outputs, outputs]
+    guest.forward(pages, given, pages, last, lengths_of(rows))
+    futures = [guest.dist(last[0] + i) for i in range(outputs)]
+    while not all(map(guest.ready, futures)):
+        decoder.step()
+        server.step()
+        assert decoder.is_right()
+        if len(decoder.tokens) == 2 * PAGE:
+            decoder = Decoder(server)
+    return [guest.take(future)[0] for future in futures]
+
+
+def expected(before: int, rows: list[list[bool]], outputs: int) -> list[int]:
+    """The same, at once."""
+    texts = [(embedded(token), token) for token in range(before + len(rows))]
+    context = run_forward(texts[:before], [], []) if before else []
+    slots = [Slot(value, place) for place, value in enumerate(context)]
+    found = run_forward(texts[before:], slots, lengths_of(rows))
+    return [distribution(value, 1, 1000)[0] for value in found[len(rows) - outputs :]]
+
+
+@pytest.mark.parametrize("before", [0, 3, 8])
+@pytest.mark.parametrize("outputs", [1, 40])
+@pytest.mark.parametrize("how", ["causal", "window", "blocks"])
+def test_a_mask_is_cut_where_no_input_sees_a_later_one(how: str, outputs: int, before: int) -> None:
+    count = 40
+    columns = range(before + count)
+    rows = []
+    for row in range(before, before + count):
+        block = row - (row - before) % 10  # inputs of a block see all of it
+        last = block + 9 if how == "blocks" else row
+        rows.append([(how != "window" or at > row - 6) and at <= last for at in columns])
+    server = Server(prompt_tokens=16, **FACTS, max_batch_commands=64)
+    assert masked(server, before, rows, outputs) == expected(before, rows, outputs)
+    assert max(rows for _, rows in forwards(server)[1:]) <= 16
+    assert server.scheduler.stats()["parts"] >= 2
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_whatever_a_mask_shows_the_values_are_the_same(data: st.DataObject) -> None:
+    before, count = data.draw(st.integers(0, 12)), data.draw(st.integers(1, 30))
+    block = data.draw(st.integers(1, 4))  # inputs of one may see all of it
+    rows = []
+    for row in range(count):
+        last = row - row % block + block - 1
+        shown = data.draw(st.lists(st.booleans(), min_size=before + count, max_size=before + count))
+        rows.append([seen and at <= before + last for at, seen in enumerate(shown)])
+    tokens = data.draw(st.integers(block, 40))
+    server = Server(prompt_tokens=tokens, **FACTS, max_batch_commands=64)
+    outputs = data.draw(st.integers(1, count))
+    assert masked(server, before, rows, outputs) == expected(before, rows, outputs)
+
+
+def test_an_observed_forward_is_cut_before_the_inputs_that_are_observed() -> None:
+    server = Server(prompt_tokens=16, **FACTS)
+    decoder, guest = Decoder(server), Guest(server)
+    embeds, pages = guest.embeds(50), guest.pages(7)
+    guest.embed(list(range(50)), 0, embeds)
+    future = guest.observe(pages, embeds, pages, observed=5)
+    for _ in range(5):
+        decoder.step()
+        server.step()
+    assert max(rows for _, rows in forwards(server)) == 16
+    assert guest.take_attention(future) == (1, attention(50, 5, 1))
+
+
+@pytest.mark.parametrize("own", [50, 49, 0])
+def test_a_forward_with_all_its_outputs_is_cut_too(own: int) -> None:
+    """Steps that never end do not keep it waiting."""
+    server = Server(prompt_tokens=16, **FACTS)
+    decoder, guest = Decoder(server), Guest(server)
+    tokens = list(range(50))
+    embeds, pages = guest.embeds(50), guest.pages(7)
+    others = guest.embeds(50)
+    outputs = [embeds[0], own, others[0], 50 - own]
+    guest.embed(tokens, 0, embeds)
+    guest.forward(pages, embeds, pages, outputs)
+    futures = [guest.dist((embeds[0] if i < own else others[0] - own) + i) for i in range(50)]
     for _ in range(4):
         decoder.step()
         server.step()
-    assert max(rows for _, rows in forwards(server)) >= 99
-    assert guest.ready(guest.sync())
+    assert max(rows for _, rows in forwards(server)) == 16
+    server.drain()
+    for end, future in enumerate(futures, 1):
+        assert guest.take(future) == distribution(value_after(tokens[:end]), 3, 1000)
 
 
 def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too() -> None:

@@ -497,6 +497,70 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
     machine.check_empty()
 
 
+def test_a_run_whose_own_pages_are_away_does_not_wait_for_plans_of_others() -> None:
+    """They come back with plans, and its own is none as long as they are away."""
+    slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step
+    machine = Machine(
+        {"low_water": 0}, kv_pages=8, host_pages=8, kv_costs={**COSTS, "swap_in": slow}
+    )
+
+    def older(guest: Guest) -> PuppetProgram:
+        text = Text(guest, embed=guest.embeds(60))
+        yield from text.grow([1])
+        yield from pause(guest)
+        yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 7)
+        return "done"
+
+    def runner(guest: Guest) -> PuppetProgram:
+        text = Text(guest, embed=guest.embeds(60))
+        yield from text.grow([1] * 20)
+        yield from text.run(12)
+        return "done"
+
+    first = machine.start(older)
+    machine.settle()
+    second = machine.start(runner)
+    for _ in range(6):  # its run is under way
+        machine.turn()
+        machine.step()
+    machine.outside[0].resolve()
+    machine.settle()
+    assert machine.counts["pages_evicted"] >= 2
+    for one in (first, second):
+        assert one.ended is not None
+        assert one.ended.text == "done"
+    machine.check_empty()
+
+
+def test_pages_that_are_worth_more_stay() -> None:
+    machine = Machine({"policy": "swap", "low_water": 0}, kv_pages=8, host_pages=8)
+
+    def holding(priority: int) -> Instance:
+        def program(guest: Guest) -> PuppetProgram:
+            pages = yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 2)
+            embeds = guest.embeds(16)
+            guest.embed([1] * 16, 0, embeds)
+            guest.forward([], embeds, [pages, 2])
+            allocate.retain_kvpage(guest.instance, guest.queue, [pages, 2], priority, 10**9)
+            future = guest.instance.futures.create_outside(FutureKind.DONE, "test")
+            machine.outside.append(future)
+            yield from call(runtime.wait, guest.instance, [future.handle])
+            return ""
+
+        return machine.start(program)
+
+    guests = [holding(priority) for priority in (7, 0, -2)]
+    machine.settle()
+    machine.start(holder(28))  # of four pages, two of which are free
+    machine.settle()
+    away = [machine.service.spaces[guest].pages.away for guest in guests]
+    assert away == [0, 0, 2]
+    for future in machine.outside:
+        future.resolve()
+    machine.settle()
+    machine.check_empty()
+
+
 def test_pages_move_ahead_of_need_within_the_budget() -> None:
     machine = Machine({"low_water": 0.9, "swap_share": 0.004}, kv_pages=16, host_pages=32)
     old = machine.start(holder(96))

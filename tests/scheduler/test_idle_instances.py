@@ -15,7 +15,7 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.timers import Timers
+from pie_control.timers import Timers
 
 FEW, MANY = 10, 900
 STEPS = 20

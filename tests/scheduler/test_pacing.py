@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from pie_control.worker.pacing import (
+    FOLLOW_SECONDS,
     GATHER_SECONDS,
     MOST_STEPS,
     PLANS_IN_FLIGHT,
@@ -15,6 +16,7 @@ from pie_control.worker.pacing import (
     Decision,
     Pacing,
 )
+from pie_control.worker.running import CERTAIN, RunningPlans
 
 # idle, plans at the worker, all guests caught up, launches arriving -> decision, at time 0 with
 # plans that take 20 ms.
@@ -105,6 +107,17 @@ def test_an_idle_worker_waits_for_launches_only_so_long() -> None:
     assert made.decide(late, idle=True, plans=0, caught_up=True, launches=True) is Decision.GATHER
 
 
+@pytest.mark.parametrize("plan_seconds", [0.004, 3.0])
+def test_steps_of_others_wait_for_launches_no_longer_than_a_step(plan_seconds: float) -> None:
+    def decide(now: float) -> Decision:
+        return made.decide(now, idle=True, plans=0, caught_up=True, launches=True, goes_on=True)
+
+    made = pacing(plan_seconds)
+    most = min(plan_seconds, GATHER_SECONDS)
+    assert decide(5.0) is decide(5.0 + most * 0.9) is Decision.GATHER
+    assert decide(5.0 + most * 1.1) is Decision.SEND
+
+
 @pytest.mark.parametrize("plan_seconds", [0.004, 0.05, 3.0])
 def test_an_idle_worker_waits_for_turns_no_longer_than_a_plan_takes(plan_seconds: float) -> None:
     made = pacing(plan_seconds)
@@ -137,3 +150,34 @@ def test_an_idle_worker_is_never_kept_waiting_for_ever(
             made.sent()
             since = now
         assert now - since <= GATHER_SECONDS + TURNS_SECONDS + 0.021
+
+
+def test_nothing_follows_a_plan_that_takes_long_yet() -> None:
+    for left, decision in (
+        (FOLLOW_SECONDS * 1.1, Decision.LATER),
+        (FOLLOW_SECONDS, Decision.FOLLOW),
+        (0.0, Decision.FOLLOW),
+    ):
+        assert pacing().decide(0.0, idle=False, plans=1, caught_up=True, left=left) is decision
+        alone = pacing().decide(0.0, idle=True, plans=0, caught_up=True, left=left)
+        assert alone is Decision.SEND  # a worker without a plan never waits for an end
+
+
+def test_how_long_a_plan_takes_is_told_by_the_best_rate_before() -> None:
+    plans = RunningPlans()
+    assert plans.left(0.0) == 0.0
+    plans.sent(1.0, 100)
+    assert plans.left(1.0) == 0.0  # nothing is known
+    plans.sent(1.1, 500)  # behind it
+    plans.over(2.0, 1.0)  # 100 in a second
+    assert plans.left(2.0) == pytest.approx(CERTAIN * 5.0)
+    assert plans.left(4.0) == pytest.approx(CERTAIN * 5.0 - 2.0)
+    assert plans.left(9.0) == 0.0
+    plans.sent(6.5, 10)
+    plans.over(7.0, 5.0)
+    assert plans.left(7.0) == pytest.approx(CERTAIN * 0.1)
+    plans.over(8.0, 1.0)  # ten in a second: a plan of few inputs says little of one of many
+    plans.sent(9.0, 100)
+    assert CERTAIN < plans.left(9.0) < 1.1
+    plans.lost()
+    assert plans.left(9.0) == 0.0

@@ -423,6 +423,38 @@ def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before
     check_tree(server)
 
 
+def test_among_a_users_pages_those_worth_least_go_first() -> None:
+    server = Server(**FACTS)
+    guest, other = Guest(server), Guest(server, server.launch("ben"))
+    texts = [[number] * 17 for number in range(3)]  # four pages and one token each
+
+    def compute(who: Guest, tokens: list[int], priority: int, seconds: float) -> None:
+        text = Text(who)
+        text.match(tokens)
+        text.run(tokens)
+        server.drain()
+        time = int(seconds * 1e9)
+        allocate.retain_kvpage(who.instance, who.queue, text.spans, priority, time)
+        text.release()
+
+    compute(guest, texts[0], 3, 60)
+    compute(other, texts[0], 0, 0)
+    compute(guest, texts[1], 3, 5)
+    compute(guest, texts[2], -1, 0)
+    server.clock.seconds += 6
+    taken = guest.pages(8 + 4)
+    # Four of the pages that were there are this user's by their age: those worth least.
+    assert [found(guest, tokens) for tokens in texts] == [16, 16, 0]
+    assert found(other, texts[0]) == 16
+    allocate.dealloc_kvpage(guest.instance, guest.queue, taken)
+    compute(guest, texts[2], -1, 0)
+    found(guest, texts[2])  # it is used again
+    guest.pages(8 + 4)
+    assert [found(guest, tokens) for tokens in texts] == [16, 0, 16]
+    assert found(other, texts[0]) == 16
+    check_tree(server)
+
+
 def test_a_limit_on_pages_holds_for_those_that_are_found() -> None:
     server = Server(**FACTS)
     text = Text(Guest(server))

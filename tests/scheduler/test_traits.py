@@ -12,6 +12,7 @@ from support.scheduler_fixtures import MODEL, Guest, Server, u32
 from pie_control.errors import ApiError
 from pie_control.models.served import CONTROL_TRAITS
 from pie_control.wasm import BOOL, STRING, U8_LIST, U32, U32_ARRAY, Enum
+from pie_control.wasm.types import Scalar
 from pie_py.build.wit import parse
 
 CONTRACT = parse((Path(__file__).parents[2] / "sdk" / "wit" / "inferlet.wit").read_text())
@@ -39,6 +40,8 @@ def call(guest: Guest, name: str) -> Any:
             values.append("symbolic" if i == 0 else "x")
         elif kind is BOOL:
             values.append(False)
+        elif isinstance(kind, Scalar):
+            values.append(1)
         elif isinstance(kind, Enum):
             values.append(kind.names[0])
         elif kind is U32_ARRAY:

@@ -15,6 +15,7 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.instances.turns import Executor
+from pie_control.timers import Timers
 from pie_control.worker.dispatcher import Dispatcher
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
@@ -32,7 +33,8 @@ class Line:
         self.link = FakeLink(self.server.worker.run)
         self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
         models = self.server.parts.models
-        self.dispatcher = Dispatcher(models, self.executor, self.link, self.server.clock)
+        timers = Timers(self.server.clock)
+        self.dispatcher = Dispatcher(models, self.executor, self.link, timers, self.server.clock)
         self.link.on_results = self.dispatcher.on_results
         self.waiting: dict[int, tuple[Prepared, Program, int]] = {}
         self.starved = 0  # plans that were done while no other was at the worker

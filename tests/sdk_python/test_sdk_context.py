@@ -202,6 +202,23 @@ return [out, shared]
     assert shared == [*forked, *saved, [after(18), 0], [after(12), 1]]
 
 
+def test_a_saved_context_ends_by_itself(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("some text")
+await ctx.flush()
+ctx.retain(5, 60).retain(-5, last=4)
+ctx.save("short", seconds=0.01)
+ctx.save("long", seconds=60)
+try:
+    ctx.save("none", seconds=0)
+except PieError as error:
+    code = error.code
+await runtime.sleep(0.05)
+return [Context.saved(model), code, Context.open(model, "short")]
+"""
+    assert rig.answer(HEAD, body) == [["long"], "invalid-argument", None]
+
+
 def test_save_and_open_between_instances(rig: Rig) -> None:
     body = """
 name = "prefix"

@@ -51,8 +51,6 @@ def test_text_completion_refuses_a_wrong_sampler(rig: Rig) -> None:
     ("name", "part"),
     [
         ("hello", "Hello, world!"),
-        ("parallel_generation", ""),
-        ("best_of_n", "the best of 4"),
         ("digits_only", "0000"),
         ("chat_loop", "1 turns"),
     ],

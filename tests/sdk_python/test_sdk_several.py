@@ -37,6 +37,28 @@ return [[d.tokens for d in found], after, len(ctx)]
     assert length == filled + 4 + 9
 
 
+def test_verify_keeps_what_greedy_decoding_would_write(rig: Rig) -> None:
+    body = """
+ctx = Context(model, add_bos=False).fill("some text")
+right = [int(token) for token in args]
+wrong = [*right[3:6], 0, *right[7:9]]
+found = [await ctx.verify(right[:2]), await ctx.verify(wrong), await ctx.verify([])]
+length = ctx.seq_len, ctx.buffer()
+ctx.truncate(9)
+task = asyncio.create_task(ctx.verify(right[:3]))
+await asyncio.sleep(0)
+task.cancel()
+await asyncio.gather(task, return_exceptions=True)
+return [found, length, ctx.tokens, await ctx.verify(right[:1])]
+"""
+    wanted = continuation([*b"some text"], 10)
+    found, length, tokens, again = run(rig, body, *map(str, wanted))
+    assert found == [wanted[:3], wanted[3:7], wanted[7:8]]
+    assert length == [9 + 7, wanted[7:8]]
+    assert tokens == [*b"some text"]
+    assert again == wanted[:2]
+
+
 def test_forward_of_many_tokens_takes_several_forwards(rig: Rig) -> None:
     body = """
 found = await Context(model).fill("ab").forward(b"cd" * 100, 1)

@@ -98,7 +98,7 @@ def test_wrong_modules(module: bytes, reason: str) -> None:
 def test_reader_of_the_contract() -> None:
     package = contract()
     assert package.version == contract_version()
-    assert package.worlds["python-runtime"].imports == [*package.worlds[WORLD].imports, "source"]
+    assert package.worlds["source-runtime"].imports == [*package.worlds[WORLD].imports, "source"]
     take = package.interfaces["output-text"].functions["take-dist"]
     assert take.params == (("future", wit.Type("u32")),)
     floats = wit.Type("list", (wit.Type("f32"),))

@@ -16,6 +16,7 @@ from pie_py.client.sync import Client
 AREAS = (
     *("json", "args", "random", "sampler", "stop-strings", "decoder"),
     *("tasks", "runtime", "raw", "exports", "context", "chat"),
+    *("several", "pages", "branches", "steps"),
     *("grammar", "text", "lone", "begun", "full"),
 )
 

@@ -116,7 +116,7 @@ class Device:
         self, name: str, reads: Iterable[Buffer], writes: Iterable[Buffer], host: Span
     ) -> None:
         line = self.current
-        line.after(self.host.seen)
+        line.after_line(self.host)
         stamp = line.event()
         targets = list({id(b): b for b in writes}.values())
         for buffer in {id(b): b for b in reads}.values():
@@ -139,14 +139,14 @@ class Device:
         if self.graph is not None:
             raise RuntimeError(f"{why}: operation not permitted when stream is capturing")
         self.asked.append(why)
-        self.host.after(self.current.seen)
+        self.host.after_line(self.current)
 
     def synchronize(self) -> None:
         """The host waits for everything."""
         if self.graph is not None:
             raise RuntimeError("synchronize: operation not permitted when stream is capturing")
         for line in self.lines:
-            self.host.after(line.seen)
+            self.host.after_line(line)
         self.check()
 
     def check(self) -> None:

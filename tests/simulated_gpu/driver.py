@@ -32,7 +32,7 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         line = device.current if stream is None else stream.line
-        line.after(device.host.seen)
+        line.after_line(device.host)
         self._stamp = line.event()
         self._seen = dict(line.seen)
         self._looks = _late.choice((0, 0, 1, 3))
@@ -76,8 +76,8 @@ class Stream:
         self.device = CUDA
 
     def wait_stream(self, other: Stream) -> None:
-        other.line.after(device.host.seen)
-        self.line.after(other.line.seen)
+        other.line.after_line(device.host)
+        self.line.after_line(other.line)
 
     def wait_event(self, event: Event) -> None:
         event.wait(self)

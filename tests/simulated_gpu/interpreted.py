@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from simulated_gpu.tensors import GpuTensor, buffers, off_the_device, simulation
@@ -18,8 +19,10 @@ def install() -> None:
         ImportError: if Triton is not installed.
     """
     os.environ["TRITON_INTERPRET"] = "1"  # looked at when kernels are defined
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import GridExecutor
 
+    interpreter._patch_lang = _once(interpreter._patch_lang)
     carry_out = GridExecutor.__call__
 
     def launch(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -40,3 +43,18 @@ def install() -> None:
         simulation.device.launch(name, buffers(tensors.values()), buffers(written), run)
 
     GridExecutor.__call__ = launch
+
+
+def _once(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Has the interpreter put its functions into Triton's language once for a module, not in every
+    call of a function of it, and leave them there: most of its time went into that.
+    """
+    scopes: dict[int, type[Any]] = {}
+
+    def patch_once(function: Any) -> Any:
+        module = id(function.__globals__)
+        if module not in scopes:
+            scopes[module] = type(patch(function))
+        return scopes[module]()  # with nothing to restore
+
+    return patch_once

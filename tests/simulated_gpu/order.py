@@ -27,6 +27,8 @@ class Line:
         self.name = name
         self.number = next(_numbers)
         self.seen: dict[int, int] = {self.number: 0}
+        self._changes = 0
+        self._others: dict[int, int] = {}  # changes of other lines that are in `seen`
 
     def __repr__(self) -> str:
         return self.name
@@ -34,13 +36,21 @@ class Line:
     def event(self) -> Stamp:
         """Something happens on this line."""
         self.seen[self.number] += 1
+        self._changes += 1
         return self.number, self.seen[self.number]
 
     def after(self, seen: dict[int, int]) -> None:
         """What comes now comes after all that another line had seen."""
+        self._changes += 1
         for number, count in seen.items():
             if count > self.seen.get(number, -1):
                 self.seen[number] = count
+
+    def after_line(self, other: Line) -> None:
+        """What comes now comes after all that another line has seen by now."""
+        if self._others.get(other.number) != other._changes:
+            self._others[other.number] = other._changes
+            self.after(other.seen)
 
     def knows(self, stamp: Stamp) -> bool:
         """Whether an event comes before what happens now."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -106,7 +108,7 @@ class Simulation(TorchDispatchMode):
         found = func(*args, **kwargs)
         if pin:
             self.pin(found)
-        if self._pinned and not _is_view(func):
+        if self._pinned and not _signature(func).is_view:
             written = {id(t) for t in _written(func, args, kwargs)}
             for tensor in tensors:
                 self._host_uses(tensor, name, id(tensor) in written)
@@ -167,6 +169,8 @@ class Simulation(TorchDispatchMode):
         kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
+        # `to` has it among the others.
+        args = tuple(torch.device("cpu") if isinstance(a, torch.device) else a for a in args)
         inner_args, inner_kwargs = _mapped(_inner, args), _mapped(_inner, kwargs)
         found = func(*inner_args, **inner_kwargs)
         written = [t for t in _written(func, args, kwargs) if isinstance(t, GpuTensor)]
@@ -295,8 +299,8 @@ def _crosses(tensors: list[torch.Tensor], target: torch.device | None) -> bool:
 
 
 def _positional_non_blocking(func: Any, args: tuple[Any, ...]) -> bool:
-    names = [a.name for a in func._schema.arguments]
-    return "non_blocking" in names[: len(args)] and bool(args[names.index("non_blocking")])
+    place = _signature(func).non_blocking
+    return place is not None and place < len(args) and bool(args[place])
 
 
 def _dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
@@ -339,20 +343,36 @@ def _inner(x: Any) -> Any:
     return x.inner if isinstance(x, GpuTensor) else x
 
 
+@dataclass(frozen=True)
+class _Signature:
+    """What an operation's schema says. To ask PyTorch takes longer than most operations."""
+
+    written: tuple[tuple[int, str], ...]  # arguments that it writes to: places and names
+    non_blocking: int | None  # the place of this argument
+    is_view: bool  # it looks at no numbers
+
+
+@functools.cache
+def _signature(func: Any) -> _Signature:
+    arguments = list(enumerate(func._schema.arguments))
+    returns = [r.alias_info for r in func._schema.returns]
+    return _Signature(
+        written=tuple(
+            (at, a.name)
+            for at, a in arguments
+            if a.alias_info is not None and a.alias_info.is_write
+        ),
+        non_blocking=next((at for at, a in arguments if a.name == "non_blocking"), None),
+        is_view=bool(returns) and all(a is not None and not a.is_write for a in returns),
+    )
+
+
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """Arguments that an operation writes to."""
     found: list[torch.Tensor] = []
-    for at, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[at] if at < len(args) else kwargs.get(argument.name)
-            found += _tensors(value)
+    for at, name in _signature(func).written:
+        found += _tensors(args[at] if at < len(args) else kwargs.get(name))
     return found
-
-
-def _is_view(func: Any) -> bool:
-    """Whether an operation looks at no numbers."""
-    returns = [r.alias_info for r in func._schema.returns]
-    return bool(returns) and all(a is not None and not a.is_write for a in returns)
 
 
 def _again(func: Any, args: Any, kwargs: Any, found: Any) -> Callable[[], object]:

@@ -86,8 +86,7 @@ FILTERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("scale", [0.3, 3.0])
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 3.0), (torch.bfloat16, 0.3)])
 def test_a_batch_of_all_kinds(fused: FusedSampling, dtype: torch.dtype, scale: float) -> None:
     """Of 4200 tokens: several blocks of both kernels, the last ones not full."""
     logits = torch.stack([make_logits(4200, seed, scale) for seed in range(len(FILTERS))]).to(dtype)

@@ -12,9 +12,9 @@ import torch
 from support.checkpoints import make_adapter, make_llama
 from support.engine_plans import decoding, forward, landed, sample, samplers
 from support.families import FAMILIES, make_family
-from support.idefics_checkpoints import make_idefics
 from support.image_batches import embed_image
-from support.llava_checkpoints import as_file, make_llava, picture
+from support.image_checkpoints import make_image_checkpoint
+from support.llava_checkpoints import as_file, picture
 from support.model_rig import Rig, ints
 
 from pie_inference.serving.engine import Engine
@@ -213,10 +213,9 @@ def test_families(family: str, tmp_path: Path) -> None:
     assert kernels.loaded <= kernels.compiled
 
 
-@pytest.mark.parametrize("kind", ["clip-llama", "idefics3"])
+@pytest.mark.parametrize("kind", ["clip-llama", "idefics3", "qwen3-vl"])
 def test_images(kind: str, tmp_path: Path) -> None:
-    folder = tmp_path / kind
-    rig = Rig((make_idefics if kind == "idefics3" else make_llava)(folder), device="cuda")
+    rig = Rig(make_image_checkpoint(tmp_path / kind, kind), device="cuda")
     before = len(device.asked)
     with torch.inference_mode():
         embed_image(rig, as_file(picture(100, 40)), 0)

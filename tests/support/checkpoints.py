@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -119,6 +118,8 @@ def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -
     """
     torch.manual_seed(seed)
     base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    from peft import LoraConfig, get_peft_model  # takes seconds: only where it is used
+
     adapted = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, **config))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():

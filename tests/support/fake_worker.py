@@ -83,24 +83,24 @@ def run_forward(
 ) -> list[Value]:
     """The contract's rule: the inputs' new values, given the filled slots of the input pages.
 
-    Without a mask an input sees what the inputs before it have become, as it sees slots: whether a
-    text runs at once or in parts changes nothing.
+    An input sees what the inputs before it have become, as it sees slots: whether a text runs at
+    once or in parts changes nothing. A mask may show it later ones, too, as they come in.
     """
     rows = rows_of(mask)
-    hidden = [0] * len(inputs)
-    for i in sorted(range(len(inputs)), key=lambda i: inputs[i][1]):
+    hidden = [value for value, _ in inputs]
+    count = len(inputs)
+    for i in range(count) if mask else sorted(range(count), key=lambda i: inputs[i][1]):
         value, position = inputs[i]
         if mask:
-            assert len(rows[i]) == len(slots) + len(inputs)
-            shown = rows[i][: len(slots)]
-            beside = [x for x, seen in zip(inputs, rows[i][len(slots) :], strict=True) if seen]
+            assert len(rows[i]) == len(slots) + count
+            shown, seen = rows[i][: len(slots)], rows[i][len(slots) :]
         else:
             shown = [True] * len(slots)
-            beside = [
-                (hidden[j], other)
+            seen = [
+                other < position or (other == position and j < i)
                 for j, (_, other) in enumerate(inputs)
-                if other < position or (other == position and j < i)
             ]
+        beside = [(hidden[j], inputs[j][1]) for j in range(count) if seen[j]]
         cached = [
             (s.value, s.position)
             for s, seen in zip(slots, shown, strict=True)

@@ -31,20 +31,23 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
     model = rig.model
     assert model.network.images is not None
     rule = model.network.images.rule
-    at = 0
+    at = position = 0
     for part in parts:
         if isinstance(part, list):
-            count = len(part)
+            count = positions = len(part)
         else:
             size = image_size(part)
             assert size is not None
-            count = rule.embeds(size)
+            count, positions = rule.embeds(size), rule.positions(size)
         where = list(range(at, at + count))
+        places = list(range(position, position + count))
         if isinstance(part, list):
-            handlers.embed_text(model, EmbedText(ints(part), ints(where), ints(where)))
+            handlers.embed_text(model, EmbedText(ints(part), ints(places), ints(where)))
         else:
-            assert handlers.embed_image(model, batch_of([part], where, where)).get().refused == {}
+            places = [position] * count if rule.block else places
+            assert handlers.embed_image(model, batch_of([part], places, where)).get().refused == {}
         at += count
+        position += positions
     sequence = rig.sequence(at)
     cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
     for first, end in itertools.pairwise(cuts):

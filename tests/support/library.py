@@ -13,7 +13,7 @@ from pie_py.client.sync import Client
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "inferlets"
-EMBEDDED = ROOT / "inference/pie_inference/embedded"
+SMALL_CONTEXT = 128  # tokens that the model `small` takes
 
 
 class Library:
@@ -47,6 +47,11 @@ class Library:
         """The greedy text of the embedded model."""
         instance = self.launch("text_completion", (), prompt=prompt, max_tokens=tokens)
         return "".join(str(piece) for piece in instance) + str(instance.result())
+
+    def rows(self) -> int:
+        """Rows of the embedded model's commands so far: three a token, embedded, run and chosen."""
+        rows: int = self.client.stats()["pie-tiny"]["rows"]
+        return rows
 
     def forwards(self, model: str = "pie-tiny") -> tuple[int, int]:
         """Forwards so far, and the batches that they ran in."""

@@ -32,6 +32,12 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool()
+def echo(text: str) -> str:
+    """Says the same."""
+    return text
+
+
+@server.tool()
 def weather(place: str) -> Weather:
     """Tells the weather."""
     return Weather(place=place, degrees=21.5)
@@ -91,11 +97,6 @@ def pid() -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["http"]:
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
-    elif sys.argv[1:2] == ["silent"]:
-        time.sleep(600)
-    elif sys.argv[1:2] == ["flood"]:
-        while True:
-            os.write(1, b"x" * 65536)
     elif sys.argv[1:2] == ["noise"]:
         print("this is no JSON-RPC", flush=True)
         server.run("stdio")

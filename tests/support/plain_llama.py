@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from peft import PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -42,6 +41,8 @@ class PlainLlama:
         self._weights = {"": _doubles(base)}
         for name, path in (adapters or {}).items():
             fresh = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+            from peft import PeftModel  # takes seconds: only where it is used
+
             merged = PeftModel.from_pretrained(fresh, path).merge_and_unload()
             self._weights[name] = _doubles(merged)
 

@@ -139,6 +139,7 @@ class Programs(RuleBasedStateMachine):
         self.server = self.make_server(
             one_by_one, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
         )
+        self.prompt = prompt
         self.lanes: list[Lane] = []
         self._turn: Lane | None = None  # the lane whose calls come next, instead of any
         self.freed: set[Instance] = set()  # instances that have freed something since all ran
@@ -269,6 +270,10 @@ class Programs(RuleBasedStateMachine):
                 lane.notes[answer] = self.values.attention(values, columns, mask, count, detail)
         else:
             answer, error = outcome(adapter.forward_with_adapter, *where, how, *lists)
+        if error == "limit-exceeded":  # some of the inputs can only run at once
+            assert self.prompt is not None
+            assert len(inputs) > self.prompt
+            return
         targets: list[Page] = []
         for page in receiving:
             kept = lane.pages[page]

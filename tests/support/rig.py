@@ -6,6 +6,7 @@ contract for them. Time is a clock that a test sets.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +92,9 @@ class Rig:
         self.no_worker = NoWorker()
         self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
         if "quota" not in self.config.model_fields_set:  # most tests have one user
-            self.config = self.config.model_copy(update={"quota": Quota(share=1.0, priority=100)})
+            self.config = self.config.model_copy(
+                update={"quota": Quota(share=1.0, priority=100, launches=math.inf)}
+            )
         self.parts = Wiring(
             self.config,
             NoGuests(),

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,11 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.instance import Ended, Instance, State
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.rpc.requests import Parts
+from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
 from pie_py.config.limits import Limits
+from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
 
 Behaviour = Callable[[Instance], Awaitable[str]]
@@ -102,11 +104,25 @@ class Behaviours:
         self._numbers = itertools.count(1)
         self._all: dict[str, Instance] = {}
         self.launched = 0
+        self.most = config.max_instances
         self.on_forget: list[Callable[[Instance], None]] = []
 
     @property
     def live_count(self) -> int:
         return sum(i.state is State.RUNNING for i in self._all.values())
+
+    def alive_of(self, user: str) -> int:
+        return sum(i.user == user and i.state is State.RUNNING for i in self._all.values())
+
+    message_bytes = 1 << 30
+
+    futures = 1 << 20
+
+    def message_bytes_of(self, user: str) -> int:
+        return 0
+
+    def futures_of(self, user: str) -> int:
+        return 0
 
     async def prepare(self, program: Program) -> None:
         if b"core" in Path(program.path).read_bytes():
@@ -191,6 +207,9 @@ class Bench:
             data_folder=folder,
             limits=Limits(**limits),
             max_program_bytes=4 << 20,
+            admins=("boss",),
+            program_bytes=64 << 20,
+            quotas={"bob": Quota(share=0.01)},
         )
         self._timing = timing
         self._started: list[Any] = []
@@ -239,11 +258,14 @@ class Bench:
 
     def _parts(self, programs: ProgramStore) -> Parts:
         behaviours: Any = self.behaviours
-        models: Any = SimpleNamespace(services={}, pages_of=lambda instance: 0)
+        models: Any = SimpleNamespace(
+            services={}, pages_of=lambda instance: 0, tokens_of=lambda instance: 0
+        )
         none: Any = None
         confined = ConfinedPool(self.config.confined)
+        clock = trio.current_time
         return Parts(
-            behaviours, behaviours, programs, models, none, none, confined, trio.current_time
+            behaviours, behaviours, programs, models, none, none, confined, clock, time.time_ns, 0
         )
 
     async def _run(self) -> None:
@@ -257,7 +279,8 @@ class Bench:
                     for user in ("local", "ann"):
                         programs.put(f"# {name}".encode(), name, "python", user)
                 self.programs = programs
-                self.rpc = RpcServer(self.config, self._parts(programs), self._timing)
+                methods = partial(Requests, self.config, self._parts(programs))
+                self.rpc = RpcServer(self.config, methods, trio.current_time, self._timing)
                 self._started.append(await nursery.start(self.rpc.run))
                 self._ready.set()
 

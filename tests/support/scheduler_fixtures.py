@@ -4,6 +4,7 @@ process.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -90,14 +91,15 @@ class Server(Rig):
         one_by_one: bool = False,
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
+        prompt_ms: float | None = None,
         interception: InterceptionConfig | None = None,
         worker: Worker | None = None,
-        quota: Quota = Quota(share=1.0, priority=100),  # noqa: B008 - frozen
+        quota: Quota = Quota(share=1.0, priority=100, launches=math.inf),  # noqa: B008 - frozen
         quotas: dict[str, Quota] | None = None,
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
-        config = SchedulerConfig(prompt_tokens=prompt_tokens)
+        config = SchedulerConfig(prompt_tokens=prompt_tokens, prompt_ms=prompt_ms)
         super().__init__(
             ServerConfig(
                 scheduler=config,

@@ -29,12 +29,12 @@ from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.roles import Turns
-from pie_control.instances.timers import Timers
 from pie_control.interception.history import Durations
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
 from pie_control.models.served import ServedModels
 from pie_control.store.service import StoreService
+from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
 
 

@@ -16,6 +16,7 @@ from pie_control.commands.copy_embed import CopyEmbedCommand
 from pie_control.commands.copy_page import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_py.config.quotas import MAX_PRIORITY
 from pie_py.wire.plan import Int32, Uint32
 
 
@@ -52,7 +53,7 @@ def export_kvpage(
 def import_kvpage(instance: Instance, queue: int, name: str) -> list[int]:
     """Maps exported pages, read-only."""
     target = queue_of(instance, queue, "allocate")
-    pages = target.model.exports.find(instance.user, name).pages
+    pages = target.model.exports.use(instance.user, name)
     return [target.space.import_pages(pages), len(pages)]
 
 
@@ -64,6 +65,24 @@ def list_exports(instance: Instance, queue: int) -> list[str]:
 def release_export(instance: Instance, queue: int, name: str) -> None:
     """Withdraws an export of this user."""
     queue_of(instance, queue, "allocate").model.exports.release(instance.user, name)
+
+
+def expire_export(instance: Instance, queue: int, name: str, nanoseconds: int) -> None:
+    """Sets after how long without an import an export of this user ends."""
+    exports = queue_of(instance, queue, "allocate").model.exports
+    exports.expire(instance.user, name, nanoseconds / 1e9)
+
+
+def retain_kvpage(
+    instance: Instance, queue: int, pages: list[int], priority: int, nanoseconds: int
+) -> None:
+    """Notes what pages are worth when memory is short."""
+    target = queue_of(instance, queue, "allocate")
+    if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise ApiError("invalid-argument", f"priority {priority} is not within -100 to 100")
+    pool = target.space.page_pool
+    physical = np.unique(target.space.pages.find(pages, pool.size))
+    pool.retention.set(physical, priority, target.model.clock() + nanoseconds / 1e9)
 
 
 def copy_kvpage(
@@ -234,6 +253,8 @@ FUNCTIONS = implement(
     import_kvpage,
     list_exports,
     release_export,
+    expire_export,
+    retain_kvpage,
     copy_kvpage,
     kvpage_used,
     truncate_kvpage,

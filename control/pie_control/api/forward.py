@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
-from operator import gt
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.api.binder import implement
+from pie_control.api.forward_cuts import (
+    Room,
+    by_mask,
+    by_positions,
+    check_pieces,
+    goes_on,
+    without_last,
+)
 from pie_control.api.queues import queue_of
+from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
 from pie_control.commands.mask_page import MaskKvCommand
 from pie_control.commands.shift_page import ShiftKvCommand
@@ -57,6 +64,7 @@ def enqueue_forward(
     *,
     adapter: int = NO_ADAPTER,
     observe: Callable[[int, int], Observation] | None = None,
+    observed: int = 0,
 ) -> Observation | None:
     """Queues a forward pass. The pages' fill counts change at once, as if it had run.
 
@@ -66,6 +74,7 @@ def enqueue_forward(
         adapter: slot of the adapter.
         observe: called once all else is right, with the numbers of inputs and of columns (filled
             slots of the input pages, and inputs), for what is wanted of the attention.
+        observed: last inputs whose attention is wanted.
 
     Returns:
         What `observe` returned.
@@ -81,28 +90,31 @@ def enqueue_forward(
     outputs = _find_outputs(target, spans, inputs)
     room = _find_room(target, spans.output_pages, count)
     # The worker lays out a cell per input and column if there is a mask or an observation.
-    columns = int(used.sum()) + count if spans.mask or observe is not None else 0
-    _check_cells(count, columns)
-    rows = None
+    has_cells = bool(spans.mask) or observe is not None
+    is_long = count > target.scheduler.step_tokens
+    context = int(used.sum()) if has_cells or is_long else 0
+    cells = count * (context + count) if has_cells else 0
+    _check_cells(cells, count, context + count)
+    rows, ends = None, None
     if spans.mask:
-        _check_mask(spans.mask, count, columns)
+        ends = _check_mask(spans.mask, count, context + count)
         rows = np.array(spans.mask, np.int32)
+    cuts = NOTHING
+    if is_long:
+        if goes_on(pool, pages, room, in_order=has_cells):
+            cuts = by_mask(ends, context) if ends else by_positions(_places(target, inputs))
+            cuts = without_last(cuts, inputs, outputs, observed)
+        most = target.scheduler.most_at_once(context + count)
+        check_pieces(cuts, count, most, is_kept=room is not None)
     target.queue.check_room()
-    observation = observe(count, columns) if observe is not None else None
+    observation = observe(count, context + count) if observe is not None else None
     # Nothing fails from here on.
-    divisible = (
-        count > target.scheduler.step_tokens
-        and room is not None
-        and rows is None
-        and observation is None
-        and _is_divisible(pool, _places(target, inputs), pages, room[0])
-    )
     if outputs is not inputs:
         _move_places(target, inputs, outputs)
-    cells = count * columns
     command = ForwardCommand(
-        inputs, pages, used, False, None, [], outputs, rows, adapter, observation, cells, divisible
+        inputs, pages, used, False, None, [], outputs, rows, adapter, observation, cells, cuts
     )
+    target.queue.sees = spans.input_pages, spans.output_pages
     _queue(target, command, room)
     return observation
 
@@ -144,12 +156,12 @@ def _find_room(target: OpenQueue, spans: list[int], count: int) -> Room | None:
     return room
 
 
-def _check_cells(count: int, columns: int) -> None:
-    if count * columns > MAX_CELLS:
+def _check_cells(cells: int, count: int, columns: int) -> None:
+    if cells > MAX_CELLS:
         raise ApiError(
             "limit-exceeded",
             f"{count} inputs with a mask or observed, over {columns} columns:"
-            f" {count * columns} cells, {MAX_CELLS} at most: run it in parts",
+            f" {cells} cells, {MAX_CELLS} at most: run it in parts",
         )
 
 
@@ -302,11 +314,6 @@ def _check_mutable(pool: PagePool, page: int) -> None:
         )
 
 
-# Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots
-# of each afterwards, [n] KV slots, one an input.
-Room: TypeAlias = tuple[list[int], list[int], list[int]]
-
-
 def _room(pool: PagePool, pages: list[int], count: int) -> Room:
     """The first `count` empty slots of distinct pages.
 
@@ -339,29 +346,17 @@ def _room(pool: PagePool, pages: list[int], count: int) -> Room:
     )
 
 
-def _is_divisible(pool: PagePool, places: list[int], pages: Int32, outputs: list[int]) -> bool:
-    """Whether the later of a forward's inputs may find the earlier ones in the pages instead.
+def _check_mask(mask: list[int], count: int, columns: int) -> list[int]:
+    """Checks that a mask is one run-length row an input, each over all columns.
 
-    Args:
-        pool: the pages as they are before the forward.
-        places: [n] positions of the inputs.
-        pages: [p] input pages.
-        outputs: [q] pages that receive something.
+    Returns:
+        For each input the column behind the last one that it sees.
     """
-    if any(map(gt, places, islice(places, 1, None))):
-        return False
-    if any(pool.used.item(page) for page in islice(outputs, 1, None)):
-        return False
-    first = outputs[0]
-    return not pool.used.item(first) or np.count_nonzero(pages == first) == 1
-
-
-def _check_mask(mask: list[int], count: int, columns: int) -> None:
-    """Checks that a mask is one run-length row an input, each over all columns."""
     if len(mask) > MAX_MASK_NUMBERS:
         raise ApiError(
             "limit-exceeded", f"a mask of {len(mask)} numbers; {MAX_MASK_NUMBERS} at most"
         )
+    ends = []
     at = 0
     for row in range(count):
         if at >= len(mask):
@@ -379,11 +374,13 @@ def _check_mask(mask: list[int], count: int, columns: int) -> None:
                 f"mask row {row} covers {covered} columns; there are {columns}"
                 " (filled slots of the input pages, then inputs)",
             )
+        ends.append(columns - (mask[end - 1] if mask[at] % 2 else 0))  # the last run may be hidden
         at = end
     if at != len(mask):
         raise ApiError(
             "invalid-argument", f"{len(mask) - at} numbers follow the mask's {count} rows"
         )
+    return ends
 
 
 FUNCTIONS = implement("forward", forward, mask_kvpage, shift_kvpage, arrays=("masks",))

@@ -24,14 +24,30 @@ class ImageCalls:
 
     def functions(self) -> tuple[HostFunction, ...]:
         """The functions of the interface."""
-        return implement("input-image", self.num_embs_needed, image_size, embed_img)
+        return implement(
+            "input-image",
+            self.num_embs_needed,
+            self.num_positions_needed,
+            image_size,
+            embed_img,
+        )
 
     def num_embs_needed(self, instance: Instance, model: str, width: int, height: int) -> int:
         """Embeds that an image of a size takes."""
-        rule = _rule(self._models.service(model))
-        size = ImageSize(width, height)
-        _check_size(size, instance.limits)
+        rule, size = self._asked(instance, model, width, height)
         return rule.embeds(size)
+
+    def num_positions_needed(self, instance: Instance, model: str, width: int, height: int) -> int:
+        """Positions that an image of a size takes."""
+        rule, size = self._asked(instance, model, width, height)
+        return rule.positions(size)
+
+    def _asked(
+        self, instance: Instance, model: str, width: int, height: int
+    ) -> tuple[ImageRule, ImageSize]:
+        rule, size = _rule(self._models.service(model)), ImageSize(width, height)
+        _check_size(size, instance.limits)
+        return rule, size
 
 
 def image_size(instance: Instance, image: bytes) -> tuple[int, int]:
@@ -55,7 +71,11 @@ def embed_img(
         raise ApiError("invalid-argument", f"{len(rows)} embeds for an image that takes {wanted}")
     if len(embeds) > 2 and len(set(rows)) != wanted:
         raise ApiError("invalid-argument", "an embed is in the list more than once")
-    places = positions_of(positions, wanted, facts.max_position)
+    places = positions_of(positions, rule.positions(size), facts.max_position)
+    if rule.block:
+        if places != list(range(places[0], places[0] + len(places))):
+            raise ApiError("invalid-argument", "the positions of an image follow one another")
+        places = places[:1] * wanted
     target.queue.check_room()
     _check_bytes(target, len(image), instance.limits)
 
@@ -66,7 +86,7 @@ def embed_img(
 
 
 def _rule(service: ModelService) -> ImageRule:
-    """How many embeds an image takes.
+    """How many embeds and positions an image takes.
 
     Raises:
         ApiError: `unsupported`.

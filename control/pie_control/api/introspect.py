@@ -54,6 +54,7 @@ def forward_with_attention(
         ForwardSpans(input_pages, input_embeds, output_pages, output_embeds, mask),
         adapter=through.slot if through else NO_ADAPTER,
         observe=observe,
+        observed=observed,
     )
     assert observation is not None
     if through:

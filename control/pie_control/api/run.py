@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.queues import queue_of, run_of
@@ -68,6 +65,7 @@ def start_run(
     run = RunCommand(found, own, position, pages, most, frozenset(stops), slot)
     first = SampleCommand(source, found, found.steps, None, FirstToken(run))
     pages.begin()
+    target.queue.sees = input_pages, output_pages
     target.scheduler.start(target.queue, first, run)
     found.steps += 1
     return target.runs.add(run)
@@ -111,7 +109,7 @@ def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
 
 def take_tokens(instance: Instance, queue: int, run: int) -> Any:
     """Tokens that are there."""
-    return _numbers(run_of(instance, queue, run)[1].take())
+    return run_of(instance, queue, run)[1].take()
 
 
 def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
@@ -119,20 +117,16 @@ def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
     _, found = run_of(instance, queue, run)
     _check_count(count)
     if found.ask(count):
-        return _numbers(found.take())
+        return found.take()
     future = instance.futures.create(FutureKind.DONE)
     found.when(found.taken + count, future)
 
     def answer(instance: Instance, future: int) -> Any:
         instance.futures.take(future, FutureKind.DONE)
-        return _numbers(found.take())
+        return found.take()
 
     instance.turn.wait_for([future.handle], answer)
     return SUSPENDED
-
-
-def _numbers(tokens: array[int]) -> Any:
-    return np.array(tokens, np.int32).view(np.uint32)
 
 
 def end_run(instance: Instance, queue: int, run: int, count: int) -> list[int]:

@@ -15,8 +15,8 @@ from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Ended, Instance, State
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.roles import Turns
-from pie_control.instances.timers import Timers
 from pie_control.models.served import ServedModels, traits_of
+from pie_control.timers import Timers
 from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py import __version__
 from pie_py.config.quotas import MAX_PRIORITY

@@ -139,6 +139,14 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
         "import-kvpage": Signature({"queue": U32, "name": STRING}, U32_LIST, fallible=True),
         "list-exports": Signature({"queue": U32}, STRING_LIST, fallible=True),
         "release-export": Signature({"queue": U32, "name": STRING}, None, fallible=True),
+        "expire-export": Signature(
+            {"queue": U32, "name": STRING, "nanoseconds": U64}, None, fallible=True
+        ),
+        "retain-kvpage": Signature(
+            {"queue": U32, "pages": U32_LIST, "priority": S32, "nanoseconds": U64},
+            None,
+            fallible=True,
+        ),
         "copy-kvpage": Signature(
             {
                 "queue": U32,
@@ -193,6 +201,9 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
     },
     "input-image": {
         "num-embs-needed": Signature(
+            {"model": STRING, "width": U32, "height": U32}, U32, fallible=True
+        ),
+        "num-positions-needed": Signature(
             {"model": STRING, "width": U32, "height": U32}, U32, fallible=True
         ),
         "image-size": Signature({"image": U8_LIST}, Tuple(U32, U32), fallible=True),

@@ -53,7 +53,7 @@ def embed_txt(
 
 
 def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
-    """Positions `[count]` of spans, for as many embeds.
+    """Positions `[count]` of spans.
 
     Raises:
         ApiError: `invalid-argument`.
@@ -65,7 +65,7 @@ def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
         )
     total = sum(spans[1::2])
     if total != count:
-        raise ApiError("invalid-argument", f"{total} positions for {count} embeds")
+        raise ApiError("invalid-argument", f"{total} positions, and {count} are needed")
     places: list[int] = []
     for at in range(0, len(spans), 2):
         first, length = spans[at], spans[at + 1]

@@ -42,13 +42,11 @@ class BatchLimits:
 
     tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers observe
     commands: int
-    prompt_tokens: int | None = None  # inputs of prompts beside others' steps; None for no bound
     steps: int = 0  # of runs, that are in the batch already
 
     def without(self, steps: int) -> BatchLimits:
         """What is left beside so many steps of runs."""
-        prompt = self.prompt_tokens
-        return BatchLimits(self.tokens - steps, self.commands - steps, prompt, steps)
+        return BatchLimits(self.tokens - steps, self.commands - steps, steps)
 
 
 class Mark(Protocol):

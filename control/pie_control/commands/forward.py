@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -63,8 +63,13 @@ class ForwardCommand(Command):
     adapter: int = NO_ADAPTER  # slot
     observation: Observation | None = None
     cells: int = 0  # inputs times columns, of a mask or of observed attention
-    divisible: bool = False  # may run in parts
+    cuts: Int32 = field(default_factory=lambda: NOTHING)  # [c] inputs after which it may be cut
     sent: Sequence[int] = ()  # slots of parts that have been sent
+    told: Sequence[int] = ()  # their outputs
+    part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
+    # Seconds that an input took in the newest part of it, and the context of that; 0 before.
+    pace: float = 0.0
+    pace_at: int = 0
 
     @classmethod
     def count_rows(cls, commands: Sequence[Self]) -> int:
@@ -169,15 +174,25 @@ class ForwardCommand(Command):
             self.observation.future.fail(self.queue.dependency_error())
 
     def scrub(self, scrub: Scrub) -> None:
-        """The slots, those of parts that have run too, and the outputs."""
+        """The slots and the outputs, also those of parts that have run."""
         scrub.slots.update(self.output_slots or (), self.sent)
-        scrub.embeds.update(self.outputs)
+        scrub.embeds.update(self.outputs, self.told)
+
+    def cut_at(self, most: int) -> int:
+        """After how many inputs to cut it, so many at most; 0 if it can't be cut there."""
+        at = int(self.cuts.searchsorted(most, "right"))
+        return self.cuts.item(at - 1) if at else 0
+
+    @property
+    def first_piece(self) -> int:
+        """The fewest inputs that can run before the others; all if it can't be cut."""
+        return self.cuts.item(0) if self.cuts.size else len(self.inputs)
 
     def split(self, count: int, page_size: int) -> ForwardCommand:
-        """Takes the first inputs out of a divisible command, which is left with the others.
+        """Takes the first inputs out of the command, which is left with the others.
 
         Args:
-            count: how many inputs; fewer than there are.
+            count: how many inputs; one of the cuts.
             page_size: slots of a page.
 
         Returns:
@@ -185,6 +200,12 @@ class ForwardCommand(Command):
         """
         assert self.output_slots is not None
         slots, rest = self.output_slots[:count], self.output_slots[count:]
+        left = len(rest)
+        told = self.outputs[: max(0, len(self.outputs) - left)]
+        columns = self.cells // len(self.inputs)  # the same after each part
+        mask = None
+        if self.mask is not None:
+            mask, self.mask = _split_rows(self.mask, count, columns - left)
         filled = {slot // page_size: slot % page_size + 1 for slot in slots}  # the last slot counts
         part = ForwardCommand(
             self.inputs[:count],
@@ -193,11 +214,12 @@ class ForwardCommand(Command):
             self.has_masked,
             slots,
             list(filled),
-            [],
-            None,
+            told,
+            mask,
             self.adapter,
+            cells=count * (columns - left) if columns else 0,
         )
-        part.is_part = True
+        part.is_part, part.part_of = True, self
         part.queue, part.number = self.queue, self.number
         used = self.page_used.copy()
         if slots[0] % page_size:
@@ -208,5 +230,25 @@ class ForwardCommand(Command):
         self.inputs = self.inputs[count:]
         self.output_slots = rest
         self.output_pages = list(dict.fromkeys(slot // page_size for slot in rest))
+        self.outputs = self.outputs[len(told) :]
+        self.cells = left * columns
+        self.cuts = self.cuts[self.cuts > count] - np.int32(count)
         self.sent = [*self.sent, *slots]
+        self.told = [*self.told, *told]
         return part
+
+
+def _split_rows(mask: Int32, count: int, columns: int) -> tuple[Int32, Int32]:
+    """The first rows of a mask, without the columns behind so many, which they hide; the others."""
+    heads, at = [], 0
+    for _ in range(count):
+        heads.append(at)
+        at += 1 + mask.item(at)
+    ends = mask[:at].astype(np.int64)
+    runs = ends[heads]
+    ends[heads] = 0
+    total = int(ends[: 1 + runs[0]].sum())
+    ends = ends.cumsum() - np.repeat(np.arange(count), runs + 1) * total
+    rows = np.diff(ends.clip(max=columns), prepend=0).astype(np.int32)
+    rows[heads] = runs
+    return rows, mask[at:]

@@ -20,6 +20,7 @@ class Owner(Protocol):
     """What a scheduler knows of an instance."""
 
     id: str
+    user: str
     limits: Limits
     queued_commands: int
     timeline: Timeline | None
@@ -69,6 +70,7 @@ class CommandQueue:
         "owner",
         "pending",
         "rank",
+        "sees",
     )
 
     def __init__(self, account: Account, number: int) -> None:
@@ -84,6 +86,8 @@ class CommandQueue:
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
         self.failures = 0  # commands that have failed
+        # Spans of the pages of its newest forward or run, for people who look at an instance.
+        self.sees: tuple[list[int], ...] = ()
 
     @property
     def priority(self) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # How far a run gets ahead of what its program has asked for. A program that reads token by token
 # never waits for that; one that has stopped reading without ending the run costs no more.
 LEAD = 32
+LEAST_LEAD = LEAD // 2  # with less it is let go on: not with each token that a program reads
 NEVER = (1 << 31) - 1
 ROOM = 64  # tokens that wait in the table until the run is looked at
 MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
@@ -60,6 +61,7 @@ class RunCommand(Command):
     """
 
     __slots__ = (
+        "_always",
         "_tokens",
         "adapter",
         "embed",
@@ -112,6 +114,7 @@ class RunCommand(Command):
         self.pages = pages
         self.most = most
         self.stops = stops
+        self._always = len(stops) > MOST_STOPS  # it is looked at
         self.adapter = adapter
         self.step = sampler.steps  # of the first token
         self._tokens = array("i")  # that have come, and are not in the table any more
@@ -141,9 +144,11 @@ class RunCommand(Command):
     @property
     def notices(self) -> int:
         """How many tokens have to be there for it to be looked at, if none of them stops it."""
-        if len(self.stops) > MOST_STOPS:
+        if self._always:
             return 0
-        return min(self.wanted, self.limit, len(self._tokens) + ROOM)
+        first = self.wanted if self.wanted < self.limit else self.limit
+        room = len(self._tokens) + ROOM
+        return first if first < room else room
 
     def came(self, tokens: bytes) -> None:
         """Takes the next tokens, as int32; of these, the last one alone may be a stop token."""
@@ -157,7 +162,7 @@ class RunCommand(Command):
             return
         if count >= self.wanted:
             self._wake()
-        if len(self._tokens) == self.limit and not self.over:
+        if count == self.limit and not self.over:
             self._stall(True)
 
     def end(self, error: ApiError | None) -> None:
@@ -185,7 +190,8 @@ class RunCommand(Command):
     def ask(self, count: int) -> bool:
         """Lets it go on until so many tokens can be taken; tells whether they can."""
         wanted = self.taken + count
-        self.allow(wanted + LEAD)
+        if wanted + LEAST_LEAD > self.limit:
+            self.allow(wanted + LEAD)
         return self.over or len(self.tokens) >= wanted
 
     def allow(self, count: int) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from pie_control.errors import ApiError
 
 
-class FutureKind(Enum):
+class FutureKind(StrEnum):
     """What a future carries, which decides the function that consumes it."""
 
     DONE = "take"
@@ -55,7 +55,7 @@ class Future:
     @property
     def waits_for(self) -> str:
         """What it waits for: something outside by its name, the server's work by its kind."""
-        return self.kind.value if self.outside is None else self.outside.kind
+        return self.kind if self.outside is None else self.outside.kind
 
     def resolve(self, value: Any = None) -> None:
         """Gives the future its value and wakes the instance if it waits for it."""
@@ -94,11 +94,25 @@ class OutsideFuture(Future):
             self._table.note(self.outside)
 
 
+class FutureCount:
+    """How many futures the instances of one user have open, and may have."""
+
+    __slots__ = ("most", "open")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.open = 0
+
+
 class FutureTable:
     """The open futures of one instance, by handle. Handles are never used twice."""
 
     def __init__(
-        self, limit: int, clock: Callable[[], float], note_wait: Callable[[str, float], None]
+        self,
+        limit: int,
+        clock: Callable[[], float],
+        note_wait: Callable[[str, float], None],
+        of_user: FutureCount | None = None,
     ) -> None:
         """Opens nothing yet.
 
@@ -106,8 +120,10 @@ class FutureTable:
             limit: how many futures may be open.
             clock: the server's, in seconds.
             note_wait: told the kind and the seconds of each wait outside whose end was not known.
+            of_user: counts those of the same user's other instances, too.
         """
         self._limit = limit
+        self._of_user = of_user or FutureCount(limit)
         self._clock = clock
         self._note_wait = note_wait
         self._open: dict[int, Future] = {}
@@ -121,10 +137,11 @@ class FutureTable:
         """Opens a future of the server's own work.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are open.
+            ApiError: `limit-exceeded` if too many are open, of this instance or of its user.
         """
-        if len(self._open) >= self._limit:
+        if len(self._open) >= self._limit or self._of_user.open >= self._of_user.most:
             raise self._full()
+        self._of_user.open += 1
         future = self._open[self._next] = Future(self, self._next, kind)
         self._next += 1
         return future
@@ -138,10 +155,11 @@ class FutureTable:
             seconds: how long it will last, if that is known.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are open.
+            ApiError: `limit-exceeded` if too many are open, of this instance or of its user.
         """
-        if len(self._open) >= self._limit:
+        if len(self._open) >= self._limit or self._of_user.open >= self._of_user.most:
             raise self._full()
+        self._of_user.open += 1
         future = OutsideFuture(self, self._next, kind)
         now = self._clock()
         future.outside = Outside(what, now, None if seconds is None else now + seconds)
@@ -154,10 +172,13 @@ class FutureTable:
         self._note_wait(wait.kind, self._clock() - wait.since)
 
     def _full(self) -> ApiError:
-        return ApiError(
-            "limit-exceeded",
-            f"{self._limit} futures are open; take or cancel some before opening more",
-        )
+        whose = f"{self._limit} futures are open"
+        if len(self._open) < self._limit:
+            whose = (
+                f"your instances have {self._of_user.most} futures open, the most that one user may"
+                " have here"
+            )
+        return ApiError("limit-exceeded", f"{whose}; take or cancel some before opening more")
 
     def find(self, handle: int) -> Future | None:
         """An open future, if it is one."""
@@ -214,6 +235,7 @@ class FutureTable:
         if not future.ready:
             raise ApiError("not-ready", f"future {handle} is not ready: wait for it first")
         del self._open[handle]
+        self._of_user.open -= 1
         if future.on_take is not None:
             future.on_take()
         if future.error is not None:
@@ -228,6 +250,7 @@ class FutureTable:
         """
         future = self.get(handle)
         del self._open[handle]
+        self._of_user.open -= 1
         future.ready = True  # a late answer is dropped
         if future.on_cancel is not None:
             future.on_cancel()

@@ -14,6 +14,7 @@ from pie_control.instances.futures import FutureTable
 from pie_control.instances.handles import Handles
 from pie_control.instances.log import Log
 from pie_control.instances.mailbox import Mailbox
+from pie_control.instances.message_bytes import MessageBytes
 from pie_control.instances.timeline import Timeline
 from pie_control.instances.turn_state import TurnState
 from pie_py.config.limits import Limits
@@ -75,6 +76,7 @@ class Instance:
         date_ns: Callable[[], int],
         parent: Instance | None = None,
         quota: Quota = Quota(),  # noqa: B008 - frozen
+        messages: MessageBytes | None = None,  # of its user
     ) -> None:
         self.number = number  # grows with every launch: first come, first served
         self.id = instance_id
@@ -97,11 +99,11 @@ class Instance:
         self.queued_commands = 0  # of all its queues; the schedulers count
 
         boxes = (limits.mailbox_messages, limits.mailbox_bytes)
-        self.outbox: Mailbox[Event] = Mailbox(*boxes)  # to the client, in order
-        self.texts: Mailbox[str] = Mailbox(*boxes)  # from the client
-        self.blobs: Mailbox[bytes] = Mailbox(*boxes)  # from the client
+        self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
+        self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
+        self.blobs: Mailbox[bytes] = Mailbox(*boxes, messages)  # from the client
         spans = limits.trace_spans
-        self.timeline = Timeline(spans, date_ns) if spans else None
+        self.timeline = Timeline(spans) if spans else None
         self.log = Log(limits.log_lines, date_ns)
         self.client = ClientPresence()
 

@@ -19,10 +19,10 @@ from pie_control.instances.instance import (
     argument_bytes,
 )
 from pie_control.instances.registry import Registry
-from pie_control.instances.timers import Timer, Timers
 from pie_control.instances.turns import Executor
 from pie_control.programs.code_cache import CodeCache
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.timers import Timer, Timers
 from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.launcher")
@@ -137,6 +137,7 @@ class Launcher:
         instance = self._registry.create(program, args, user, parent=parent)
         instance.guest, is_warm = self._guests.start(program, instance, args)
         self._registry.add(instance)
+        self._programs.used(program)
         if not detached and parent is None:
             instance.client.left_at = self._clock()
         self._limit_wall_time(instance)
@@ -152,7 +153,10 @@ class Launcher:
 
     def _limit_wall_time(self, instance: Instance) -> None:
         seconds = instance.limits.wall_seconds
-        text = f"limit-exceeded: {seconds:g} s of wall time are used up"
+        text = (
+            f"limit-exceeded: {seconds:g} s of wall time are used up: the program waits for what"
+            " does not come, or needs a higher limits.wall_seconds"
+        )
         end = partial(self._registry.end, instance, State.FAILED, text)
         self._wall_timers[instance] = self._timers.call_later(seconds, end)
 

@@ -9,6 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.instances.message_bytes import MessageBytes
 
 Item = TypeVar("Item")
 
@@ -16,7 +17,7 @@ Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
 
 
 class Mailbox(Generic[Item]):
-    """Items in order, bounded by their number and their bytes.
+    """Items in order, bounded by their number and their bytes, and by those of the user's others.
 
     Items that were lent to futures count until the future is taken, which releases them.
 
@@ -24,7 +25,8 @@ class Mailbox(Generic[Item]):
     are the same for trio tasks. A callback is called at once if its condition holds already.
     """
 
-    def __init__(self, max_items: int, max_bytes: int) -> None:
+    def __init__(self, max_items: int, max_bytes: int, of_user: MessageBytes | None = None) -> None:
+        """Is empty. `of_user`: counts the bytes of this mailbox and the user's others."""
         self._items: deque[Loan[Item]] = deque()  # by number
         self._numbers = 0
         self._bytes = 0
@@ -32,6 +34,7 @@ class Mailbox(Generic[Item]):
         self._lent_bytes = 0
         self._max_items = max_items
         self._max_bytes = max_bytes
+        self._of_user = of_user
         self._item_callbacks: deque[Callable[[], None]] = deque()
         self._room_callbacks: deque[Callable[[], None]] = deque()
 
@@ -44,6 +47,7 @@ class Mailbox(Generic[Item]):
         return (
             len(self._items) + self._lent < self._max_items
             and self._bytes + self._lent_bytes < self._max_bytes
+            and (self._of_user is None or self._of_user.has_room)
         )
 
     def put(self, item: Item, size: int, *, force: bool = False) -> None:
@@ -53,6 +57,12 @@ class Mailbox(Generic[Item]):
             ApiError: `would-block` if the mailbox is full.
         """
         if not self.has_room and not force:
+            if self._of_user is not None and not self._of_user.has_room:
+                raise ApiError(
+                    "would-block",
+                    f"{self._of_user.held} bytes of messages wait for readers in your instances"
+                    " already, the most that one user may have here; read some",
+                )
             raise ApiError(
                 "would-block",
                 f"{len(self._items) + self._lent} messages ({self._bytes + self._lent_bytes} bytes)"
@@ -61,6 +71,8 @@ class Mailbox(Generic[Item]):
         self._numbers += 1
         self._items.append((self._numbers, item, size))
         self._bytes += size
+        if self._of_user is not None:
+            self._of_user.add(size)
         self._fire(self._item_callbacks, lambda: bool(self._items))
 
     def pop(self) -> Item | None:
@@ -83,7 +95,9 @@ class Mailbox(Generic[Item]):
         """A lent item is gone for good, and makes room."""
         self._lent -= 1
         self._lent_bytes -= loan[2]
-        self._fire(self._room_callbacks, lambda: self.has_room)
+        if self._of_user is not None:
+            self._of_user.remove(loan[2])
+        self._tell_room()
 
     def put_back(self, loan: Loan[Item]) -> None:
         """Puts a lent item back into its old place: the future that had it was cancelled."""
@@ -114,7 +128,13 @@ class Mailbox(Generic[Item]):
     def when_room(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is room."""
         self._room_callbacks.append(callback)
-        self._fire(self._room_callbacks, lambda: self.has_room)
+        self._tell_room()
+
+    def leave_user(self) -> None:
+        """Counts for its user no more: the instance has ended, and its record has a bound."""
+        if self._of_user is not None:
+            self._of_user.remove(self._bytes + self._lent_bytes)
+            self._of_user = None
 
     def forget(self, callback: Callable[[], None]) -> None:
         """Withdraws a callback that has not been called."""
@@ -141,6 +161,11 @@ class Mailbox(Generic[Item]):
             await event.wait()
         finally:
             self.forget(event.set)
+
+    def _tell_room(self) -> None:
+        self._fire(self._room_callbacks, lambda: self.has_room)
+        if self._room_callbacks and self._of_user is not None and not self._of_user.has_room:
+            self._of_user.when_room(self._tell_room)
 
     def _fire(self, callbacks: deque[Callable[[], None]], condition: Callable[[], bool]) -> None:
         while callbacks and condition():

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import structlog
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.instances.futures import FutureTable
+from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.instance import Ended, Instance, State, argument_bytes
+from pie_control.instances.launch_rates import LaunchRates
+from pie_control.instances.message_bytes import MessageBytes
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quotas
 
@@ -27,6 +30,7 @@ log = structlog.get_logger("pie.instances")
 ENDED_KEPT = 2000  # ended instances whose results can still be asked for
 ENDED_BYTES = 256 << 20  # of what is kept of them: messages not fetched, results, logs, arguments
 SWEEP_SECONDS = 1.0
+_CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 Hook: TypeAlias = Callable[[Instance], None]
 
@@ -44,6 +48,13 @@ class _Record:
         return self.fixed_bytes + self.instance.outbox.size_bytes
 
 
+class _OfUser(NamedTuple):
+    """What all instances of a user have together, beside their number."""
+
+    messages: MessageBytes
+    futures: FutureCount
+
+
 class Registry:
     """Every instance from its start until its record is dropped.
 
@@ -55,33 +66,44 @@ class Registry:
     def __init__(
         self,
         most: int,
+        message_bytes: int,
+        futures: int,
         limits: Limits,
         quotas: Quotas,
         clock: Callable[[], float],
         date_ns: Callable[[], int],
         note_wait: Callable[[str, str, float], None],
+        suffix: str = "",
     ) -> None:
         """Has no instance yet.
 
         Args:
             most: instances alive at once.
+            message_bytes: of messages that wait in all their mailboxes; a user has a share.
+            futures: open at once, of all of them; a user has a share.
             limits: of each.
             quotas: of their users.
             clock: trio's, in seconds.
             date_ns: nanoseconds since the Unix epoch.
             note_wait: told user, kind and seconds of each wait of an instance outside the server.
+            suffix: of every id: in a cluster it tells which life of which node.
         """
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
         self.on_forget: list[Hook] = []
         self.launched = 0
-        self._most = most
+        self.most = most
         self._limits = limits
         self._quotas = quotas
         self._of_user: Counter[str] = Counter()  # instances alive
+        self.message_bytes = message_bytes
+        self.futures = futures
+        self._together: dict[str, _OfUser] = {}  # by user, while instances are alive
+        self._launches = LaunchRates(clock)
         self._clock = clock
         self._date_ns = date_ns
         self._note_wait = note_wait
+        self._suffix = suffix
         self._numbers = itertools.count(1)
         self._random = random.Random()  # for names, which are no secrets
         self._live: dict[str, Instance] = {}
@@ -104,39 +126,68 @@ class Registry:
         """Makes an instance, which is alive once it is given to `add`.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are alive, `cancelled` if the parent has ended,
-                `busy` if the server stops.
+            ApiError: `limit-exceeded` if too many are alive, or the user launches too many a
+                second; `cancelled` if the parent has ended; `busy` if the server stops.
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        if len(self._live) >= self._most:
+        if len(self._live) >= self.most:
             raise ApiError(
                 "limit-exceeded",
-                f"{self._most} instances are alive, the most this server runs;"
+                f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended",
             )
-        most = self._quotas.most(user, self._most)
+        most = self._quotas.most(user, self.most)
         if self._of_user[user] >= most:
             raise ApiError(
                 "limit-exceeded",
                 f"you have {most} instances alive, the most that one user may have here; try again"
                 " when some have ended",
             )
+        self._check_memory(user)
         if parent is not None and parent.state is not State.RUNNING:
             raise ApiError("cancelled", "the parent instance has ended")
+        self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
+        together = self._together_of(user)
         return Instance(
             next(self._numbers),
-            f"{program.name}-{self._random.getrandbits(32):08x}",
+            f"{program.name}-{self._random.getrandbits(32):08x}{self._suffix}",
             program,
             args,
             user,
             limits,
-            FutureTable(limits.futures, self._clock, partial(self._note_wait, user)),
+            FutureTable(
+                limits.futures, self._clock, partial(self._note_wait, user), together.futures
+            ),
             self._date_ns,
             parent,
             self._quotas.of(user),
+            together.messages,
         )
+
+    def _check_memory(self, user: str) -> None:
+        """Each instance counts with all the memory that it may take: Wasmtime does not tell how
+        much it has.
+        """
+        alive, most = self._of_user[user], self._quotas.of(user).memory
+        if most is not None and (alive + 1) * self._limits.memory > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"you have {alive} instances alive, which may take {self._limits.memory >> 20} MiB"
+                f" each, and one user may have {most >> 20} MiB here; try again when some have"
+                " ended",
+            )
+
+    def _together_of(self, user: str) -> _OfUser:
+        known = self._together.get(user)
+        if known is None:
+            most = self._quotas.most
+            known = _OfUser(
+                MessageBytes(most(user, self.message_bytes)), FutureCount(most(user, self.futures))
+            )
+            self._together[user] = known
+        return known
 
     def add(self, instance: Instance) -> None:
         """An instance is alive from now on."""
@@ -166,6 +217,8 @@ class Registry:
         for hook in self.on_end:
             hook(instance)
         instance.outbox.put(instance.ended, len(text), force=True)
+        for box in (instance.outbox, instance.texts, instance.blobs):
+            box.leave_user()
         instance.ended_event.set()
         del self._live[instance.id]
         if self._closed is not None and not self._live:
@@ -173,9 +226,11 @@ class Registry:
         self._of_user[instance.user] -= 1
         if not self._of_user[instance.user]:
             del self._of_user[instance.user]
+            self._together.pop(instance.user, None)
         self._keep_ended(instance)
         if state is State.FAILED:
-            log.info("instance failed", instance=instance.id, user=instance.user, reason=text[:300])
+            why = _told(text)
+            log.info("instance failed", instance=instance.id, user=instance.user, reason=why)
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Ends an instance for a fault that is not its own."""
@@ -211,6 +266,11 @@ class Registry:
         """Ends every instance: the server stops."""
         for instance in list(self._live.values()):
             self.kill(instance, reason)
+
+    def lose_all(self, reason: str) -> None:
+        """Ends every instance for a fault that is not its own."""
+        for instance in list(self._live.values()):
+            self.fail(instance, reason)
 
     # Records
 
@@ -264,6 +324,24 @@ class Registry:
         """Instances alive."""
         return len(self._live)
 
+    def alive_of(self, user: str) -> int:
+        """Instances of a user that are alive."""
+        return self._of_user[user]
+
+    def memory_of(self, user: str) -> int:
+        """Bytes of memory that the instances of a user may take together."""
+        return self._of_user[user] * self._limits.memory
+
+    def message_bytes_of(self, user: str) -> int:
+        """Bytes of messages that wait in the mailboxes of a user's instances."""
+        known = self._together.get(user)
+        return 0 if known is None else known.messages.held
+
+    def futures_of(self, user: str) -> int:
+        """Futures that a user's instances have open."""
+        known = self._together.get(user)
+        return 0 if known is None else known.futures.open
+
     def children_of(self, instance: Instance) -> int:
         """Children of an instance that are alive."""
         return len(self._children.get(instance, ()))
@@ -291,6 +369,16 @@ class Registry:
                 )
             else:
                 instance.outbox.drop_all_but_last()
+
+
+def _told(text: str) -> str:
+    """What a log may say of why an instance failed: no words of the program, or its traceback, in
+    which its user's secrets may be.
+    """
+    if text.startswith("trap: "):
+        return text[:300]
+    code = _CODE.match(text)
+    return "an error of the program" if code is None else code[0]
 
 
 def record_bytes(instance: Instance) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, TypedDict
 
 SPAN_BYTES = 250  # that a span takes in memory, about
+SPARE = 64  # spans by which there may be too many, so that few appends have to drop some
 
 
-class Span(NamedTuple):
+class Span(TypedDict):
     """A time in the life of an instance. Times are nanoseconds since the Unix epoch.
 
     A wait is named by what was waited for, and lasts from the guest's turn before to the next. A
@@ -21,54 +20,90 @@ class Span(NamedTuple):
     name: str
     begin_ns: int
     end_ns: int
-    size: int = 0  # commands in the batch, of all instances
-    device_ns: int = 0  # that the batch took at the worker
+    size: int  # commands in the batch, of all instances; 0 of a wait
+    device_ns: int  # that the batch took at the worker; 0 of a wait
 
 
 class Timeline:
-    """The newest spans of one instance, in the order of their ends."""
+    """The newest spans of one instance, in the order of their ends.
 
-    __slots__ = ("_asleep_for", "_asleep_ns", "_date_ns", "_spans", "total")
+    Every token makes some and few are ever read, so they are kept as the values of a `Span`, in
+    plain tuples, with times of the executor's clock; the instances of a batch share one.
+    """
 
-    def __init__(self, most: int, date_ns: Callable[[], int]) -> None:
-        """Begins now, with the wait for the first turn.
+    __slots__ = ("_asleep_for", "_asleep_ns", "_dropped", "_most", "spans")
+
+    def __init__(self, most: int) -> None:
+        """Begins with the wait for the first turn. Takes how many spans are kept."""
+        self.spans: list[tuple[Any, ...]] = []  # who adds one to it calls `trim`, sooner or later
+        self._most = most
+        self._dropped = 0
+        self._asleep_for = "launch"
+        self._asleep_ns = 0  # before its launch, which `_dated` sets right
+
+    def turn(self, waited_for: str | None, woken_ns: int, asleep_ns: int, asleep_for: str) -> None:
+        """The guest has had a turn.
 
         Args:
-            most: spans kept.
-            date_ns: nanoseconds since the Unix epoch.
+            waited_for: says better than the turn before what it has waited for; None: nothing does.
+            woken_ns: when the turn began.
+            asleep_ns: when it ended.
+            asleep_for: what the guest waits for now, as far as that is known.
         """
-        self._spans: deque[Span] = deque(maxlen=most)
-        self._date_ns = date_ns
-        self._asleep_for = "launch"
-        self._asleep_ns = date_ns()
-        self.total = 0  # spans so far, dropped ones included
+        self.spans.append(("wait", waited_for or self._asleep_for, self._asleep_ns, woken_ns, 0, 0))
+        self._asleep_for, self._asleep_ns = asleep_for, asleep_ns
+        if len(self.spans) > self._most + SPARE:
+            self.trim()
 
-    def sleeps(self, reason: str) -> None:
-        """The guest's turn has ended."""
-        self._asleep_for = reason
-        self._asleep_ns = self._date_ns()
+    def add(self, batch: tuple[Any, ...]) -> None:
+        """Adds a batch, once if it is added again at once; the guest's next turn trims."""
+        spans = self.spans
+        if not spans or spans[-1] is not batch:
+            spans.append(batch)
 
-    def wakes(self, reason: str | None) -> None:
-        """The guest has its next turn; a reason says better what it has waited for."""
-        self.add(self.wait_until_now(reason))
+    def trim(self) -> None:
+        """Drops the oldest spans if there are too many."""
+        many = len(self.spans) - self._most
+        if many > SPARE:
+            del self.spans[:many]
+            self._dropped += many
 
-    def wait_until_now(self, reason: str | None) -> Span:
-        """The wait that is under way, as far as it has lasted."""
-        return Span("wait", reason or self._asleep_for, self._asleep_ns, self._date_ns())
+    @property
+    def total(self) -> int:
+        """Spans so far, dropped ones included."""
+        return self._dropped + len(self.spans)
 
-    def add(self, span: Span) -> None:
-        """Adds a span, once if it is added again at once."""
-        spans = self._spans
-        if not spans or spans[-1] is not span:
-            self.total += 1
-            spans.append(span)
+    def after(self, number: int, epoch_ns: int, begun_ns: int) -> list[Span]:
+        """The spans from a number on, as far as they are kept.
 
-    def after(self, number: int) -> list[Span]:
-        """The spans from this number on, as far as they are kept."""
-        first = self.total - len(self._spans)
-        return list(islice(self._spans, max(0, number - first), None))
+        Args:
+            number: of the first one, counted from the launch.
+            epoch_ns: the date at which the executor's clock was 0.
+            begun_ns: the date of the launch.
+        """
+        first = max(0, number - self._dropped)
+        return [_dated(span, epoch_ns, begun_ns) for span in islice(self.spans, first, None)]
+
+    def wait_until(self, now_ns: int, reason: str | None, epoch_ns: int, begun_ns: int) -> Span:
+        """The wait that is under way, as far as it has lasted until a time of the executor's
+        clock; otherwise as `turn` and `after`.
+        """
+        wait = "wait", reason or self._asleep_for, self._asleep_ns, now_ns, 0, 0
+        return _dated(wait, epoch_ns, begun_ns)
 
     @property
     def size_bytes(self) -> int:
         """Memory that the spans take, about."""
-        return SPAN_BYTES * len(self._spans)
+        return SPAN_BYTES * len(self.spans)
+
+
+def _dated(span: tuple[Any, ...], epoch_ns: int, begun_ns: int) -> Span:
+    track, name, begin, end, size, device = span
+    return {
+        "track": track,
+        "name": name,
+        "begin_ns": max(begin + epoch_ns, begun_ns),
+        "end_ns": max(end + epoch_ns, begun_ns),
+        "size": size,
+        "device_ns": device,
+    }

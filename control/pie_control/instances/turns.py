@@ -14,7 +14,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.fairness import FairQueue
 from pie_control.instances.instance import Instance, State
-from pie_control.wasm import GuestTrap, Status
+from pie_control.wasm import Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
 
@@ -37,6 +37,10 @@ class Executor:
     host calls included (`fairness.py`). A guest that used its whole slice goes to the background,
     of which one slice runs a turn, so that a spinning program costs its user's others at most one
     slice per turn.
+
+    A result of the worker begins a turn of the guests that it wakes alone. The next plan waits for
+    these, whose next commands are one batch, and for guests that are new. What else is ready, such
+    as one that gives its turn away and wants another, or spins, has turns once that plan is sent.
     """
 
     def __init__(
@@ -65,15 +69,17 @@ class Executor:
         self._clock_ns = clock_ns
         self._arrived: list[Instance] = []  # are ready in the next turn
         self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
+        self._alone: list[Instance] = []  # the same, while all are of one user
         self._background: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
         self._answers: dict[Instance, Any] = {}
         self._work = trio.Event()
         self._in_turn = False
-        self.caught_up = True  # every guest that was ready when the last turn began has run
+        self._due: set[Instance] = set()  # guests that the next plan waits for
 
     def add(self, instance: Instance) -> None:
         """Takes a started guest in; it runs in the next turn."""
         instance.futures.announce = partial(self._announce, instance)
+        self._due.add(instance)
         self._push(instance)
 
     def answer(self, instance: Instance, value: Any) -> None:
@@ -95,6 +101,7 @@ class Executor:
     def discard(self, instance: Instance) -> None:
         """Forgets an instance that has ended."""
         self._answers.pop(instance, None)
+        self._due.discard(instance)
         instance.turn.clear()
 
     def turn(self, deliver: Callable[[], None] | None = None) -> None:
@@ -105,19 +112,31 @@ class Executor:
         """
         self._in_turn = True
         try:
-            if deliver is not None:
+            if deliver is None:
+                self._run_ready(self._turn_ns, of_result=False)
+                self._after_turn(False)
+                self._run_background()
+            else:
+                ready_before = len(self._arrived)
                 deliver()
-            self._run_ready(self._turn_ns if deliver is None else self._result_turn_ns)
-            self._after_turn(deliver is not None)
+                self._due.update(self._arrived[ready_before:])
+                if self._due:
+                    self._run_ready(self._result_turn_ns, of_result=True)
+                self._after_turn(True)
         finally:
             self._in_turn = False
-            if self._arrived or self._ready or self._background:
+            if self.has_ready or self._background:
                 self._work.set()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every guest that the last results have woken, or that is new, has run."""
+        return not self._due
 
     @property
     def has_ready(self) -> bool:
         """Whether a guest is ready that has not used up its slice."""
-        return bool(self._arrived or self._ready)
+        return bool(self._arrived or self._alone or self._ready)
 
     def give_another(self) -> None:
         """Another turn comes soon, with or without guests that are ready."""
@@ -131,45 +150,82 @@ class Executor:
             self.turn()
             await trio.lowlevel.checkpoint()
 
-    def _run_ready(self, nanoseconds: int) -> None:
+    def _run_ready(self, nanoseconds: int, *, of_result: bool) -> None:
         # Guests that become ready meanwhile run in the next turn. Otherwise one that does so at
         # once (`wait` for nothing, in a loop) would keep the scheduler from the others' commands.
-        for instance in self._arrived:
-            self._ready.push(instance.owner, instance)
-        self._arrived.clear()
+        arrived, self._arrived = self._arrived, []
         now = self._clock_ns()
         end = now + nanoseconds
-        while now <= end and self._ready:
+        if not self._ready and (alone := _user_of(self._alone, arrived)) is not None:
+            self._run_alone(alone, arrived, now, end, of_result=of_result)
+            return
+        for instance in (*self._alone, *arrived):
+            self._ready.push(instance.owner, instance)
+        self._alone = []
+        while now <= end and self._ready and (self._due or not of_result):
             if self._arrived and self._ready.lead(self._arrived[-1].user) > LEAD_NS:
                 break  # a less served user is ready again, and is next in the next turn
             now = self._step_of(self._ready, now)
-        self.caught_up = not self._ready
+
+    def _run_background(self) -> None:
+        """Gives one guest that has used its slice another, while the worker has its plan."""
         if self._background:
-            self._step_of(self._background, now)
+            self._step_of(self._background, self._clock_ns())
+            self._work.set()  # it may have queued commands, and wait now
+
+    def _run_alone(
+        self, user: str, arrived: list[Instance], now: int, end: int, *, of_result: bool
+    ) -> None:
+        """Gives the instances of a user who is alone their turns.
+
+        Those that have none before the time is over, or another user comes, are left.
+        """
+        line, waiting = self._ready, self._alone + arrived
+        line.enter_all(user, [instance.id for instance in arrived])
+        order = line.in_order(user, [instance.id for instance in waiting])
+        costs = []
+        for at in order:
+            if now > end or (self._arrived and self._arrived[-1].user != user):
+                break
+            if of_result and not self._due:
+                break
+            instance = waiting[at]
+            after = self._step(instance, now)
+            costs.append((instance.id, after - now))
+            now = after
+        self._alone = [waiting[at] for at in sorted(order[len(costs) :])]
+        line.served_round(user, costs, all_of_them=not self._alone)
 
     def _step_of(self, line: FairQueue[Instance], now: int) -> int:
         """Gives the next guest of a line its turn, and charges it. Returns the time afterwards."""
         taken = line.pop()
         assert taken is not None, "guests wait"
         owner, instance = taken
-        self._step(instance)
-        after = self._clock_ns()
+        after = self._step(instance, now)
         line.charge(owner, after - now)
         return after
 
-    def _step(self, instance: Instance) -> None:
-        turn, guest = instance.turn, instance.guest
+    def _step(self, instance: Instance, now: int) -> int:
+        """Gives a guest its turn, unless it has ended or is blocked; returns the time then."""
+        turn, timeline = instance.turn, instance.timeline
         turn.scheduled = False
-        if guest is None:
-            return
-        if turn.blockers:
+        self._due.discard(instance)
+        if turn.blockers and instance.guest is not None:
             for blocker in list(turn.blockers):
                 blocker.wants_to_run(instance)
-            if turn.blockers or instance.guest is None:
-                return
-        timeline = instance.timeline
+        if turn.blockers or instance.guest is None:
+            return self._clock_ns()
+        waited_for = None if timeline is None else _waited_for(instance)
+        self._resume(instance, instance.guest)
+        after = self._clock_ns()
         if timeline is not None:
-            timeline.wakes(_waited_for(instance))
+            waits_for = "other programs" if turn.scheduled else "the server"
+            timeline.turn(waited_for, now, after, waits_for)
+        return after
+
+    def _resume(self, instance: Instance, guest: Guest) -> None:
+        """Runs a guest until it waits, ends, or has used its slice."""
+        turn = instance.turn
         try:
             if turn.awaited is not None:
                 guest.resume(_end_of_wait(instance, turn.awaited))
@@ -191,8 +247,6 @@ class Executor:
                 turn.promise.interrupt()
             else:
                 turn.drop_promise()
-        if timeline is not None:
-            timeline.sleeps("other programs" if status is Status.RUNNING else "the server")
         if status is Status.DONE:
             ok, text = guest.outcome
             self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
@@ -200,7 +254,8 @@ class Executor:
             self._on_end(
                 instance,
                 State.FAILED,
-                f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up",
+                f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up: a loop"
+                " that does not end, or work for a client's machine (limits.cpu_seconds)",
             )
         elif status is Status.RUNNING:
             turn.scheduled = True  # its place is in the background: `_push` gives it no other
@@ -216,6 +271,12 @@ class Executor:
             self._arrived.append(instance)
             if not self._in_turn:  # its end looks for itself
                 self._work.set()
+
+
+def _user_of(*groups: list[Instance]) -> str | None:
+    """The user of all instances; None if they have several, or there is none."""
+    users = {instance.user for group in groups for instance in group}
+    return users.pop() if len(users) == 1 else None
 
 
 def _waited_for(instance: Instance) -> str | None:

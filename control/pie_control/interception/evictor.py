@@ -14,7 +14,6 @@ from pie_control.errors import ApiError
 from pie_control.interception.absence import Absence
 from pie_control.interception.givers import Givers
 from pie_control.interception.residency import Event, Residencies, Residency, State
-from pie_control.interception.waste import Choice
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
@@ -188,13 +187,21 @@ class Evictor:
         absence = record.absence
         if absence.pages:
             # Beside others they come back as they went: as many per step as hide behind it.
-            beside = self._situation.costs is not None and self._model.running > 0
-            most = self._inward.left if beside else absence.pages
+            most = self._inward.left if self._others_run() else absence.pages
             if most > 0:
                 moved = absence.end(partial(self._send, record.instance), most)
                 self._inward.spend(moved)
                 self._counts["pages_restored"] += moved
         return not absence.pages
+
+    def _others_run(self) -> bool:
+        """Whether plans are sent by themselves: what an instance that is not resident has queued,
+        such as a run that is parked, waits for its pages.
+        """
+        return self._situation.costs is not None and any(
+            instance.queued_commands and self._residencies.find(instance) is None
+            for instance in self._model.spaces
+        )
 
     def _refuse(self, record: Residency) -> None:
         """Pages did not come in time: the call fails, or the instance ends for want of its own."""
@@ -267,10 +274,9 @@ class Evictor:
         self._relieved = plan
         left = self._outward.left
         paused = self._givers.paused() if left > 0 else []
-        facts = [self._situation.facts(instance) for instance in paused]
-        choices = self._situation.choose(facts, left)
-        for instance, choice in zip(paused, choices, strict=True):
-            if choice is Choice.SWAP and left > 0:
+        willing, _ = self._givers.in_order(paused, left)
+        for instance in willing:
+            if left > 0:
                 moved = self._evict(instance, left)
                 self._outward.spend(moved)
                 left -= moved

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pie_control.interception.absence import movable
 from pie_control.interception.residency import Residencies, State
 from pie_control.interception.waste import Choice
+from pie_control.resources.retention import within_users
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
@@ -77,7 +78,7 @@ class Givers:
         # The usual case where many wait is found here, without a look at single pages.
         if pool.free + sum(spaces[i].pages.resident for i in (*paused, *younger)) < count:
             return None
-        willing, others = self._in_order(paused)
+        willing, others = self.in_order(paused, self._model.host_pages.free)
         givers = [*willing, *others, *younger]
         gain = _Gain(pool.free, self._model.host_pages.free)
         for giver in givers:
@@ -94,26 +95,36 @@ class Givers:
         model = self._model
         if not model.host_pages.size:
             return False
-        gain = _Gain(model.pages.free, model.host_pages.free)
-        if_host_had_room = younger = model.pages.free
+        leaving = younger = 0
+        givers: list[Space] = []
         others_run = False  # an instance runs that holds pages: it will pause, or end
         for other, space in model.spaces.items():
-            leaving = space.pages_held - space.pages.resident  # named by commands that are not sent
-            gain.free += leaving
-            if_host_had_room += leaving
+            held, resident = space.pages_held, space.pages.resident
+            if not held:
+                continue
+            leaving += held - resident  # named by commands that are not sent
             if other is instance:
                 continue
-            paused = self._is_paused(other)
-            if paused or other.number > instance.number:
-                if_host_had_room += gain.add(space)
-            if other.number > instance.number:
-                younger += space.pages_held  # ending it frees these, wherever host memory stands
-            if space.pages_held and not paused and not self._is_stuck(other):
-                others_run = True
+            is_younger, paused = other.number > instance.number, self._is_paused(other)
+            if resident and (paused or is_younger):
+                givers.append(space)
+            if is_younger:
+                younger += held  # ending it frees these, wherever host memory stands
+            others_run = others_run or not (paused or self._is_stuck(other))
+        # All that these have is more than they can give, and costs no look at single pages.
+        most = sum([space.pages.resident for space in givers])
+        if others_run and (most <= model.host_pages.free or model.pages.free + younger < count):
+            return True  # host memory is not in the way, or no end of others would do
+        gain = _Gain(model.pages.free + leaving, model.host_pages.free)
+        if gain.free + most < count:
+            return others_run
+        if_host_had_room = gain.free + sum([gain.add(space) for space in givers])
         if gain.free >= count:
             return True
         # If only host memory is in the way, the instance that came first is served first.
-        return others_run and not (if_host_had_room >= count and younger >= count)
+        return others_run and not (
+            if_host_had_room >= count and model.pages.free + younger >= count
+        )
 
     def _is_stuck(self, instance: Instance) -> bool:
         """Whether an instance waits for pages and has nothing under way."""
@@ -138,14 +149,28 @@ class Givers:
         return chosen if gain.free >= count else {}
 
     def paused(self) -> list[Instance]:
-        """Instances that are paused."""
-        return [instance for instance in self._model.spaces if self._is_paused(instance)]
+        """Instances that are paused and have pages in the pool."""
+        return [
+            instance
+            for instance, space in self._model.spaces.items()
+            if space.pages.resident and self._is_paused(instance)
+        ]
 
-    def _in_order(self, paused: list[Instance]) -> tuple[list[Instance], list[Instance]]:
-        """Instances that the policy would swap, and the others; those that waste most first."""
+    def in_order(self, paused: list[Instance], room: int) -> tuple[list[Instance], list[Instance]]:
+        """Instances that the policy would swap, and the others; those that waste most first.
+
+        A user's instances change places by what the user has said that their pages are worth.
+
+        Args:
+            paused: all of them.
+            room: pages that may be swapped.
+        """
         facts = [self._situation.facts(i) for i in paused]
-        choices = self._situation.choose(facts, self._model.host_pages.free)
+        choices = self._situation.choose(facts, room)
         order = sorted(range(len(paused)), key=lambda n: -facts[n].remaining * facts[n].tokens)
+        if self._model.pages.retention.told:
+            worth = [self._situation.worth(paused[n]) for n in order]
+            order = within_users(order, [paused[n].user for n in order], worth)
         willing = [paused[n] for n in order if choices[n] is Choice.SWAP]
         return willing, [paused[n] for n in order if choices[n] is not Choice.SWAP]
 
@@ -159,8 +184,12 @@ class Givers:
         ]
 
     def _younger(self, instance: Instance) -> list[Instance]:
-        """Younger instances that are not paused, youngest first."""
-        found = [other for other in self._model.spaces if other.number > instance.number]
+        """Younger instances that are not paused and have pages in the pool, youngest first."""
+        found = [
+            other
+            for other, space in self._model.spaces.items()
+            if other.number > instance.number and space.pages.resident
+        ]
         found.sort(key=lambda other: -other.number)
         return [other for other in found if not self._is_paused(other)]
 

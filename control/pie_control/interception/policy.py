@@ -9,12 +9,12 @@ never discards the pages of an instance that has not asked for it: it could not 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import TypeAlias
 
 from pie_control.interception.costs import Costs
 from pie_control.interception.policies import cheapest, discard, min_waste, preserve, swap
 from pie_control.interception.waste import Choice, Load, Paused
+from pie_py.config.policies import named_policy
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 
@@ -29,30 +29,10 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-class UnknownPolicy(ValueError):
-    """A setting names no policy."""
-
-
 def load_policy(name: str) -> Policy:
     """The policy of a name, or of an import path `package.module:function`.
 
     Raises:
         UnknownPolicy: if there is none.
     """
-    if name in POLICIES:
-        return POLICIES[name]
-    module, colon, function = name.partition(":")
-    if not colon:
-        known = ", ".join(POLICIES)
-        raise UnknownPolicy(
-            f"no interception policy is called {name!r}; known: {known}, or give"
-            " package.module:function"
-        )
-    try:
-        found: object = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UnknownPolicy(f"interception policy {name!r} can't be loaded: {error}") from error
-    if not callable(found):
-        raise UnknownPolicy(f"interception policy {name!r} is no function")
-    policy: Policy = found
-    return policy
+    return named_policy(name, POLICIES, "interception")

@@ -68,6 +68,12 @@ class Situation:
         tokens = self._model.spaces[instance].pages.resident * self._model.pages.page_size
         return Paused(instance.number, tokens, self._soonest(instance), can_discard=False)
 
+    def worth(self, instance: Instance) -> int:
+        """The highest priority that an instance has given to one of its pages."""
+        _, pages = self._model.spaces[instance].pages.all_resident()
+        worth = self._model.pages.retention.of(pages, self._clock())
+        return int(worth.max()) if len(worth) else 0
+
     def choose(self, paused: Sequence[Paused], swap_pages: int) -> list[Choice]:
         """The operator's policy for paused instances; `PRESERVE` for all if it cannot be asked."""
         if self.costs is None or not paused:

@@ -7,16 +7,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import structlog
 from pydantic import ValidationError
 
 from pie_control.errors import ApiError
 from pie_control.http.network import CheckedBackend
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import check_request
+from pie_control.kept import Kept
 from pie_control.mcp.secrets import with_secrets
 from pie_control.mcp.server import McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig
+
+log = structlog.get_logger("pie.mcp")
 
 
 class McpRegistry:
@@ -32,8 +36,15 @@ class McpRegistry:
         config: McpConfig,
         http: HttpConfig,
         start: Callable[[Callable[[], Awaitable[None]]], None],
+        kept: Kept,
     ) -> None:
-        """Takes what starts the tasks of connections.
+        """Has the operator's servers, and those that clients have registered before.
+
+        Args:
+            config: of the operator's servers.
+            http: where clients' servers may be.
+            start: starts the tasks of connections.
+            kept: what clients register, for the next start.
 
         Raises:
             MissingVariable: the configuration names a variable that is not there.
@@ -48,6 +59,9 @@ class McpRegistry:
             for name, server in config.servers.items()
         }
         self._clients: dict[str, dict[str, McpServer]] = {}  # by user and name
+        self._kept = kept
+        for entry in kept.all():
+            self._register_again(**entry)
 
     def usable(self, user: str) -> dict[str, McpServer]:
         """Servers that a user may use, by name, the operator's first."""
@@ -85,7 +99,31 @@ class McpRegistry:
                 server's environment are none of the client's.
 
         Raises:
-            ApiError: `invalid-argument`, `permission-denied`, `already-exists`, `limit-exceeded`.
+            ApiError: `invalid-argument`, `permission-denied`, `already-exists`, `limit-exceeded`,
+                `out-of-resources` (the disk is full).
+        """
+        config = self._admitted(user, name, fields)
+        self._kept.put(user, name, user=user, name=name, fields=fields)
+        self._add(user, name, config)
+
+    def _register_again(self, user: str, name: str, fields: dict[str, Any]) -> None:
+        """What was registered before a restart, if the operator still allows it."""
+        try:
+            self._add(user, name, self._admitted(user, name, fields))
+        except ApiError as error:  # its text may hold the address, which may hold secrets
+            log.warning(
+                "an MCP server is not allowed any more", user=user, name=name, why=error.code
+            )
+
+    def _add(self, user: str, name: str, config: McpServerConfig) -> None:
+        backend = None if config.url is None else self._backend
+        self._clients.setdefault(user, {})[name] = McpServer(name, config, self._start, backend)
+
+    def _admitted(self, user: str, name: str, fields: dict[str, Any]) -> McpServerConfig:
+        """A server that a user may register.
+
+        Raises:
+            ApiError: as `register`, but for the disk.
         """
         if not re.fullmatch(MCP_NAME, name):
             raise ApiError(
@@ -107,8 +145,7 @@ class McpRegistry:
                 f"{self._config.client_servers} MCP servers of a user (`client_servers` in [mcp]);"
                 " remove one first",
             )
-        backend = None if config.url is None else self._backend
-        self._clients.setdefault(user, {})[name] = McpServer(name, config, self._start, backend)
+        return config
 
     def unregister(self, user: str, name: str) -> None:
         """Forgets a server that the user has registered; calls under way fail.
@@ -120,6 +157,7 @@ class McpRegistry:
         if name not in mine:
             self.find(user, name)
             raise ApiError("permission-denied", f"MCP server {name!r} is the operator's")
+        self._kept.remove(user, name)
         mine.pop(name).close("it is registered no more")
         if not mine:
             del self._clients[user]

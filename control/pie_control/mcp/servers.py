@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
@@ -15,6 +16,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
+from pie_control.kept import Kept
 from pie_control.mcp.registry import McpRegistry
 from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
@@ -34,14 +36,18 @@ MOST_LEVELS = 100
 class McpServers:
     """Calls tools for instances. `run` must run before the first call."""
 
-    def __init__(self, config: McpConfig, http: HttpConfig | None = None) -> None:
-        """Takes what the operator lets programs reach, which holds for the servers of clients, too.
+    def __init__(
+        self, config: McpConfig, http: HttpConfig | None = None, folder: Path | None = None
+    ) -> None:
+        """Takes what the operator lets programs reach, which holds for the servers of clients, too;
+        and a folder for what clients register.
 
         Raises:
             MissingVariable: the configuration names a variable that is not there.
         """
         self._config = config
-        self.registry = McpRegistry(config, http or HttpConfig(), self._start)
+        kept = Kept(folder, "user", "name", "fields")
+        self.registry = McpRegistry(config, http or HttpConfig(), self._start, kept)
         self._nursery: trio.Nursery | None = None
         self._calls: Counter[str] = Counter()  # under way, by instance
         self._user_calls: Counter[str] = Counter()

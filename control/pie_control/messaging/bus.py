@@ -57,8 +57,10 @@ class Bus:
     Not for several threads: every call comes from the control thread, and none of them waits.
     """
 
-    def __init__(self, config: MessagingConfig) -> None:
+    def __init__(self, config: MessagingConfig, *, alone: bool = True) -> None:
+        """Takes whether this server has all instances of its users, as it has without a cluster."""
         self._config = config
+        self._alone = alone
         self._users: dict[str, _User] = {}
         self._members: dict[Instance, _Member] = {}
         # Users without an instance whose queues are kept, by how long they have been without one
@@ -103,7 +105,7 @@ class Bus:
         Raises:
             ApiError: `invalid-argument`, `limit-exceeded`.
         """
-        _check_topic(topic)
+        self._check(topic)
         member = self._members.get(instance)
         if member is None:
             member = self._members[instance] = _Member(instance.limits.mailbox_bytes)
@@ -160,7 +162,7 @@ class Bus:
         Raises:
             ApiError: `invalid-argument`; `would-block` if a subscriber's box is full, naming it.
         """
-        _check_topic(topic)
+        self._check(topic)
         subscribers = self._user(instance).topics.get(topic, {})
         for subscriber in subscribers:
             if not subscriber.box.has_room:
@@ -193,7 +195,7 @@ class Bus:
             ApiError: `invalid-argument`; `would-block` if it is full; `limit-exceeded` if there are
                 too many queues.
         """
-        _check_topic(topic)
+        self._check(topic)
         user = self._user(instance)
         queue = user.queues.get(topic)
         if queue is None:
@@ -219,7 +221,7 @@ class Bus:
         Raises:
             ApiError: `invalid-argument`.
         """
-        _check_topic(topic)
+        self._check(topic)
         user = self._user(instance)
         queue = user.queues.get(topic) or self._open_queue(user, topic)
         queue.take_by(future)
@@ -234,6 +236,20 @@ class Bus:
         _wait_in(user.pushers, topic, future, partial(_has_room, user))
 
     # Inside
+
+    def _check(self, topic: str) -> None:
+        """Refuses what is no topic; and all of them where some subscribers would hear nothing.
+
+        Raises:
+            ApiError: `invalid-argument`, `unsupported`.
+        """
+        _check_topic(topic)
+        if not self._alone:
+            raise ApiError(
+                "unsupported",
+                "topics and work queues do not reach the other nodes of a cluster yet: keep what"
+                " instances share in the store, or run this program on one server",
+            )
 
     def _user(self, instance: Instance) -> _User:
         user = self._users.get(instance.user)

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.kept import Kept
 from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
 
@@ -31,20 +32,29 @@ class _Loading:
 
 
 class AdapterLoader:
-    """Tells the worker what to load, and a new worker what the one before had.
+    """Tells the worker what to load, and a new worker what the one before had, also after a restart
+    of the server.
 
     Adapters of the configuration are not its business: every worker loads those by itself.
     """
 
     def __init__(
-        self, models: ServedModels, send: Callable[[LoadAdapter | UnloadAdapter], None]
+        self,
+        models: ServedModels,
+        send: Callable[[LoadAdapter | UnloadAdapter], None],
+        on_disk: Kept,
     ) -> None:
-        """Takes how to send to the worker, which does what it is sent in order."""
+        """Takes how to send to the worker, which does what it is sent in order, and what is kept
+        for the next start.
+        """
         self._models = models
         self._nursery: trio.Nursery | None = None
         self._send = send
         self._loading: dict[tuple[str, int], _Loading] = {}  # by model, slot
+        self._on_disk = on_disk
         self._kept: dict[str, dict[str, str]] = {}  # folders loaded while running, by model, name
+        for entry in on_disk.all():
+            self._kept.setdefault(entry["model"], {})[entry["name"]] = entry["folder"]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sends load commands to new workers, until cancelled."""
@@ -71,6 +81,7 @@ class AdapterLoader:
         await loading.done.wait()
         if loading.error is not None:
             raise loading.error
+        self._on_disk.put(model, name, model=model, name=name, folder=folder)
 
     def unload(self, model: str, name: str) -> None:
         """Unloads an unused adapter.
@@ -82,6 +93,7 @@ class AdapterLoader:
         adapter = service.adapters.remove(name)
         service.prefixes.drop_adapter(adapter.slot)
         self._kept.get(model, {}).pop(name, None)
+        self._on_disk.remove(model, name)
         self._send(UnloadAdapter(model, adapter.slot))
         log.info("adapter unloaded", model=model, name=name)
 
@@ -120,4 +132,6 @@ class AdapterLoader:
         except ApiError as error:
             if error.code == "worker-lost":  # the next one gets it
                 self._kept.setdefault(model, {})[name] = folder
+            elif error.code != "unknown-model":  # it may be served the next time
+                self._on_disk.remove(model, name)
             log.error("an adapter was lost with its worker", name=name, reason=str(error))

@@ -13,6 +13,7 @@ import jinja2
 import jinja2.utils
 
 from pie_control.errors import ApiError
+from pie_control.models.control_tokens import without_control_tokens
 from pie_control.models.template_sandbox import (
     MAX_SOURCE,
     TemplateEnvironment,
@@ -46,6 +47,7 @@ class ChatTemplates:
         sources: Mapping[str, str],
         special_tokens: Mapping[str, str],
         now: Callable[[], datetime] = datetime.now,
+        broken: Callable[[str], str] = str,
     ) -> None:
         """Compiles none of them yet.
 
@@ -53,10 +55,12 @@ class ChatTemplates:
             sources: texts of the templates, by name.
             special_tokens: `bos_token` and the like, which templates may write.
             now: the local time, for templates that write the date.
+            broken: breaks the control tokens in a text.
         """
         self.sources = sources
         self._special_tokens = special_tokens
         self._now = now
+        self._broken = broken
         self._compiled: dict[str, jinja2.Template] = {}
 
     def render(self, request: str, add_generation_prompt: bool, seconds: float) -> str:
@@ -64,7 +68,9 @@ class ChatTemplates:
 
         Args:
             request: a JSON list of messages, or an object of the template's arguments, `messages`
-                among them; `chat_template` names one of several templates.
+                among them; `chat_template` names one of several templates. With
+                `control_tokens` true, control tokens in messages of users and tools are what they
+                say; otherwise they are text.
             add_generation_prompt: whether the assistant's turn starts at the end.
             seconds: that it may take.
 
@@ -77,6 +83,8 @@ class ChatTemplates:
         try:
             messages, arguments = _read(request)
             template = self._find(arguments.pop("chat_template", None), arguments.get("tools"))
+            if arguments.pop("control_tokens", None) is not True:
+                messages = [without_control_tokens(m, self._broken) for m in messages]
             with time_limit(seconds):
                 text = template.render(
                     {

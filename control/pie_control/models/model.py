@@ -32,6 +32,7 @@ from pie_py.wire.plan import ModelDescription
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
+    from pie_control.timers import Timers
     from pie_py.config.quotas import Quotas
 
 
@@ -86,7 +87,8 @@ class ModelService:
         ends: Ends,
         durations: Durations,
         clock: Callable[[], float],
-        date_ns: Callable[[], int],
+        timers: Timers,
+        clock_ns: Callable[[], int],
     ) -> None:
         """Has no instance yet.
 
@@ -101,7 +103,8 @@ class ModelService:
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
             clock: trio's, in seconds.
-            date_ns: nanoseconds since the Unix epoch.
+            timers: by the clock.
+            clock_ns: the executor's, of time lines.
         """
         self.description = description
         self.traits = frozenset(description.traits)
@@ -113,12 +116,13 @@ class ModelService:
         )
         self.logit_rows = logit_rows
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
-        self.exports = Exports(self.pages, quotas)
+        self.exports = Exports(self.pages, quotas, clock, timers)
         self.adapters = Adapters(description.name, description.adapters)
+        self.clock = clock
         self._ends = ends
         self._quotas = quotas
-        self.scheduler = Scheduler(description, config.prompt_tokens, date_ns)
-        self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results)
+        self.scheduler = Scheduler(description, config, clock_ns)
+        self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results, clock)
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
         costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)

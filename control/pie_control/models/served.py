@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
     from pie_control.interception.history import Durations
+    from pie_control.timers import Timers
     from pie_py.config.quotas import Quotas
     from pie_py.config.server import ServerConfig
     from pie_py.wire.plan import ModelDescription
@@ -47,7 +48,8 @@ class ServedModels:
         ends: Ends,
         durations: Durations,
         clock: Callable[[], float],
-        date_ns: Callable[[], int],
+        timers: Timers,
+        clock_ns: Callable[[], int],
     ) -> None:
         """Has no model yet.
 
@@ -58,7 +60,8 @@ class ServedModels:
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
             clock: trio's, in seconds.
-            date_ns: nanoseconds since the Unix epoch.
+            timers: by the clock.
+            clock_ns: the executor's, of time lines.
         """
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
@@ -68,7 +71,8 @@ class ServedModels:
         self._ends = ends
         self._durations = durations
         self._clock = clock
-        self._date_ns = date_ns
+        self._timers = timers
+        self._clock_ns = clock_ns
         self._logit_rows = FreeList(LOGIT_ROWS)
 
     def start(self, descriptions: list[ModelDescription]) -> None:
@@ -101,7 +105,8 @@ class ServedModels:
             ends=self._ends,
             durations=self._durations,
             clock=self._clock,
-            date_ns=self._date_ns,
+            timers=self._timers,
+            clock_ns=self._clock_ns,
         )
         return service
 
@@ -144,6 +149,15 @@ class ServedModels:
         """Pages of an instance that are in the pools of all models."""
         spaces = (service.spaces.get(instance) for service in self.services.values())
         return sum(space.pages.resident for space in spaces if space is not None)
+
+    def tokens_of(self, instance: Instance) -> int:
+        """Filled slots of these pages: tokens of its contexts, shared ones once."""
+        spaces = (service.spaces.get(instance) for service in self.services.values())
+        return sum(
+            int(space.page_pool.used[space.pages.all_resident()[1]].sum())
+            for space in spaces
+            if space is not None
+        )
 
     async def run(self) -> None:
         """Gives another turn while instances wait for pages, until cancelled: waits have an end."""

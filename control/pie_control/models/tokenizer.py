@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
+from pie_control.models.control_tokens import breaker, drop_breaks
 from pie_control.models.tokenizer_files import (
     UnusableTokenizer,
     load_tokenizer,
@@ -40,9 +41,14 @@ class TextCodec:
         self.folder = folder
         settings = read_object(folder / "tokenizer_config.json")
         self._tokenizer: Any = load_tokenizer(folder, settings)
+        drop_breaks(self._tokenizer)
         self._special_texts = special_texts(folder, settings)
         try:
-            self._templates = ChatTemplates(read_sources(folder, settings), self._special_texts)
+            self._templates = ChatTemplates(
+                read_sources(folder, settings),
+                self._special_texts,
+                broken=breaker(self._tokenizer),
+            )
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise UnusableTokenizer(f"{folder}: the chat template: {error}") from None
         self.generation_defaults = _defaults(read_object(folder / "generation_config.json"))

@@ -41,6 +41,7 @@ class PrefixCache:
         pool: PagePool,
         config: PrefixCacheConfig,
         later: Callable[[Callable[[], None]], None],
+        clock: Callable[[], float],
     ) -> None:
         """Makes an empty cache.
 
@@ -48,16 +49,20 @@ class PrefixCache:
             pool: of the pages.
             config: what the operator wants.
             later: calls back once the results at hand have reached their instances.
+            clock: trio's, in seconds.
         """
         self._pool = pool
         self._config = config
         self._later = later
+        self._clock = clock
         self._width = pool.page_size * TOKEN_BYTES
         self._roots: dict[tuple[str, int], Node] = {}
         self._intents = Intents(self._wake)
         self._nodes: dict[int, Node] = {}  # by page
         self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
-        self._clock = 0
+        self._uses = 0  # lookups and insertions so far: what ages are told by
+        self._owners: Int32 = np.zeros(pool.size, np.int32)  # numbers of users
+        self._numbers: dict[str, int] = {}  # of users
         self._hit_tokens = 0
         self._asked_tokens = 0
         self._evicted = 0
@@ -156,7 +161,10 @@ class PrefixCache:
             record.waiting.append(pending)
         if added:
             self._nodes.update((node.page, node) for node in added)
-            pool.cache(_pages(added))
+            pages = _pages(added)
+            pool.cache(pages)
+            who, _ = self._key(user, record.adapter)
+            self._owners[pages] = self._numbers.setdefault(who, len(self._numbers))
         self._touch(_pages(path))
         return count
 
@@ -197,23 +205,35 @@ class PrefixCache:
 
     def _touch(self, pages: Int32) -> None:
         """Makes pages of one path, in order, the youngest of all."""
-        self._clock += 1
+        self._uses += 1
         depths = np.arange(len(pages), dtype=np.int64)
-        self._ages[pages] = (self._clock << DEPTH_BITS) - depths
+        self._pool.retention.lift(pages)
+        self._ages[pages] = (self._uses << DEPTH_BITS) - depths
 
     def _evict(self, count: int) -> None:
         """Gives the pool at least this many pages back, of those that no instance has mapped."""
         idle = self._pool.idle_pages()
         enough = min(max(count, len(idle) // SHARE), len(idle))
-        ages = self._ages[idle]
+        oldest = idle
         if enough < len(idle):
-            idle = idle[np.argpartition(ages, enough - 1)[:enough]]
-        for page in idle[np.argsort(self._ages[idle])].tolist():
+            oldest = idle[np.argpartition(self._ages[idle], enough - 1)[:enough]]
+            if self._pool.retention.told:
+                oldest = self._in_place(idle, oldest)
+        for page in oldest[np.argsort(self._ages[oldest])].tolist():
             node = self._nodes.get(page)
             if node is not None:  # or it went with a parent
                 gone = cut(node)
                 self._evicted += len(gone)
                 self._remove(gone)
+
+    def _in_place(self, idle: Int32, oldest: Int32) -> Int32:
+        """As many pages of each user as are among the oldest, those first that are worth least."""
+        leaving = np.bincount(self._owners[oldest], minlength=len(self._numbers))
+        worth = self._pool.retention.of(idle, self._clock())
+        order = np.lexsort((self._ages[idle], worth, self._owners[idle]))
+        owners = self._owners[idle][order]
+        rank = np.arange(len(idle)) - np.searchsorted(owners, owners)
+        return idle[order[rank < leaving[owners]]]
 
     def _remove(self, nodes: list[Node]) -> None:
         """Forgets nodes that have been cut off, and wakes who waited for one of them."""

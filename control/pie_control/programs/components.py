@@ -15,7 +15,8 @@ from pie_control.fairness import Owner
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
 from pie_control.wasm import Component, Engine
 from pie_control.wasm.engine import compile_file
-from pie_py.build.python import runtime_component
+from pie_py.build import javascript, python
+from pie_py.build.errors import BuildError
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
 MOST_KEPT = 256
 COMPILE_SECONDS = 60.0  # of the CPU; a component of 1 MB takes one
 
-_RUNTIME = "python"
+# What builds the runtime for each kind of source, given the cache folder.
+_RUNTIMES: dict[str, Callable[[Path], Path]] = {
+    "python": python.runtime_component,
+    "javascript": javascript.runtime_component,
+}
 
 
 class Components:
-    """The components that programs run in: their own, or the runtime that all Python sources
+    """The components that programs run in: their own, or the runtime that all sources of a language
     share."""
 
     def __init__(
@@ -43,27 +48,27 @@ class Components:
 
         Args:
             engine: runs them; it has a cache folder.
-            cache_folder: where the Python runtime is kept once it is built.
+            cache_folder: where the runtimes are kept once they are built.
             on_runtime: called with the Python runtime once it is loaded.
             confined: compiles what users sent.
-            most: components kept in addition to the runtime. An instance holds its own while it
+            most: components kept in addition to the runtimes. An instance holds its own while it
                 runs.
         """
         self._engine = engine
         self._cache_folder = cache_folder
         self._on_runtime = on_runtime
         self._confined = confined
-        self._runtime: Component | None = None
+        self._runtimes: dict[str, Component] = {}  # by the kind of program
         self._own: LRUCache[str, Component] = LRUCache(most)  # by content hash
-        self._loading: dict[str, trio.Lock] = {}  # by the same, or `_RUNTIME`
+        self._loading: dict[str, trio.Lock] = {}  # by the same, or the kind
 
     def __len__(self) -> int:
-        return len(self._own) + (self._runtime is not None)
+        return len(self._own) + len(self._runtimes)
 
     def find(self, program: Program) -> Component | None:
         """The component that a program runs in, if it is loaded."""
-        if program.kind == "python":
-            return self._runtime
+        if program.kind in _RUNTIMES:
+            return self._runtimes.get(program.kind)
         return self._own.get(program.hash)
 
     async def load(self, program: Program) -> Component:
@@ -76,7 +81,7 @@ class Components:
         component = self.find(program)
         if component is not None:
             return component
-        key = _RUNTIME if program.kind == "python" else program.hash
+        key = program.kind if program.kind in _RUNTIMES else program.hash
         lock = self._loading.setdefault(key, trio.Lock())
         try:
             async with lock:
@@ -90,8 +95,8 @@ class Components:
                 self._loading.pop(key, None)
 
     async def _read(self, program: Program) -> Component:
-        if program.kind == "python":
-            return await trio.to_thread.run_sync(self._read_runtime)
+        if program.kind in _RUNTIMES:
+            return await trio.to_thread.run_sync(self._read_runtime, program.kind)
         found = await trio.to_thread.run_sync(self._find_compiled, program)
         if found is None:
             await self._compile(program)
@@ -104,8 +109,11 @@ class Components:
             )
         return found
 
-    def _read_runtime(self) -> Component:
-        return self._engine.load(runtime_component(self._cache_folder).read_bytes())
+    def _read_runtime(self, kind: str) -> Component:
+        try:
+            return self._engine.load(_RUNTIMES[kind](self._cache_folder).read_bytes())
+        except BuildError as error:
+            raise ProgramRejected(f"no {kind} runtime on the server: {error}") from None
 
     def _find_compiled(self, program: Program) -> Component | None:
         try:
@@ -124,14 +132,16 @@ class Components:
                 config.memory_bytes,
                 config.table_elements,
                 str(config.cache_folder),
+                config.source_lines,
                 seconds=COMPILE_SECONDS,
             )
         except JobStopped as error:
             raise ProgramRejected(f"{error.message} to compile: make it smaller") from None
 
     def _keep(self, program: Program, component: Component) -> None:
-        if program.kind == "python":
-            self._runtime = component
-            self._on_runtime(component)
+        if program.kind in _RUNTIMES:
+            self._runtimes[program.kind] = component
+            if program.kind == "python":
+                self._on_runtime(component)
         else:
             self._own[program.hash] = component

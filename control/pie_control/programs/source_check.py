@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 from pie_control.errors import ProgramRejected
-from pie_py.wire import modules
+from pie_py.wire import javascript, modules
 
 MAX_SOURCE_BYTES = 1 << 20
 _CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
@@ -26,13 +26,18 @@ def check_file(path: str, name: str) -> None:
 def check_program(data: bytes, name: str) -> None:
     """Checks that every module of an uploaded Python program compiles; none is run. Blocking.
 
+    JavaScript is compiled where it runs: of that, only the form is checked.
+
     Args:
-        data: a source, or several as `pie_py.wire.modules` packs them.
+        data: a source, or several as `pie_py.wire.modules` or `pie_py.wire.javascript` packs them.
         name: of the program, for messages.
 
     Raises:
         ProgramRejected: with the place of the mistake.
     """
+    if data.startswith(javascript.MARK):
+        _check_javascript(data, name)
+        return
     if not data.startswith(modules.MARK):
         check_source(data, f"{name}.py")
         return
@@ -44,27 +49,40 @@ def check_program(data: bytes, name: str) -> None:
         check_source(source, f"{name}/{path}")
 
 
+def _check_javascript(data: bytes, name: str) -> None:
+    try:
+        sources = javascript.unpack(data)
+    except modules.BadProgram as error:
+        raise ProgramRejected(f"{name}: {error}") from None
+    for path, source in sources.items():
+        _check_text(source, f"{name}/{path}", "JavaScript")
+
+
 def check_source(data: bytes, filename: str) -> None:
     """Checks that a Python source compiles; it is not run. Blocking.
 
     Raises:
         ProgramRejected: with the place of the mistake.
     """
-    if len(data) > MAX_SOURCE_BYTES:
-        raise ProgramRejected(
-            f"{filename} has {len(data)} bytes; a Python source has {MAX_SOURCE_BYTES} at most"
-        )
-    place = _first_byte_that_is_no_text(data)
-    if place is not None:
-        raise ProgramRejected(
-            f"{filename} is neither Wasm nor a Python source in UTF-8 (byte {place})"
-        )
+    _check_text(data, filename, "Python")
     try:
         compile(data, filename, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise _rejected(filename, error.msg, error.lineno, error.text) from None
     except (RecursionError, MemoryError):
         raise ProgramRejected(f"{filename} is nested too deeply to compile") from None
+
+
+def _check_text(data: bytes, filename: str, language: str) -> None:
+    if len(data) > MAX_SOURCE_BYTES:
+        raise ProgramRejected(
+            f"{filename} has {len(data)} bytes; a {language} source has {MAX_SOURCE_BYTES} at most"
+        )
+    place = _first_byte_that_is_no_text(data)
+    if place is not None:
+        raise ProgramRejected(
+            f"{filename} is neither Wasm nor a {language} source in UTF-8 (byte {place})"
+        )
 
 
 def _first_byte_that_is_no_text(data: bytes) -> int | None:

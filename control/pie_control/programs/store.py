@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import difflib
-import fcntl
 import hashlib
-import itertools
-import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import structlog
 
 from pie_control.errors import ApiError
+from pie_control.programs.index import Index, Row
 from pie_py.config.keys import LOCAL_USER
+from pie_py.wire import javascript
 
 log = structlog.get_logger("pie.programs")
 
-ProgramKind: TypeAlias = Literal["component", "python"]
+ProgramKind: TypeAlias = Literal["component", "python", "javascript"]
+ENDINGS = {"python": ".py", "javascript": ".js"}  # of the sources' names in tracebacks
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
 _COMPARED = 20  # names, for those that come near: each takes half a millisecond
-_FORMAT = 1  # of the index
 _TEMPORARY = ".upload-"
 _STALE_SECONDS = 24 * 3600
+_NOTE_NS = 600 * 10**9  # between two notes that a program is used
+_OVERHEAD = 4096  # bytes that a program takes beside its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,10 @@ class ProgramStore:
         self.date_ns = date_ns
         self._folder = folder
         self._blobs = self._folder / "blobs"
-        self._index = self._folder / "index.json"
         self._blobs.mkdir(parents=True, exist_ok=True)
-        self._stamp: tuple[int, int] | None = None  # of the index that was read last
-        self._by_name: dict[tuple[str, str], Program] = {}  # by user and name
-        self._by_hash: dict[str, list[Program]] = {}  # under each name, those that lost it too
+        self._index = Index(folder)
+        self._noted: dict[str, int] = {}  # when programs were noted as used, by hash
         self._remove_stale()
-        self._read()
 
     def put(self, data: bytes, name: str, kind: ProgramKind, user: str) -> Program:
         """Keeps a program and gives it a name, which the user's later upload may take over.
@@ -83,7 +81,11 @@ class ProgramStore:
         self.check(name, size)
         blob = self._blob(digest)
         blob.parent.mkdir(exist_ok=True)
-        return self._add(Program(digest, name, kind, size, user, self.date_ns(), str(blob)), path)
+        row = (digest, name, kind, size, user, self.date_ns())
+        with self._index.change():  # so that no other server removes these bytes meanwhile
+            os.replace(path, blob)
+            self._index.add(row)
+        return self._program(row)
 
     def name_again(self, digest: str, name: str, user: str) -> Program | None:
         """Names a program whose bytes are here already; None if they are not.
@@ -92,17 +94,18 @@ class ProgramStore:
             ApiError: `invalid-argument` for a bad name.
         """
         self.check(name, 0)
-        self._refresh()
-        known = self._by_hash.get(digest)
-        if known is None or not self._is_whole(known[0]):
-            return None
-        return self._add(replace(known[0], name=name, uploaded_by=user, uploaded_ns=self.date_ns()))
+        with self._index.change():
+            known = self._of_hash(digest)
+            if not known or not self._is_whole(known[0]):
+                return None
+            row = (digest, name, known[0].kind, known[0].size, user, self.date_ns())
+            self._index.add(row)
+        return self._program(row)
 
     def has(self, digest: str) -> bool:
         """Whether a program's bytes are here."""
-        self._refresh()
-        known = self._by_hash.get(digest)
-        return known is not None and self._is_whole(known[0])
+        known = self._of_hash(digest)
+        return bool(known) and self._is_whole(known[0])
 
     def _is_whole(self, program: Program) -> bool:
         """Whether a program's bytes are here, by their number; what reads them checks the hash."""
@@ -111,11 +114,14 @@ class ProgramStore:
         except FileNotFoundError:
             return False
 
-    def list(self, user: str | None = None) -> list[Program]:
+    def bytes_of(self, user: str) -> int:
+        """What the programs of a user take, with what the disk and the index need for each."""
+        rows = self._index.of_user(user)
+        return sum(size for _, _, _, size, _, _ in rows) + _OVERHEAD * len(rows)
+
+    def list(self, user: str | None = None) -> Sequence[Program]:
         """Programs of a user, or of all, oldest first."""
-        self._refresh()
-        programs = (p for p in self._all() if user in (None, p.uploaded_by))
-        return sorted(programs, key=lambda p: p.uploaded_ns)
+        return self._programs(self._index.all() if user is None else self._index.of_user(user))
 
     def find(self, name: str, user: str) -> Program:
         """A program by the user's name for it, by its content hash, or by six or more digits of
@@ -129,16 +135,13 @@ class ProgramStore:
             raise ApiError("not-found", f"no program is called {name[:_LONGEST]!r}…")
         found = self._find(name, user)
         if found is None:
-            self._refresh()  # another server on this folder may have it
-            found = self._find(name, user)
-        if found is None:
             raise ApiError("not-found", f"no program is called {name!r}{self._near(name, user)}")
         return found
 
     def source(self, program: Program) -> tuple[str, str]:
-        """File name, for tracebacks, and text of a Python program."""
+        """File name, for tracebacks, and text of a program that is a source."""
         try:
-            return f"{program.name}.py", _read_text(program.path, program.hash)
+            return f"{program.name}{ENDINGS[program.kind]}", _read_text(program.path, program.hash)
         except (DamagedProgram, FileNotFoundError):
             raise ApiError("not-found", f"{program.name} {DAMAGED}") from None
 
@@ -163,13 +166,42 @@ class ProgramStore:
 
     def remove(self, programs: Iterable[Program]) -> None:
         """Removes programs that `all_of` has told, and the bytes that no other program has."""
-        gone = set(programs)
-        with self._locked():
-            self._refresh()
-            self._write([program for program in self._all() if program not in gone])
-            self._read()
-            for digest in {program.hash for program in gone} - self._by_hash.keys():
-                self._blob(digest).unlink(missing_ok=True)
+        gone = list(programs)
+        with self._index.change():
+            self._index.remove(map(_row, gone))
+        with self._index.change():  # a second one: no program is listed whose bytes are gone
+            for digest in {program.hash for program in gone}:
+                if not self._index.of_hash(digest):
+                    self._blob(digest).unlink(missing_ok=True)
+                    self._noted.pop(digest, None)
+
+    def used(self, program: Program) -> None:
+        """Notes that a program is launched: it is kept for `expire`'s seconds more.
+
+        The date is that of its file, for all who have uploaded the same; it is written once in a
+        while.
+        """
+        now = self.date_ns()
+        if abs(now - self._noted.get(program.hash, 0)) > _NOTE_NS:
+            self._noted[program.hash] = now
+            with suppress(OSError):  # the launch tells what is wrong with the file
+                os.utime(program.path, ns=(now, now))
+
+    def expire(self, seconds: float, in_use: Collection[str]) -> Iterator[None]:
+        """Removes programs that were neither uploaded nor launched for so long, one at a time.
+
+        Args:
+            seconds: since then.
+            in_use: hashes of those that run.
+        """
+        oldest = self.date_ns() - int(seconds * 1e9)
+        for program in self.list():
+            with suppress(FileNotFoundError):
+                used = Path(program.path).stat().st_mtime_ns
+                if max(used, program.uploaded_ns) < oldest and program.hash not in in_use:
+                    log.info("a program has expired", name=program.name, user=program.uploaded_by)
+                    self.remove([program])
+            yield
 
     def all_of(self, name: str, user: str) -> Sequence[Program]:
         """The user's programs of a name, former ones too, or of a hash or the beginning of one.
@@ -189,18 +221,18 @@ class ProgramStore:
         return Path(name)
 
     def _find(self, name: str, user: str) -> Program | None:
-        named = self._by_name.get((user, name))
-        if named is not None:
-            return named
+        named = self._programs(self._index.named(name, user))
+        if named:
+            return named[-1]
         if _HASH.fullmatch(name):
             # A whole hash is proof enough that one knows the program; a part of it is not.
-            candidates = self._by_hash.get(name, [])
+            candidates = self._of_hash(name)
         elif _PREFIX.fullmatch(name):
             anyone = user == LOCAL_USER
             candidates = [
-                p
-                for p in self._all()
-                if p.hash.startswith(name) and (anyone or p.uploaded_by == user)
+                program
+                for program in self._programs(self._index.of_prefix(name))
+                if anyone or program.uploaded_by == user
             ]
         else:
             return None
@@ -209,11 +241,19 @@ class ProgramStore:
         mine = [p for p in candidates if p.uploaded_by == user]
         return next(reversed(mine or candidates), None)
 
-    def _all(self) -> Iterator[Program]:
-        return itertools.chain.from_iterable(self._by_hash.values())
+    def _of_hash(self, digest: str) -> Sequence[Program]:
+        return self._programs(self._index.of_hash(digest))
+
+    def _programs(self, rows: Iterable[Row]) -> Sequence[Program]:
+        return [self._program(row) for row in rows]
+
+    def _program(self, row: Row) -> Program:
+        digest, name, kind, size, user, date = row
+        path = str(self._blob(digest))
+        return Program(digest, name, cast(ProgramKind, kind), size, user, date, path)
 
     def _near(self, name: str, user: str) -> str:
-        names = sorted(n for u, n in self._by_name if u == user)
+        names = sorted({program.name for program in self.list(user)})
         if not names:
             return "; none is uploaded yet (`pie-py upload FILE`)"
         near = difflib.get_close_matches(name, _most_alike(name, names), n=5, cutoff=0.5)
@@ -226,91 +266,43 @@ class ProgramStore:
         return self._blobs / digest[:2] / digest
 
     def _remove_stale(self) -> None:
-        """Removes what a server that was killed left behind."""
+        """Removes what servers that were killed left behind: uploads, and bytes without a program;
+        and programs without bytes.
+        """
         oldest = self.date_ns() / 1e9 - _STALE_SECONDS
         for path in self._folder.glob(f"{_TEMPORARY}*"):
-            if path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another server's, which is complete by now
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+        with self._index.change():
+            programs = self.list()
+            here = {path.name: path for path in self._blobs.glob("??/*")}
+            self._index.remove(_row(program) for program in programs if program.hash not in here)
+            for digest in here.keys() - {program.hash for program in programs}:
+                here[digest].unlink(missing_ok=True)
 
-    # The index on disk
 
-    def _add(self, program: Program, path: Path | None = None) -> Program:
-        """Adds a program, and its bytes if they lie at a temporary path."""
-        with self._locked():
-            self._refresh()
-            if path is not None:
-                os.replace(path, program.path)
-            self._remember(program)
-            self._write(self._all())
-        return program
+def _row(program: Program) -> Row:
+    return (
+        program.hash,
+        program.name,
+        program.kind,
+        program.size,
+        program.uploaded_by,
+        program.uploaded_ns,
+    )
 
-    def _remember(self, program: Program) -> None:
-        same = self._by_hash.setdefault(program.hash, [])
-        key = (program.uploaded_by, program.name)
-        same[:] = [p for p in same if (p.uploaded_by, p.name) != key]
-        same.append(program)
-        self._by_name[key] = program
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with open(self._folder / "index.lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def _refresh(self) -> None:
-        if self._stamp != self._stat():
-            self._read()
-
-    def _stat(self) -> tuple[int, int] | None:
-        try:
-            stat = self._index.stat()
-        except FileNotFoundError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns
-
-    def _read(self) -> None:
-        stamp = self._stat()
-        if stamp is None:
-            return
-        try:
-            index = json.loads(self._index.read_text(encoding="utf-8"))
-            if index["format"] != _FORMAT:
-                raise ValueError(f"format {index['format']}")
-            for fields in index["programs"]:
-                if not _HASH.fullmatch(fields["hash"]):
-                    raise ValueError(f"hash {fields['hash']!r}")
-            programs = [
-                Program(**fields, path=str(self._blob(fields["hash"])))
-                for fields in index["programs"]
-            ]
-        except (ValueError, TypeError, KeyError) as error:
-            # Its programs can be uploaded again; a server that does not start is worse.
-            aside = self._index.with_suffix(".damaged")
-            os.replace(self._index, aside)
-            log.error("the index of programs is damaged", kept_as=str(aside), problem=str(error))
-            self._stamp = None
-            return
-        self._by_name.clear()
-        self._by_hash.clear()
-        for program in sorted(programs, key=lambda p: p.uploaded_ns):
-            if Path(program.path).is_file():
-                self._remember(program)
-        self._stamp = stamp
-
-    def _write(self, programs: Iterable[Program]) -> None:
-        facts = [asdict(program) for program in programs]
-        for fields in facts:
-            del fields["path"]
-        text = json.dumps({"format": _FORMAT, "programs": facts})
-        path = self.temporary_path()
-        path.write_text(text, encoding="utf-8")
-        os.replace(path, self._index)
-        self._stamp = self._stat()
+def is_hash(name: str) -> bool:
+    """Whether a name is a whole content hash."""
+    return _HASH.fullmatch(name) is not None
 
 
 def kind_of(head: bytes) -> ProgramKind:
-    """Kind of a program by its first bytes: Wasm's magic number, else Python."""
-    return "component" if head.startswith(b"\0asm") else "python"
+    """Kind of a program by its first bytes: Wasm's magic number, JavaScript's mark, else Python."""
+    if head.startswith(b"\0asm"):
+        return "component"
+    return "javascript" if head.startswith(javascript.MARK) else "python"
 
 
 def _most_alike(name: str, names: Iterable[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import PagePool
+from pie_control.timers import Timer, Timers
 from pie_py.config.quotas import Quotas
 from pie_py.wire.plan import Int32
 
@@ -20,7 +23,7 @@ MAX_LISTED = 1 << 20  # pages in the lists of one user's exports, or as many as 
 MAX_SHARE = 0.5  # of the pool, all exports together
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Export:
     """One name and the pages behind it."""
 
@@ -28,6 +31,9 @@ class Export:
     user: str  # who may release it
     shared: bool
     pages: Int32  # [n] physical, each once
+    seconds: float  # without an import, after which it ends
+    due: float = math.inf  # when that is, by the clock
+    timer: Timer | None = None
 
 
 class Exports:
@@ -37,9 +43,14 @@ class Exports:
     a shared one of the same name from that user.
     """
 
-    def __init__(self, pool: PagePool, quotas: Quotas) -> None:
+    def __init__(
+        self, pool: PagePool, quotas: Quotas, clock: Callable[[], float], timers: Timers
+    ) -> None:
+        """Has none yet; the timers go by the clock, in seconds."""
         self._pool = pool
         self._quotas = quotas
+        self._clock = clock
+        self._timers = timers
         self._private: dict[str, dict[str, Export]] = {}  # by user, name
         self._shared: dict[str, Export] = {}
         self._count: dict[str, int] = {}  # exports by user
@@ -101,24 +112,36 @@ class Exports:
     def add(self, user: str, name: str, pages: Int32, shared: bool) -> None:
         """Publishes pages `[n]`, which are immutable from now on. Raises as `check`."""
         self.check(user, name, pages, shared)
-        export = Export(name, user, shared, pages)
+        export = Export(name, user, shared, pages, self._quotas.of(user).export_seconds)
         self._names(export)[name] = export
+        self._await_end(export)
         self._count[user] = self._count.get(user, 0) + 1
         self._listed[user] = self._listed.get(user, 0) + len(pages)
         self._pool.retain(pages)
         self._pool.immutable[pages] = True
         self._holds[pages] += 1
 
-    def find(self, user: str, name: str) -> Export:
-        """The export that this user means by a name.
+    def use(self, user: str, name: str) -> Int32:
+        """The pages of the export that this user means by a name; its time starts again.
 
         Raises:
             ApiError: `not-found`.
         """
+        export = self._find(user, name)
+        export.due = self._clock() + export.seconds
+        return export.pages
+
+    def _find(self, user: str, name: str) -> Export:
         export = self._private.get(user, {}).get(name) or self._shared.get(name)
         if export is None:
             raise ApiError("not-found", f"no export that you may import is called {name!r}")
         return export
+
+    def owned(self) -> Iterator[tuple[str, str]]:
+        """User and name of every export."""
+        for of_user in (*self._private.values(), self._shared):
+            for export in of_user.values():
+                yield export.user, export.name
 
     def names(self, user: str) -> list[str]:
         """Names that this user may import, sorted."""
@@ -130,9 +153,52 @@ class Exports:
         Raises:
             ApiError: `not-found`, `permission-denied`.
         """
-        export = self.find(user, name)
+        self._end(self._own(user, name))
+
+    def expire(self, user: str, name: str, seconds: float) -> None:
+        """Sets after how many seconds without an import an export of this user ends.
+
+        Raises:
+            ApiError: `not-found`, `permission-denied`, `invalid-argument`, `limit-exceeded`.
+        """
+        export, most = self._own(user, name), self._quotas.of(user).export_seconds
+        if seconds <= 0:
+            raise ApiError("invalid-argument", "no time; `release-export` ends it at once")
+        if seconds > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"{seconds:g} s, and exports of yours end after {most:g} s without an import",
+            )
+        export.seconds = seconds
+        self._await_end(export)
+
+    def _await_end(self, export: Export) -> None:
+        if export.timer is not None:
+            export.timer.cancel()
+        export.due = self._clock() + export.seconds
+        if export.due < math.inf:
+            self._wake_at_end(export)
+
+    def _wake_at_end(self, export: Export) -> None:
+        left = export.due - self._clock()
+        export.timer = self._timers.call_later(left, lambda: self._end_if_due(export))
+
+    def _end_if_due(self, export: Export) -> None:
+        if export.due > self._clock():  # it has been imported meanwhile
+            self._wake_at_end(export)
+        else:
+            self._end(export)
+
+    def _own(self, user: str, name: str) -> Export:
+        export = self._find(user, name)
         if export.user != user:
             raise ApiError("permission-denied", f"{name!r} was exported by another user")
+        return export
+
+    def _end(self, export: Export) -> None:
+        user, name = export.user, export.name
+        if export.timer is not None:
+            export.timer.cancel()
         names = self._names(export)
         del names[name]
         if not names and not export.shared:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import FreeList, PagePool
+from pie_control.resources.retention import Retention
 from pie_py.wire.plan import Int32, Uint32
 
 # Pages that one batch swaps, and thus one command: a forward of another instance waits for no more.
@@ -29,6 +30,7 @@ class HostMemory:
         self.used: Int32 = np.zeros(size, np.int32)
         self.masks: Uint32 = np.zeros(size, np.uint32)
         self.immutable: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.retention = Retention(size)
 
     @property
     def free(self) -> int:
@@ -48,12 +50,14 @@ class HostMemory:
         self.used[hosts] = pool.used[pages]
         self.masks[hosts] = pool.masks[pages]
         self.immutable[hosts] = pool.immutable[pages]
+        self.retention.take_over(hosts, pool.retention, pages)
 
     def restore_state(self, hosts: Int32, pool: PagePool, pages: Int32) -> None:
         """Gives it back to pages `[n]` to which the content of host pages `[n]` moves."""
         pool.used[pages] = self.used[hosts]
         pool.set_masks(pages, self.masks[hosts])
         pool.immutable[pages] = self.immutable[hosts]
+        pool.retention.take_over(pages, self.retention, hosts)
 
 
 def swap_parts(count: int) -> Iterator[slice]:

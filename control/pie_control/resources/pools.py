@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_control.resources.retention import Retention
 from pie_py.wire.plan import Int32, Uint32
 
 
@@ -54,6 +55,7 @@ class PagePool:
         self.masked = 0  # pages with a masked slot
         self.immutable: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.stamps: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.retention = Retention(size)
         self.cached: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._cached = 0  # how many
         self.idle = 0  # cached pages that only the prefix cache holds
@@ -90,6 +92,7 @@ class PagePool:
         self.set_masks(freed, np.zeros(len(freed), np.uint32))
         self.used[freed] = 0
         self.immutable[freed] = False
+        self.retention.forget(freed)
         self._free.give(freed)
 
     def cache(self, pages: Int32) -> None:

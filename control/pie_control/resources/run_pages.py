@@ -77,6 +77,11 @@ class RunPages:
         return self._facts[PAGE, : self._count].astype(np.int32)
 
     @property
+    def addresses(self) -> Int64:
+        """Where all pages are, in the same order."""
+        return self._facts[ADDRESS, : self._count]
+
+    @property
     def masked(self) -> bool:
         """Whether a slot of the pages is masked."""
         pool = self._space.page_pool

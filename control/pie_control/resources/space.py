@@ -198,7 +198,9 @@ def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | No
     if held + count > limit:
         raise ApiError(
             "limit-exceeded",
-            f"{held} {what}s held and {count} more asked for; an instance may hold {limit}",
+            f"{held} {what}s held and {count} more asked for; an instance may hold {limit}: free"
+            " what is not needed (a Context does it in `with`, or by `release`), or ask the"
+            " operator for higher `limits`",
         )
     if held + leaving + count > 2 * limit:
         raise ApiError(

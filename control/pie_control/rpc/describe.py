@@ -9,6 +9,7 @@ from pie_control.instances.instance import Instance
 from pie_control.instances.log import LogLine
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import Program
+from pie_control.rpc.inspect import waits_of
 from pie_py.wire.plan import ModelDescription
 
 
@@ -24,8 +25,8 @@ def describe_program(program: Program) -> dict[str, Any]:
     }
 
 
-def describe_instance(instance: Instance, pages: int) -> dict[str, Any]:
-    """Facts about an instance that holds so many pages in the pools."""
+def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any]:
+    """Facts about an instance."""
     ended = instance.ended
     return {
         "id": instance.id,
@@ -39,7 +40,9 @@ def describe_instance(instance: Instance, pages: int) -> dict[str, Any]:
         "created_ns": instance.created_ns,
         "ended_ns": None if ended is None else ended.time_ns,
         "cpu_ms": instance.cpu_ns / 1e6,
-        "pages": pages,
+        "pages": models.pages_of(instance),
+        "tokens": models.tokens_of(instance),
+        "waits": [] if ended is not None else waits_of(instance),
         "attached": instance.client.attached,
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService
@@ -47,8 +48,16 @@ def _pages(instance: Instance, service: ModelService, scope: str | None) -> dict
     space = service.spaces.get(instance)
     name = service.description.name
     if space is None:
-        return {"model": name, "pages": 0, "page_size": 0, "cached": [], "sharers": []}
-    _, held = space.pages.all_resident()
+        none: list[Any] = []
+        return {
+            "model": name,
+            "pages": 0,
+            "page_size": 0,
+            "cached": none,
+            "contexts": none,
+            "sharers": none,
+        }
+    addresses, held = space.pages.all_resident()
     shown = held[:MOST_PAGES]
     sharers: list[dict[str, Any]] = []
     for other, its in service.spaces.items():
@@ -63,5 +72,28 @@ def _pages(instance: Instance, service: ModelService, scope: str | None) -> dict
         "pages": len(held),
         "page_size": space.page_pool.page_size,
         "cached": cached.tolist(),  # places whose pages the prefix cache holds, too
+        "contexts": _contexts(instance, service, addresses[:MOST_PAGES]),
         "sharers": sharers,
     }
+
+
+def _contexts(
+    instance: Instance, service: ModelService, addresses: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """Which of the pages each queue's newest forward or run sees and fills.
+
+    The SDKs have a queue for each context, so this shows forks: their first places are the same.
+    """
+    found: list[dict[str, Any]] = []
+    for number, queue in instance.queues.items():
+        if queue.model is not service or len(found) == MOST_SHARERS:
+            continue
+        seen = np.zeros(len(addresses), np.bool_)
+        for spans in queue.queue.sees:
+            for first, count in zip(spans[::2], spans[1::2], strict=True):
+                seen |= (addresses >= first) & (addresses < first + count)
+        for run in queue.runs.values():
+            seen |= np.isin(addresses, run.pages.addresses)
+        if seen.any():
+            found.append({"queue": number, "places": np.flatnonzero(seen).tolist()})
+    return found

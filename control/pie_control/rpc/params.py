@@ -13,7 +13,7 @@ import msgspec
 
 from pie_control.errors import ApiError
 
-Number = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # what Python can index by
 
 DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
 
@@ -26,6 +26,13 @@ class Instances(msgspec.Struct):
     """Of `instances`."""
 
     all: bool = False  # also those that have ended
+    users: bool = False  # of all users
+
+
+class Quota(msgspec.Struct):
+    """Of `quota`."""
+
+    users: bool = False  # of all users
 
 
 class Has(msgspec.Struct):

@@ -18,25 +18,25 @@ from pie_control.instances.instance import Instance, State
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
-from pie_control.instances.timeline import Timeline
 from pie_control.mcp.registry import McpRegistry
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
-from pie_control.programs.store import Program, ProgramStore
+from pie_control.programs.store import Program, ProgramStore, is_hash
 from pie_control.rpc import params
 from pie_control.rpc.describe import (
     describe_instance,
     describe_log,
     describe_model,
-    describe_program,
     describe_stats,
 )
 from pie_control.rpc.inspect import inspect, waits_of
+from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
-from pie_control.rpc.uploads import Uploads
+from pie_control.rpc.usage import Usage
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
+from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import PROTOCOL, Request
@@ -57,6 +57,10 @@ class Parts:
     mcp: McpRegistry
     confined: ConfinedPool
     clock: Callable[[], float]  # trio's, in seconds
+    clock_ns: Callable[[], int]  # the executor's
+    epoch_ns: int  # the date at which that was 0
+    # In a cluster: has a program that is not here sent, by its hash and for a user.
+    fetch: Callable[[str, str], Awaitable[None]] | None = None
 
 
 class Requests:
@@ -76,19 +80,33 @@ class Requests:
         self._adapter_loader = parts.adapters
         self._mcp = parts.mcp
         self._clock = parts.clock
+        self._clock_ns = parts.clock_ns
+        self._epoch_ns = parts.epoch_ns
+        self._fetch = parts.fetch
         self._sessions = sessions
-        self._uploads = Uploads(parts.programs, parts.launcher.prepare, parts.confined)
+        parts.registry.on_forget.append(sessions.forget_instance)
+        quotas = Quotas(config.quota, config.quotas)
+        self._usage = Usage(
+            quotas,
+            parts.registry,
+            parts.models,
+            parts.programs,
+            sessions,
+            config.program_bytes,
+        )
+        self._kept = ProgramRequests(config, parts.programs, parts.launcher.prepare, parts.confined)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._started = self._clock()
         self._methods: dict[str, Method] = {
             "server": (params.Nothing, self._server),
             "models": (params.Nothing, self._models),
-            "programs": (params.Nothing, self._list_programs),
+            "programs": (params.Nothing, self._kept.list),
             "instances": (params.Instances, self._instances),
             "stats": (params.Nothing, self._stats),
-            "has": (params.Has, self._has),
-            "upload": (params.Upload, self._upload),
-            "upload-chunk": (params.Chunk, self._upload_chunk),
+            "quota": (params.Quota, self._quota),
+            "has": (params.Has, self._kept.has),
+            "upload": (params.Upload, self._kept.upload),
+            "upload-chunk": (params.Chunk, self._kept.upload_chunk),
             "remove-program": (params.RemoveProgram, self._remove_program),
             "launch": (params.Launch, self._launch),
             "attach": (params.Attach, self._attach),
@@ -122,7 +140,7 @@ class Requests:
 
     def forget(self, session: Session) -> None:
         """A session has ended: what it has begun and not finished goes."""
-        self._uploads.forget(session)
+        self._kept.forget(session)
 
     # Queries
 
@@ -154,18 +172,22 @@ class Requests:
             for service in services
         ]
 
-    def _list_programs(self, session: Session, asked: params.Nothing) -> Answer:
-        return [describe_program(program) for program in self._programs.list(session.scope)]
-
     def _instances(self, session: Session, asked: params.Instances) -> Answer:
         return [
-            describe_instance(instance, self._served.pages_of(instance))
-            for instance in self._registry.instances(session.scope)
+            describe_instance(instance, self._served)
+            for instance in self._registry.instances(self._scope(session, asked.users))
             if asked.all or instance.state is State.RUNNING
         ]
 
     def _stats(self, session: Session, asked: params.Nothing) -> Answer:
         return describe_stats(self._served)
+
+    def _quota(self, session: Session, asked: params.Quota) -> Answer:
+        users = [session.user]
+        if asked.users:
+            session.check_admin(self._config.admins)
+            users = self._usage.users()
+        return [self._usage.of(user) for user in users]
 
     # Adapters
 
@@ -210,50 +232,43 @@ class Requests:
 
     # Programs
 
-    def _has(self, session: Session, asked: params.Has) -> Answer:
-        return self._programs.has(asked.hash)
-
-    def _upload(self, session: Session, asked: params.Upload) -> Answer:
-        """Begins an upload; answers with the program if its bytes are here, else with null."""
-        program = self._uploads.begin(session, asked)
-        return None if program is None else describe_program(program)
-
-    async def _upload_chunk(self, session: Session, asked: params.Chunk) -> Answer:
-        """Takes the next bytes of an upload; answers with the program after the last ones."""
-        program = await self._uploads.add(session, asked)
-        return None if program is None else describe_program(program)
-
     def _remove_program(self, session: Session, asked: params.RemoveProgram) -> Answer:
         """Removes programs of the user: those of a name, or of a hash."""
-        programs = self._programs.all_of(asked.program, session.user)
-        if not programs:
-            raise ApiError("permission-denied", f"{asked.program!r} was uploaded by another user")
+        programs = self._kept.to_remove(session, asked)
         running = [
             instance
             for instance in self._registry.instances(session.user)
             if instance.state is State.RUNNING and instance.program in programs
         ]
-        if running and not asked.force:
-            named = ", ".join(instance.id for instance in running[:5])
-            raise ApiError(
-                "busy",
-                f"{asked.program} has {len(running)} running instances ({named}): end them, or"
-                " have them ended by force",
-            )
+        check_unused(asked, [instance.id for instance in running])
         for instance in running:
             self._registry.kill(instance, f"{session.user} has removed its program")
-        self._programs.remove(programs)
-        return [describe_program(program) for program in programs]
+        return self._kept.remove(programs)
 
     # Instances
 
     def _launch(self, session: Session, asked: params.Launch) -> Answer | Awaitable[Answer]:
+        fetch = self._fetch if is_hash(asked.program) else None
+        if fetch is not None and not self._programs.has(asked.program):
+            return self._fetch_and_launch(fetch, session, asked)
         program = self._programs.find(asked.program, session.user)
         check_arguments(asked.args)
         if not self._launcher.can_start(program):
             return self._launch_later(session, program, asked)
         instance = self._launcher.start(program, asked.args, session.user, detached=asked.detached)
         return self._launched(session, instance, asked)
+
+    async def _fetch_and_launch(
+        self,
+        fetch: Callable[[str, str], Awaitable[None]],
+        session: Session,
+        asked: params.Launch,
+    ) -> Answer:
+        """Of a program that this node of a cluster does not have yet."""
+        await fetch(asked.program, session.user)
+        program = self._programs.find(asked.program, session.user)
+        check_arguments(asked.args)
+        return await self._launch_later(session, program, asked)
 
     async def _launch_later(
         self, session: Session, program: Program, asked: params.Launch
@@ -325,7 +340,8 @@ class Requests:
         return {"state": instance.ended.state.value, "text": instance.ended.text}
 
     def _kill(self, session: Session, asked: params.OfInstance) -> Answer:
-        instance = self._find(session, asked.instance)
+        operator = session.user in self._config.admins
+        instance = self._registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is State.RUNNING
         self._registry.kill(instance, f"by {session.user}")
         return alive
@@ -353,21 +369,27 @@ class Requests:
             raise ApiError(
                 "unsupported", "this server keeps no traces: `limits.trace_spans` is 0 there"
             )
+        dates = self._epoch_ns, instance.created_ns
+        reason = ", ".join(waits_of(instance)) or None
+        waits = timeline.wait_until(self._clock_ns(), reason, *dates)
         return {
             "program": instance.program.name,
             "begun_ns": instance.created_ns,
             "ended_ns": None if instance.ended is None else instance.ended.time_ns,
-            "spans": [span._asdict() for span in timeline.after(asked.after)],
+            "spans": timeline.after(asked.after, *dates),
             "next": timeline.total,
-            "open": None if instance.ended else _open_wait(instance, timeline),
+            "open": None if instance.ended else waits,
         }
+
+    def _scope(self, session: Session, all_users: bool) -> str | None:
+        """Whose instances are asked for: None for those of all users."""
+        if all_users:
+            session.check_admin(self._config.admins)
+            return None
+        return session.scope
 
     def _find(self, session: Session, instance: str) -> Instance:
         return self._registry.find(instance, session.scope)
-
-
-def _open_wait(instance: Instance, timeline: Timeline) -> Answer:
-    return timeline.wait_until_now(", ".join(waits_of(instance)) or None)._asdict()
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

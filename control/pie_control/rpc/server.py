@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import structlog
 import trio
 import zmq
 
-from pie_control.errors import ApiError, ProgramRejected
+from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
 from pie_control.rpc.auth import Authenticator
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
-from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.session import MAX_PENDING, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
 from pie_py import __version__
@@ -40,15 +40,36 @@ log = structlog.get_logger("pie.rpc")
 TURN_NS = 2_000_000  # of messages handled before the guests of this process have their turn
 
 
+class Methods(Protocol):
+    """What clients may ask for."""
+
+    def answer(self, session: Session, request: Request) -> Any:
+        """Does what a request asks; what may have to wait is returned as a coroutine."""
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: what it has begun and not finished goes."""
+
+
 class RpcServer:
     """Serves clients on one endpoint, in the calling thread's trio loop."""
 
     def __init__(
         self,
         config: ServerConfig,
-        parts: Parts,
+        methods: Callable[[Sessions], Methods],
+        clock: Callable[[], float],
         timing: Timing = DEFAULT_TIMING,
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """Nothing listens before `run`.
+
+        Args:
+            config: of the server.
+            methods: makes what answers requests.
+            clock: trio's, in seconds.
+            timing: intervals.
+            facts: told in each welcome, beside those of every server.
+        """
         self._config = config
         self._timing = timing
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -57,9 +78,10 @@ class RpcServer:
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
         self._frame_bytes = largest + FRAME_OVERHEAD
         quotas = Quotas(config.quota, config.quotas)
-        self.sessions = Sessions(self._facts(), timing, parts.clock, self._socket.wake, quotas)
-        parts.registry.on_forget.append(self.sessions.forget_instance)
-        self._requests = Requests(config, parts, self.sessions)
+        self.sessions = Sessions(
+            {**self._facts(), **facts}, timing, clock, self._socket.wake, quotas
+        )
+        self._requests = methods(self.sessions)
         self._tasks: dict[tuple[Session, int], trio.CancelScope] = {}  # of requests that wait
         self._secure = False
 
@@ -231,7 +253,7 @@ class RpcServer:
 
 def _failure(number: int, error: Exception) -> Failure:
     match error:
-        case ApiError():
+        case ApiError() | Refusal():
             return Failure(number, error.code, error.message)
         case ProgramRejected():
             return Failure(number, "program-rejected", str(error))

@@ -8,6 +8,7 @@ enough for the time-outs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -47,6 +48,7 @@ from pie_py.wire.rpc import (
 log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
+USER_ANSWER_BYTES = 512 << 20  # of answers that a user's clients have not confirmed, all together
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Sessions:
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
+        self._answer_bytes: Counter[str] = Counter()  # by user
 
     @property
     def backlog(self) -> Backlog:
@@ -123,6 +126,14 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def users(self) -> set[str]:
+        """Who has sessions."""
+        return {user for user, _ in self._sessions}
+
+    def count_of(self, user: str) -> int:
+        """Sessions of a user."""
+        return sum(of_user == user for of_user, _ in self._sessions)
 
     @property
     def all(self) -> list[Session]:
@@ -225,7 +236,7 @@ class Sessions:
         if is_new and len(self._sessions) >= MAX_SESSIONS:
             return Refused("busy", f"{MAX_SESSIONS} sessions are open; try later")
         most = self._quotas.most(user, MAX_SESSIONS)
-        if is_new and sum(of_user == user for of_user, _ in self._sessions) >= most:
+        if is_new and self.count_of(user) >= most:
             return Refused(
                 "busy", f"you have {most} sessions, as many as one user may; use fewer connections"
             )
@@ -234,9 +245,11 @@ class Sessions:
     # Requests
 
     def _request(self, session: Session, request: Request) -> Sequence[Event]:
+        held = session.answer_bytes
         events: list[Event] = [
             GiveUp(session, number) for number in session.confirm(request.answered_below)
         ]
+        self._answer_bytes[session.user] += session.answer_bytes - held
         known = session.pending.get(request.number)
         if known is not None:  # sent again after a broken connection: done at most once
             if known.answer is not None:
@@ -251,13 +264,20 @@ class Sessions:
             return events
         session.highest = request.number
         session.pending[request.number] = Pending()
-        if session.takes_no_answers:
+        if session.takes_no_answers or self._takes_more_than_its_part(session):
             log.warning("session ended: it does not take its answers", user=session.user)
             self._out.post(session, Bye("too many requests at once, or answers not taken"))
             events.append(self._end(session, Change.LEFT))
         else:
             events.append(Do(session, request))
         return events
+
+    def _takes_more_than_its_part(self, session: Session) -> bool:
+        """Whether answers not confirmed are too many of a user, and as many of this session."""
+        total = self._answer_bytes[session.user]
+        if total <= USER_ANSWER_BYTES:
+            return False
+        return session.answer_bytes * self.count_of(session.user) >= total
 
     def _begin_again(self, session: Session, opened: str | None) -> None:
         """Starts a stream that the client did not know of, and so could not resume."""
@@ -269,6 +289,7 @@ class Sessions:
         """Answers a request, if its client still wants that."""
         frame = encode(answer)
         if session.answered(answer, frame):
+            self._answer_bytes[session.user] += len(frame)
             self._out.transmit(session, frame)
 
     # Streams
@@ -366,6 +387,9 @@ class Sessions:
             session.peer = None
         session.change(change, self._clock())
         del self._sessions[session.user, session.id]
+        self._answer_bytes[session.user] -= session.answer_bytes
+        if not self._answer_bytes[session.user]:
+            del self._answer_bytes[session.user]
         for instance in list(session.streams):
             self.stop_reading(session, instance)
         session.pending.clear()

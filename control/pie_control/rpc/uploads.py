@@ -18,10 +18,12 @@ from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc import params
 from pie_control.rpc.session import Session
+from pie_py.wire import javascript
 from pie_py.wire.rpc import CHUNK_BYTES
 
 CHECK_SECONDS = 5.0  # of the CPU
 MAX_UPLOADS = 4  # of a session, at once
+USER_UPLOADS = 64  # of all sessions of a user: each keeps a file open
 
 
 @dataclass(slots=True)
@@ -49,15 +51,18 @@ class Uploads:
         programs: ProgramStore,
         prepare: Callable[[Program], Awaitable[None]],
         confined: ConfinedPool,
+        most_of: Callable[[str], int],
     ) -> None:
         """No upload is under way.
 
         Args:
             programs: where they are kept.
-            prepare: checks a component by compiling it.
-            confined: checks Python sources.
+            prepare: checks a component by compiling it, and that there is a runtime for JavaScript.
+            confined: checks sources.
+            most_of: bytes that the programs of a user may take.
         """
         self._programs = programs
+        self._most_of = most_of
         self._confined = confined
         self._prepare = prepare
         self._of: dict[Session, dict[str, _Upload]] = {}
@@ -74,7 +79,8 @@ class Uploads:
             ApiError: `invalid-argument`, `limit-exceeded`, `busy`.
         """
         self._programs.check(asked.name, asked.size)
-        known = self._programs.name_again(asked.hash, asked.name, session.user)
+        with _disk_errors():
+            known = self._programs.name_again(asked.hash, asked.name, session.user)
         if known is not None:
             return known
         if asked.size == 0:
@@ -82,8 +88,13 @@ class Uploads:
         uploads = self._of.setdefault(session, {})
         if asked.hash in uploads:
             uploads.pop(asked.hash).discard()
+        self._check_room(session.user, asked.size)
         if len(uploads) >= MAX_UPLOADS:
             raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
+        if len(self._uploads_of(session.user)) >= USER_UPLOADS:
+            raise ApiError(
+                "busy", f"{USER_UPLOADS} uploads of yours are under way, in all sessions; try later"
+            )
         with _disk_errors():
             path = self._programs.temporary_path()
             file = path.open("wb", buffering=0)  # a full disk is told at once, not at the end
@@ -132,9 +143,9 @@ class Uploads:
         kind, found = await trio.to_thread.run_sync(_inspect, upload.path)
         if found != upload.digest:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
-        if kind == "python":
+        if kind != "component":
             await self._check_source(upload, user)
-        else:
+        if kind != "python":  # whose runtime is there in any case
             candidate = Program(
                 found,
                 upload.name,
@@ -145,8 +156,29 @@ class Uploads:
                 str(upload.path),
             )
             await self._prepare(candidate)
+        self._check_room(user, upload.size)
         with _disk_errors():
             return self._programs.adopt(upload.path, found, upload.name, kind, user)
+
+    def _uploads_of(self, user: str) -> list[_Upload]:
+        """A user's uploads that are under way, in all sessions."""
+        return [
+            upload
+            for session, uploads in self._of.items()
+            if session.user == user
+            for upload in uploads.values()
+        ]
+
+    def _check_room(self, user: str, size: int) -> None:
+        """Refuses what would take more of the disk than one user may have, with what is coming."""
+        coming = sum(upload.size for upload in self._uploads_of(user))
+        have, most = self._programs.bytes_of(user), self._most_of(user)
+        if have + coming + size > most:
+            raise ApiError(
+                "limit-exceeded",
+                f"your programs take {have} bytes, {coming} more are coming, and one user may have"
+                f" {most}: remove some with `pie-py programs rm`",
+            )
 
     async def _check_source(self, upload: _Upload, user: str) -> None:
         path, name = str(upload.path), upload.name
@@ -180,4 +212,4 @@ def _inspect(path: Path) -> tuple[Any, str]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
-        return kind_of(file.read(4)), digest
+        return kind_of(file.read(len(javascript.MARK))), digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pie_control.commands.command import Command, Mark
+from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.kinds import KINDS
 from pie_control.commands.queue import Account, CommandQueue, Owner
 from pie_control.commands.run import RunCommand
@@ -60,10 +61,20 @@ class Backlog:
             command.offer_withdrawal(self.withdraw)
         return True
 
+    def users(self) -> set[str]:
+        """Those whose instances have queues."""
+        return {owner.user for owner in self.accounts}
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing is queued but runs that are under way, and what is behind them."""
         return not any(self.heads.values())
+
+    @property
+    def queued_inputs(self) -> int:
+        """Inputs of the forwards that are next in their queues."""
+        queues = self.heads[ForwardCommand]
+        return ForwardCommand.count_rows([queue.pending[0] for queue in queues])  # type: ignore[misc]
 
     @property
     def waits(self) -> bool:

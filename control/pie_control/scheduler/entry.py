@@ -57,6 +57,26 @@ class Entry:
             found += self.steps.owners
         return found
 
+    def note_times(self, sent_ns: int, now_ns: int, device_ns: int) -> None:
+        """Notes the batch in the time lines of its instances; of the batches of a run's step its
+        forward alone, once its token comes.
+
+        Args:
+            sent_ns: when its plan was sent.
+            now_ns: when its results have come.
+            device_ns: that it took at the worker.
+        """
+        steps = self.steps if self._kind == Forward.kind else None
+        if not self.commands and steps is None:
+            return
+        size = len(self.commands) + (0 if steps is None else steps.count)
+        span = "batch", self.kind, sent_ns, now_ns, size, device_ns
+        for command in self.commands:
+            if (timeline := command.queue.owner.timeline) is not None:
+                timeline.add(span)
+        if steps is not None:
+            steps.span = span
+
     def join(self) -> Batch:
         """The batch for the worker."""
         if self._ready is not None:

@@ -21,7 +21,7 @@ from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
-from pie_control.scheduler.prompt_parts import room_for_runs, share
+from pie_control.scheduler.prompt_parts import PromptParts
 from pie_control.scheduler.runs import Runs, Steps
 from pie_py.wire.plan import Again, EmbedSampled, Forward, Sample
 
@@ -40,14 +40,14 @@ class PlanForming:
         backlog: Backlog,
         runs: Runs,
         limits: BatchLimits,
-        page_size: int,
         figures: Figures,
+        parts: PromptParts,
     ) -> None:
         self._backlog = backlog
         self._runs = runs
         self._limits = limits
-        self._page_size = page_size
         self._figures = figures
+        self._parts = parts
         self._passed_over = False  # the newest plan had no room for runs
         self._newest: Steps | None = None  # of runs, in the newest plan
         # Queues with commands in the newest plan; a plan without any leaves them as they were.
@@ -63,19 +63,23 @@ class PlanForming:
         self._add_light(entries)
         heads = self._backlog.heads[ForwardCommand]
         forwards = cast(list[ForwardCommand], gather(heads, self._limits))
-        room = room_for_runs(forwards, self._limits)
+        room = self._parts.room_for_runs(forwards, self._limits)
         if self._passed_over and room < 1:  # a forward that fills a batch; now it is the runs' turn
-            forwards, room = [], room_for_runs([], self._limits)
+            forwards, room = [], self._parts.room_for_runs([], self._limits)
         self._passed_over = room < 1 and self._runs.waits
         formed = self._runs.step(room)
         limits = self._limits
+        users: set[str] = set()  # whose steps are in the plan
         self._newest = None
         if formed is not None:
             self._newest = formed.steps
             limits = limits.without(formed.steps.count)
+            if forwards:
+                users = {owner.user for owner in formed.steps.owners}
             self._add_steps(formed.steps, formed.embed, entries)
         if forwards:
-            self._send(share(forwards, limits, self._page_size), entries)
+            here = self._backlog.users
+            self._send(self._parts.share(forwards, limits, users, here), entries)
         if formed is not None:
             self._add_steps(formed.steps, formed.forward, entries, bool(forwards))
             self._add_samples(formed.steps, formed.sample, entries)

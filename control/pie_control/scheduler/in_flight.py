@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import cast
 
 import structlog
 
 from pie_control.commands.command import Command
+from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.queue import CommandQueue, Owner
 from pie_control.errors import ApiError
-from pie_control.instances.timeline import Span
 from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
-from pie_py.wire.plan import BatchResult, PlanResult
+from pie_control.scheduler.prompt_pace import PromptPace
+from pie_py.wire.plan import BatchResult, Forward, PlanResult
 
 log = structlog.get_logger("pie.scheduler")
 
@@ -45,9 +47,14 @@ class _SentPlan:
 class InFlight:
     """Hands results to futures: values, failures, and what depends on failures."""
 
-    def __init__(self, backlog: Backlog, figures: Figures, date_ns: Callable[[], int]) -> None:
-        """Takes what is queued, the counters, and the date that instances' time lines show."""
-        self._date_ns = date_ns
+    def __init__(
+        self, backlog: Backlog, figures: Figures, pace: PromptPace, clock_ns: Callable[[], int]
+    ) -> None:
+        """Takes what is queued, the counters, what learns the costs of prompts, and the clock of
+        instances' time lines.
+        """
+        self._pace = pace
+        self._clock_ns = clock_ns
         self._backlog = backlog
         self._figures = figures
         self.plans: dict[int, _SentPlan] = {}  # oldest first
@@ -62,7 +69,7 @@ class InFlight:
             further: entries with which further steps begin.
             follows: whether it goes on with a queue of the plan before.
         """
-        self.plans[plan] = _SentPlan(entries, further, follows, self._date_ns())
+        self.plans[plan] = _SentPlan(entries, further, follows, self._clock_ns())
 
     @property
     def steps(self) -> int:
@@ -124,17 +131,17 @@ class InFlight:
         entries, answers = self._answered(plan, result)
         failed: dict[CommandQueue, None] = {}
         self._told = told = []
-        now = self._date_ns()
+        now = self._clock_ns()
         for entry, answer in zip(entries, answers, strict=True):
             entry.done = True
             self._figures.worker_ns += answer.nanoseconds
-            owners = entry.owners
-            span = Span("batch", entry.kind, plan.sent_ns, now, len(owners), answer.nanoseconds)
-            for owner in owners:
-                if owner.timeline is not None:
-                    owner.timeline.add(span)
+            if entry.kind == Forward.kind and answer.nanoseconds:
+                steps = 0 if entry.steps is None else entry.steps.count
+                forwards = cast(Sequence[ForwardCommand], entry.commands)
+                self._pace.took(forwards, steps, answer.nanoseconds / 1e9)
+            entry.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
-                _log_failure(owners, answer.error)
+                _log_failure(entry.owners, answer.error)
             if answer.error is not None and entry.failed is not None:
                 told.append(partial(entry.failed, answer.error))
             if entry.commands:

@@ -1,125 +1,186 @@
 """Long prompts beside the steps of others: which forwards a plan has, and in what parts.
 
 A plan takes as long as its forward batch, and every decoding sequence waits for it. So where steps
-are to be run, prompts get a share of tokens beside them, and what is longer is cut: its first part
-goes now, the rest stays first in its queue. Only the worker sees that: the rest attends to the
-slots that the part has filled, as it would have to the inputs.
-
-Cut are forwards that keep what they compute, without a mask, not observed, whose inputs' positions
-do not decrease, and whose slots are all new but for the end of one page among its inputs. Others
-run whole.
+are to be run, prompts get a share of tokens beside them, and beside work of other users a share of
+time, too. What is longer is cut: its first part goes now, the rest stays first in its queue. Only
+the worker sees that: the rest attends to the slots that the part has filled, as it would have to
+the inputs. Where a forward may be cut is decided when it is queued (`api/forward_cuts.py`).
 """
 
 from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
 
 from pie_control.commands import forward
 from pie_control.commands.command import BatchLimits
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.queue import CommandQueue
 from pie_control.scheduler.batching import by_age, by_rank, cut
+from pie_control.scheduler.company import Steppers
+from pie_control.scheduler.prompt_pace import PromptPace
+from pie_control.scheduler.prompt_turns import PromptTurns
 
 STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
 LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
+KEYS = 4096  # of inputs that run at once; where they look at more keys, fewer inputs may
 
 
-def step_tokens(prompt_tokens: int) -> int:
+def step_tokens(prompt_tokens: int | None) -> int:
     """Inputs of the longest forward that counts as a step: one token, or a few that are tried."""
-    return max(1, prompt_tokens // STEPS)
+    return sys.maxsize if prompt_tokens is None else max(1, prompt_tokens // STEPS)
 
 
-def share(
-    forwards: list[ForwardCommand], limits: BatchLimits, page_size: int
-) -> list[ForwardCommand]:
-    """The forwards of one batch, in parts where they are too long. Always at least one.
+def most_at_once(prompt_tokens: int | None, keys: int) -> int:
+    """Inputs of a forward that may have to run at once, if they look at so many keys.
 
-    Args:
-        forwards: what may go, as `gather` has it.
-        limits: of the batch.
-        page_size: slots of a page.
-
-    Returns:
-        Commands, and parts of commands that stay in their queues.
+    It does not depend on the machine or its load: a program is refused always or never.
     """
-    if limits.prompt_tokens is None or (len(forwards) == 1 and not limits.steps):
-        return cut(forwards, limits)
-    short = step_tokens(limits.prompt_tokens)
-    steps = [len(command.inputs) for command in forwards if len(command.inputs) <= short]
-    if len(steps) == len(forwards) or not (steps or limits.steps):
-        return cut(forwards, limits)
-    by_age(forwards)
-    if _must_be_whole(forwards[0], short):
-        return cut(forwards, limits)
-    least = max(1, limits.prompt_tokens // LEAST)
-    budget = max(limits.prompt_tokens - limits.steps - sum(steps), least)
-    return _fill(forwards, limits, short, budget, page_size)
+    if prompt_tokens is None:
+        return sys.maxsize
+    return max(step_tokens(prompt_tokens), prompt_tokens * KEYS // max(KEYS, keys))
 
 
-def room_for_runs(forwards: list[ForwardCommand], limits: BatchLimits) -> int:
-    """How many steps of runs a batch takes, so that the forward that waits longest goes along."""
-    if not forwards:
-        return min(limits.tokens, limits.commands)
-    oldest = min(forwards, key=lambda command: (command.queue.rank[0], command.number))
-    need = len(oldest.inputs)
-    if limits.prompt_tokens is not None and oldest.divisible:
-        need = min(need, step_tokens(limits.prompt_tokens))
-    return min(limits.tokens - need, limits.commands - 1)
+class PromptParts:
+    """Divides the forwards of one model."""
 
+    def __init__(self, prompt_tokens: int | None, page_size: int, pace: PromptPace) -> None:
+        """Takes the inputs of prompts beside steps, the slots of a page, and what inputs cost."""
+        self._prompt_tokens = prompt_tokens or sys.maxsize
+        self._short = step_tokens(prompt_tokens)
+        self._page_size = page_size
+        self._pace = pace
+        self._turns = PromptTurns()
+        self._steppers = Steppers()
 
-def _must_be_whole(command: ForwardCommand, short: int) -> bool:
-    """Whether a command can't be cut. It goes as soon as it is the oldest, whatever it takes."""
-    return len(command.inputs) > short and not command.divisible
+    def share(
+        self,
+        forwards: list[ForwardCommand],
+        limits: BatchLimits,
+        others: set[str],
+        here: Callable[[], set[str]],
+    ) -> list[ForwardCommand]:
+        """The forwards of one batch, in parts where they are too long. Always at least one.
 
+        Args:
+            forwards: what may go, as `gather` has it.
+            limits: of the batch.
+            others: users of the steps of runs that are in the batch.
+            here: tells the users with queues.
 
-def _fill(
-    forwards: list[ForwardCommand], limits: BatchLimits, short: int, budget: int, page_size: int
-) -> list[ForwardCommand]:
-    """The oldest first, then steps, then prompts within their budget; by priority before all."""
-    chosen: list[ForwardCommand] = []
-    tokens = cells = pages = 0
-    stopped: set[CommandQueue] = set()  # what comes after in these has to wait
-    for is_long, command in _in_order(forwards, short):
-        if command.queue in stopped:
-            continue
-        count = len(command.inputs)
-        room = min(limits.tokens - tokens, budget) if is_long else limits.tokens - tokens
-        cells += command.cells
-        pages += len(command.pages)
-        if (
-            len(chosen) == limits.commands
-            or cells > forward.MAX_CELLS
-            or pages > forward.MAX_CONTEXT_PAGES
-        ):
-            break
-        if count > room:
-            stopped.add(command.queue)
-            count = min(room, count - max(1, len(command.outputs)))  # outputs are all in the last
-            if not command.divisible or count < short:
+        Returns:
+            Commands, and parts of commands that stay in their queues.
+        """
+        prompts: list[ForwardCommand] = []
+        steps, steppers = limits.steps, set(others)
+        for command in forwards:
+            if len(command.inputs) > self._short:
+                prompts.append(command)
+            else:
+                steps += len(command.inputs)
+                steppers.add(command.queue.owner.user)
+        self._steppers.step(steppers)
+        if not prompts:
+            return cut(forwards, limits)
+        users = steppers.union([command.queue.owner.user for command in prompts])
+        seconds = self._pace.spare(steps, self._steppers.company(users, here()))
+        if not steps and seconds == math.inf:
+            return cut(forwards, limits)
+        by_age(forwards)
+        self._turns.wait([command.queue.owner.user for command in prompts])
+        budget = max(self._prompt_tokens - steps, self._prompt_tokens // LEAST, 1)
+        return self._fill(forwards, limits, budget if steps else limits.tokens, seconds)
+
+    def room_for_runs(self, forwards: list[ForwardCommand], limits: BatchLimits) -> int:
+        """How many steps of runs a batch takes, so that the forward that waits longest goes
+        along.
+        """
+        if not forwards:
+            return min(limits.tokens, limits.commands)
+        oldest = min(forwards, key=lambda command: (command.queue.rank[0], command.number))
+        need = max(min(self._short, len(oldest.inputs)), oldest.first_piece)
+        return min(limits.tokens - need, limits.commands - 1)
+
+    def _fill(
+        self, forwards: list[ForwardCommand], limits: BatchLimits, budget: int, seconds: float
+    ) -> list[ForwardCommand]:
+        """The oldest first, then steps, then prompts within their budget; by priority before all.
+
+        Args:
+            forwards: the oldest first.
+            limits: of the batch.
+            budget: inputs of prompts.
+            seconds: for them.
+        """
+        chosen: list[ForwardCommand] = []
+        tokens = cells = pages = 0
+        least = self._short
+        stopped: set[CommandQueue] = set()  # what comes after in these has to wait
+        for is_long, command in self._in_order(forwards):
+            if command.queue in stopped:
                 continue
-            command = command.split(count, page_size)
-        chosen.append(command)
-        tokens += count
-        if is_long:
-            budget -= count
-    if not chosen:
-        return cut(forwards, limits)
-    by_rank(chosen)
-    return chosen
+            user, cost = command.queue.owner.user, self._pace.cost(command)
+            room = limits.tokens - tokens
+            is_next = is_long and self._turns.is_next(user)
+            if is_long:
+                room = min(room, budget, max(least, self._pace.fitting(command, seconds)))
+            if is_long and not is_next and command is forwards[0]:
+                room = min(room, self._short)  # it gets on, and leaves the rest to others
+            cells += command.cells
+            pages += len(command.pages)
+            if (
+                len(chosen) == limits.commands
+                or cells > forward.MAX_CELLS
+                or pages > forward.MAX_CONTEXT_PAGES
+            ):
+                break
+            piece = self._piece(command, room, command is forwards[0])
+            if piece is not command:
+                stopped.add(command.queue)
+            if piece is None:
+                continue
+            chosen.append(piece)
+            count = len(piece.inputs)
+            tokens += count
+            if is_long:
+                budget -= count
+                seconds -= cost * count
+                self._turns.charge(user, count)
+            if is_next:
+                least = 0  # one prompt has some inputs in any case
+        if not chosen:
+            return cut(forwards, limits)
+        by_rank(chosen)
+        return chosen
 
+    def _piece(self, command: ForwardCommand, room: int, is_oldest: bool) -> ForwardCommand | None:
+        """What of a command goes into a batch with so much room; the oldest gets on anyway."""
+        if len(command.inputs) <= room:
+            return command
+        count = command.cut_at(room)
+        if is_oldest:
+            count = count or command.first_piece
+        elif count < self._short:
+            return None
+        if count == len(command.inputs):
+            return command
+        return command.split(count, self._page_size)
 
-def _in_order(forwards: list[ForwardCommand], short: int) -> list[tuple[bool, ForwardCommand]]:
-    """By priority, the oldest, steps before others, then age; none overtakes one of its own
-    queue.
-    """
-    behind: set[CommandQueue] = set()
-    ranked: list[tuple[bool, ForwardCommand]] = []
-    for command in forwards:
-        is_long = len(command.inputs) > short or command.queue in behind
-        if is_long:
-            behind.add(command.queue)
-        ranked.append((is_long, command))
-    # Steps may fill a batch, again and again: the forward that has waited longest goes before them.
-    oldest = forwards[0]
-    ranked.sort(
-        key=lambda pair: (pair[1].queue.rank[0], pair[0] and pair[1] is not oldest, pair[1].number)
-    )
-    return ranked
+    def _in_order(self, forwards: list[ForwardCommand]) -> list[tuple[bool, ForwardCommand]]:
+        """By priority, the oldest, steps, then prompts by users' turns and age, each with whether
+        it is a prompt; none overtakes one of its own queue.
+        """
+        behind: set[CommandQueue] = set()
+        ranked: list[tuple[tuple[int, bool, int, int], bool, ForwardCommand]] = []
+        for command in forwards:
+            queue = command.queue
+            is_long = len(command.inputs) > self._short or queue in behind
+            if is_long:
+                behind.add(queue)
+            # Steps may fill a batch, again and again: what has waited longest goes before them.
+            late = is_long and command is not forwards[0]
+            had = self._turns.had(queue.owner.user) if late else 0
+            ranked.append(((queue.rank[0], late, had, command.number), is_long, command))
+        ranked.sort()
+        return [(is_long, command) for _, is_long, command in ranked]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
 NO_TOKEN = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Steps:
     """One step of some runs, as rows of three batches: `EmbedSampled`, `Forward`, `Sample`."""
 
@@ -40,6 +40,7 @@ class Steps:
     rows: Rows
     numbers: Int32  # of the runs: other ones may have the rows when the answer comes
     current: Int32  # of their pages, that the step fills
+    span: tuple[Any, ...] | None = None  # of the forward, for time lines; once that is done
 
     @property
     def count(self) -> int:
@@ -92,12 +93,15 @@ class Runs:
         self._finished = finished
         self._runs: list[RunCommand | None] = []  # by row
         self._free: list[int] = []  # rows
+        # By row, what adds a span to its instance's time line; the run's `collect` trims that.
+        self._note_span: list[Callable[[tuple[Any, ...]], None] | None] = []
         # A row that is free, or parked, may have no steps: its LIMIT is 0.
         self._facts: Int32 = np.zeros((len(FACTS), 0), np.int32)
         self._pages: Int32 = np.zeros((0, 8), np.int32)  # of each row, the first `PAGES` of them
         self._used: Int32 = np.zeros((0, 8), np.int32)  # filled slots of each
         self._stops: Int32 = np.zeros((0, MOST_STOPS), np.int32)  # tokens; the rest is NO_TOKEN
         self._tokens: Int32 = np.zeros((0, ROOM), np.int32)  # the first `FRESH` have come
+        self._unnoted: dict[RunCommand, None] = {}  # have changed since, perhaps more than once
         self._plans = 0
         self._number = 0
 
@@ -107,6 +111,8 @@ class Runs:
         """A run is the first of its queue: its first token has been asked for."""
         row = run.row = self._new_row()
         self._runs[row] = run
+        timeline = run.queue.owner.timeline
+        self._note_span[row] = None if timeline is None else timeline.spans.append
         self._number += 1
         facts = self._facts[:, row]
         facts[SAMPLER], facts[EMBED] = run.sampler.slot, run.embed
@@ -129,12 +135,21 @@ class Runs:
         self._facts[LIMIT, row] = 0 if run.parked else run.limit
         self._facts[NOTICE, row] = run.notices
 
+    def _note_changes(self) -> None:
+        """Notes the same of all that have changed: before anything looks at their rows."""
+        rows = [row for run in self._unnoted if (row := run.row) is not None]
+        runs = [run for run in self._unnoted if run.row is not None]
+        self._unnoted.clear()
+        self._facts[LIMIT, rows] = [0 if run.parked else run.limit for run in runs]
+        self._facts[NOTICE, rows] = [run.notices for run in runs]
+
     def _new_row(self) -> int:
         if not self._free:
             count = len(self._runs)
             more = max(8, count)
             self._free = list(range(count + more - 1, count - 1, -1))
             self._runs += [None] * more
+            self._note_span += [None] * more
             below, right = ((0, more), (0, 0)), ((0, 0), (0, more))
             self._facts = np.pad(self._facts, right)
             self._pages, self._used = np.pad(self._pages, below), np.pad(self._used, below)
@@ -161,8 +176,8 @@ class Runs:
         if run.over:
             self.drop(run)
             self._finished(run)
-        elif run.row is not None:
-            self._note(run, run.row)
+        else:
+            self._unnoted[run] = None
 
     def drop(self, run: RunCommand) -> None:
         """A run has no more steps to do."""
@@ -170,7 +185,7 @@ class Runs:
         if row is not None:
             self.collect(run)
             self._facts[LIMIT, row] = self._facts[NUMBER, row] = 0
-            self._runs[row] = None
+            self._runs[row] = self._note_span[row] = None
             self._free.append(row)
             run.row = None
 
@@ -208,6 +223,8 @@ class Runs:
 
     def came(self, steps: Steps, tokens: Int32) -> None:
         """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
+        if self._unnoted:
+            self._note_changes()
         facts, rows = self._facts, steps.rows
         there = facts[NUMBER, rows] == steps.numbers
         if not there.all():
@@ -218,13 +235,16 @@ class Runs:
         facts[CAME, rows] = came
         noticed = came >= facts[NOTICE, rows]
         noticed |= (self._stops[rows] == tokens[:, None]).any(1)
+        if steps.span is not None:
+            for row in rows.tolist():
+                if (note := self._note_span[row]) is not None:
+                    note(steps.span)
         for row in rows[noticed].tolist():
             run = self._runs[row]
             if run is not None:
                 self.collect(run)
                 run.look()
-                if run.row is not None:
-                    self._note(run, row)
+                self._unnoted[run] = None
 
     def failed(self, steps: Steps, error: ApiError, some: slice = slice(None)) -> None:
         """Ends the runs of a step that has failed, or some of them."""
@@ -239,6 +259,8 @@ class Runs:
         if row is not None and (fresh := self._facts.item(FRESH, row)):
             run.came(self._tokens[row, :fresh].tobytes())
             self._facts[FRESH, row] = 0
+            if (timeline := run.queue.owner.timeline) is not None:
+                timeline.trim()
 
     def living(self, steps: Steps) -> int:
         """How many runs of a step are not over."""
@@ -264,10 +286,14 @@ class Runs:
     @property
     def waits(self) -> bool:
         """Whether a run has a step to do."""
+        if self._unnoted:
+            self._note_changes()
         return bool((self._facts[SENT] < self._facts[LIMIT]).any())
 
     def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
+        if self._unnoted:
+            self._note_changes()
         facts = self._facts
         rows = np.flatnonzero((facts[SENT] < facts[LIMIT]) & (facts[CURRENT] < facts[PAGES]))
         if not rows.size or most <= 0:
@@ -279,6 +305,8 @@ class Runs:
 
         Those may be parked then, or ended.
         """
+        if self._unnoted:
+            self._note_changes()
         facts = self._facts
         lacking = (facts[SENT] < facts[LIMIT]) & (facts[CURRENT] == facts[PAGES])
         for row in np.flatnonzero(lacking).tolist():

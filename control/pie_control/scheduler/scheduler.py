@@ -6,7 +6,6 @@ No I/O, and no time but the date that instances' time lines show.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,8 +22,10 @@ from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.forming import PlanForming
 from pie_control.scheduler.in_flight import InFlight
-from pie_control.scheduler.prompt_parts import step_tokens
+from pie_control.scheduler.prompt_pace import PromptPace
+from pie_control.scheduler.prompt_parts import PromptParts, most_at_once, step_tokens
 from pie_control.scheduler.runs import Runs
+from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 
 
@@ -43,29 +44,37 @@ class Scheduler:
     def __init__(
         self,
         model: ModelDescription,
-        prompt_tokens: int | None,
-        date_ns: Callable[[], int],
+        config: SchedulerConfig,
+        clock_ns: Callable[[], int],
     ) -> None:
-        """Takes the model, how many inputs prompts may have beside steps of others, and the date in
-        nanoseconds since the Unix epoch.
-        """
+        """Takes the model, what batches hold, and the clock of time lines, in ns."""
+        prompt_tokens, prompt_ms = config.prompt_tokens, config.prompt_ms
         self._model = model.name
         self._most_steps = model.most_steps
-        # Forwards of more inputs may be cut.
-        self.step_tokens = sys.maxsize if prompt_tokens is None else step_tokens(prompt_tokens)
+        self._prompt_tokens = prompt_tokens
+        self.step_tokens = step_tokens(prompt_tokens)  # forwards of more inputs may be cut
         self._scrub = Scrub(model.page_size)
         order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
         self._backlog = Backlog(order, self._scrub)
         self._figures = Figures()
-        limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands, prompt_tokens)
+        limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands)
         self._runs = Runs(model.page_size, self._backlog.run_is_over)
-        self._forming = PlanForming(
-            self._backlog, self._runs, limits, model.page_size, self._figures
-        )
-        self._in_flight = InFlight(self._backlog, self._figures, date_ns)
+        pace = PromptPace(None if prompt_ms is None else prompt_ms / 1000, self.step_tokens)
+        parts = PromptParts(prompt_tokens, model.page_size, pace)
+        self._forming = PlanForming(self._backlog, self._runs, limits, self._figures, parts)
+        self._in_flight = InFlight(self._backlog, self._figures, pace, clock_ns)
         self._first: list[Entry] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
+
+    def most_at_once(self, keys: int) -> int:
+        """Inputs of a forward that may have to run at once, if they look at so many keys."""
+        return most_at_once(self._prompt_tokens, keys)
+
+    @property
+    def queued_inputs(self) -> int:
+        """Inputs of the forwards that are next in their queues."""
+        return self._backlog.queued_inputs
 
     # Commands in
 
@@ -176,6 +185,11 @@ class Scheduler:
             elif queue.pending or (not queue.ahead and queue.owner in self._backlog.accounts):
                 return False
         return comes_along
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a next step is there of what the last plan was of."""
+        return self._runs.waits or any(queue.pending for queue in self._forming.riders)
 
     def next_plan(self, steps: int = 1) -> Plan | None:
         """The next plan, or None. Call it when the worker is idle, or `may_follow`.

@@ -42,8 +42,14 @@ class StoreService:
     their way to the disk share the next transaction; users take turns in it.
     """
 
-    def __init__(self, path: Path, config: StoreConfig) -> None:
+    def __init__(self, path: Path, config: StoreConfig, *, of_all: bool = True) -> None:
+        """Takes the file, and whether it is that of all instances of its users.
+
+        A node of a cluster with a data folder of its own has no store: a user's other instances
+        would not see what is in it.
+        """
         self.config = config
+        self._of_all = of_all
         self._path = path
         self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
         self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
@@ -56,8 +62,15 @@ class StoreService:
         A future that is cancelled before its operation has begun withdraws it.
 
         Raises:
-            ApiError: `would-block` if the instance has too much under way.
+            ApiError: `would-block` if the instance has too much under way; `unsupported` on a node
+                of a cluster that does not share its store.
         """
+        if not self._of_all:
+            raise ApiError(
+                "unsupported",
+                "this node of the cluster does not share the store of the others, which needs a"
+                " database: launch near an instance that can use it",
+            )
         if not self._has_room(instance):
             raise self._too_much(instance)
         request = _Request(instance, operation, future, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import mmap
+import os
 import platform
 import weakref
 from dataclasses import replace
@@ -56,6 +57,7 @@ class Engine:
             MemoryError: if the system grants too little address space.
         """
         self.config = config
+        _choose_backtraces(config.source_lines)
         settings = _settings(config)
         _check_address_space(settings["total_memories"] * (RESERVATION + GUARD))
         self.engine = wasmtime.Engine(_configure(settings))
@@ -134,21 +136,28 @@ class Engine:
             log.warning("compiled code could not be cached", reason=str(error))
 
 
-def compile_file(path: str, memory_bytes: int, table_elements: int, cache_folder: str) -> None:
+def compile_file(
+    path: str, memory_bytes: int, table_elements: int, cache_folder: str, source_lines: bool
+) -> None:
     """Compiles a component into the cache of engines with these settings.
 
     Raises:
         ProgramRejected: as `Engine.load`, but for what it imports, which `find` checks.
     """
     folder = Path(cache_folder)
-    config = EngineConfig(1, memory_bytes, table_elements, cache_folder=folder)
+    config = EngineConfig(
+        1, memory_bytes, table_elements, cache_folder=folder, source_lines=source_lines
+    )
     Engine(config).load(Path(path).read_bytes())
 
 
 def fingerprint(config: EngineConfig) -> str:
     """Names everything that compiled code depends on, apart from the program."""
     settings = _settings(replace(config, max_instances=1))  # code is the same for any number
-    facts = (symbols.WASMTIME_VERSION, platform.machine(), sorted(settings.items()))
+    facts: tuple[object, ...] = (symbols.WASMTIME_VERSION, platform.machine())
+    facts = (*facts, sorted(settings.items()))
+    if config.source_lines:
+        facts = (*facts, "source lines")
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
@@ -171,6 +180,11 @@ def _settings(config: EngineConfig) -> dict[str, int]:
         "max_memory_size": config.memory_bytes,
         "table_elements": config.table_elements,
     }
+
+
+def _choose_backtraces(source_lines: bool) -> None:
+    """The C API has no setting for it; Wasmtime reads this variable when an engine is made."""
+    os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if source_lines else "0"
 
 
 def _configure(settings: dict[str, int]) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from collections.abc import Callable
 from enum import Enum
 from time import perf_counter_ns
 from typing import Any
@@ -141,6 +142,7 @@ class Guest:
         self.cpu_ns = 0  # time spent in `poll`
         self.closing = False  # host functions see it: the guest ends at the next one's return
         self.pending: Pending | None = None  # the host call in which it waits
+        self.on_answer: Callable[[Any], None] | None = None  # told of that call's answer
         self.escaped: BaseException | None = None  # what a host function raised that is no error
         self.fault: bytes | None = None  # why an answer could not be given
         self._outcome: tuple[bool, str] | None = None
@@ -229,6 +231,9 @@ class Guest:
         """Answers the guest's suspended host call; an `ApiError` becomes the guest's error."""
         if self.pending is None:
             raise RuntimeError("the guest does not wait")
+        if self.on_answer is not None:
+            self.on_answer(value)
+            self.on_answer = None
         self.fault = self.pending.finish(self, value)
         self.pending = None
         self.gate.open()

@@ -15,6 +15,9 @@ class EngineConfig:
     table_elements: int = 100_000  # most elements of one table of a guest; CPython has 6 000
     slice_ms: float = 5.0  # longest turn of a guest that does not wait
     cache_folder: Path | None = None  # compiled code; None: not cached
+    # Traps tell source lines. Programs' debug information is then read by this process, which no
+    # limit holds: only for programs that are trusted.
+    source_lines: bool = False
 
 
 @dataclass(frozen=True)

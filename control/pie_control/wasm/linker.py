@@ -182,6 +182,13 @@ class Linker:
         return function.call, read, self._writer(function), Failure(function, self._scratch)
 
 
+def failure_text(name: str, error: Exception) -> str:
+    """What a guest is told of a host function's exception."""
+    if isinstance(error, ApiError):
+        return str(error)
+    return f"internal: {name} failed: {type(error).__name__}: {error}"
+
+
 class Failure:
     """What a host function's exception becomes: the guest's error, or the end of the guest."""
 
@@ -196,11 +203,9 @@ class Failure:
             guest.escaped = error  # Ctrl-C and the like: `poll` raises it again
             return b"interrupted"
         try:
-            if isinstance(error, ApiError):
-                text = str(error)
-            else:
+            if not isinstance(error, ApiError):
                 log.error("a host function failed", function=self._name, exc_info=error)
-                text = f"internal: {self._name} failed: {type(error).__name__}: {error}"
+            text = failure_text(self._name, error)
             if guest.closing:
                 return CLOSED
             if self._fallible:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from pie_control.wasm.backtrace import read_frames, shown
+
 if TYPE_CHECKING:
     from pie_control.wasm.limits import GuestLimits
 
@@ -17,7 +19,6 @@ MAX_LIST_ITEMS = 2_796_202  # elements of all lists that a guest passes in one c
 MAX_TEXT_BYTES = 128 << 20
 
 _FRAMES = 5  # innermost functions that the message names
-_FRAME = re.compile(r"^ +\d+: +(?:0x[0-9a-f]+ - )?(?P<name>[^!\n]*![^\n]+)$", re.MULTILINE)
 _LAST_CAUSE = re.compile(r"^(?:\s*\d+: )?(?:wasm trap: )?")
 # The functions in which Rust and C++ programs, and the canonical ABI's allocator, give up when they
 # get no memory. Wasm tells a program that asks for too much so, and the program aborts by itself;
@@ -39,11 +40,11 @@ class GuestTrap(Exception):
 
 def explain(error: str, limits: GuestLimits) -> GuestTrap:
     """Makes a trap of Wasmtime's account of it: the kind, what happened, in which functions."""
-    frames = [name.rpartition("!")[2] for name in _FRAME.findall(error)]
+    frames = read_frames(error)
     lines = error.strip().splitlines()
     reason = _LAST_CAUSE.sub("", lines[-1].strip() if frames else " ".join(error.split()))
-    where = f" (in {' < '.join(frames[:_FRAMES])})" if frames else ""
-    kind = _kind_of(reason, frames)
+    where = f" (in {' < '.join(shown(frames)[:_FRAMES])})" if frames else ""
+    kind = _kind_of(reason, [frame.name for frame in frames])
     match kind:
         case "memory":
             what = (

@@ -7,9 +7,11 @@ from functools import partial
 
 from pie_control.instances.turns import Executor
 from pie_control.models.served import ServedModels
+from pie_control.timers import Timers
 from pie_control.worker.link import Worker
-from pie_control.worker.pacing import STEPS_IN_FLIGHT, Decision, Pacing
-from pie_py.wire.plan import PlanResult
+from pie_control.worker.pacing import FOLLOW_SECONDS, STEPS_IN_FLIGHT, Decision, Pacing
+from pie_control.worker.running import RunningPlans
+from pie_py.wire.plan import Forward, Plan, PlanResult
 
 
 class Dispatcher:
@@ -24,13 +26,17 @@ class Dispatcher:
         models: ServedModels,
         executor: Executor,
         link: Worker,
+        timers: Timers,
         clock: Callable[[], float],
     ) -> None:
         self._models = models
         self._executor = executor
         self._link = link
+        self._timers = timers
         self._clock = clock
         self._pacing = Pacing()
+        self._plans = RunningPlans()
+        self._wakes = False  # a timer will: the next plan is sent later
         self._next_first = 0  # models take turns
         self._running_ns = 0  # of the plan whose results are coming, so far
         self._running_steps = 0
@@ -64,7 +70,15 @@ class Dispatcher:
             else:
                 if decision is Decision.CUT:
                     self._cut()
+                elif decision is Decision.LATER and not self._wakes:
+                    self._wakes = True
+                    left = self._plans.left(self._clock())
+                    self._timers.call_later(left - FOLLOW_SECONDS, self._wake)
                 return
+
+    def _wake(self) -> None:
+        self._wakes = False
+        self._executor.give_another()
 
     def on_results(self, results: list[PlanResult]) -> None:
         """Takes the worker's answers in, and runs the guests that waited for them, each once."""
@@ -77,20 +91,28 @@ class Dispatcher:
             if service is not None:
                 self._running_steps += service.scheduler.complete(result)
             if result.last:
-                self._pacing.plan_took(self._running_ns / 1e9, max(1, self._running_steps))
+                seconds = self._running_ns / 1e9
+                self._pacing.plan_took(seconds, max(1, self._running_steps))
+                self._plans.over(self._clock(), seconds)
                 self._running_ns = self._running_steps = 0
 
     def _decide(self, launches: bool = False) -> Decision:
         services = self._models.services.values()
         steps = sum(service.scheduler.steps_in_flight for service in services)
+        idle = self._link.idle
+        if idle:
+            self._plans.lost()
+        now = self._clock()
         return self._pacing.decide(
-            self._clock(),
-            idle=self._link.idle,
+            now,
+            idle=idle,
             plans=self._link.in_flight,
             caught_up=self._executor.caught_up,
             launches=launches,
+            goes_on=launches and any(service.scheduler.goes_on for service in services),
             steps=steps,
             others=steps > STEPS_IN_FLIGHT and self._others_wait(),
+            left=self._plans.left(now),
         )
 
     def _others_wait(self) -> bool:
@@ -125,5 +147,11 @@ class Dispatcher:
                 self._next_first = (self._next_first + i + 1) % len(schedulers)
                 self._link.send(plan)
                 self._pacing.sent()
+                self._plans.sent(self._clock(), _inputs(plan))
                 return True
         return False
+
+
+def _inputs(plan: Plan) -> int:
+    """Of its forwards, without those of further steps."""
+    return sum(len(batch.inputs) for batch in plan.batches if isinstance(batch, Forward))

@@ -15,6 +15,9 @@ MOST_STEPS = 16  # of a plan
 # A plan of several steps takes no longer than this. Where a step takes as long by itself, there is
 # time enough for a message about each.
 PLAN_SECONDS = 0.016
+# A plan is sent behind another one no sooner than this before that one's end, if that is known:
+# what comes meanwhile, such as a prompt, goes along and does not wait for one more plan.
+FOLLOW_SECONDS = 0.050
 # A turn is cut short after this long, so that the scheduler and clients have theirs.
 TURN_SECONDS = 0.002
 # After a result, all guests that it has woken should run before the next plan is formed. A plan of
@@ -34,6 +37,7 @@ class Decision(Enum):
     GATHER = auto()  # wait: launches are arriving, whose commands go along
     AWAIT_TURNS = auto()  # wait: guests are ready to run, whose commands go along
     SEND = auto()  # the worker is idle: send the next plan
+    LATER = auto()  # wait: the plan at the worker takes long, and what comes meanwhile goes along
     FOLLOW = auto()  # send a plan behind the one at the worker, if that leaves no queue behind
     CUT = auto()  # have the worker leave out steps of its plans: something else waits
 
@@ -55,8 +59,10 @@ class Pacing:
         plans: int,
         caught_up: bool,
         launches: bool = False,
+        goes_on: bool = False,
         steps: int = 0,
         others: bool = False,
+        left: float = 0.0,
     ) -> Decision:
         """What to do at the end of a turn.
 
@@ -64,19 +70,23 @@ class Pacing:
             now: trio's time, in seconds.
             idle: whether a worker is ready and has no plan.
             plans: plans at the worker.
-            caught_up: whether every guest that was ready has had its turn.
+            caught_up: whether every guest that the last results woke has had its turn.
             launches: whether requests of clients are waiting that may bring commands.
+            goes_on: whether there are next steps of what the last plan was of.
             steps: of the plans at the worker that are not answered.
             others: whether something waits that no step of a run is.
+            left: seconds for which the plan that the worker runs surely goes on.
         """
         if not idle:
             if steps > STEPS_IN_FLIGHT:
                 return Decision.CUT if others else Decision.NOTHING
             if not 0 < plans < PLANS_IN_FLIGHT:
                 return Decision.NOTHING
+            if left > FOLLOW_SECONDS:
+                return Decision.LATER
             # The worker is busy, so there is time for guests whose turn is still to come.
             return Decision.FOLLOW if caught_up else Decision.AWAIT_TURNS
-        if launches and self._may_gather(now):
+        if launches and self._may_gather(now, goes_on):
             return Decision.GATHER
         if self._waits_for_turns(now, caught_up):
             return Decision.AWAIT_TURNS
@@ -107,10 +117,12 @@ class Pacing:
         if steps >= self.steps:
             self._most_steps = min(2 * self._most_steps, MOST_STEPS)
 
-    def _may_gather(self, now: float) -> bool:
+    def _may_gather(self, now: float, goes_on: bool) -> bool:
+        """Steps of others wait for launches no longer than a step takes."""
         if self._gathering_since is None:
             self._gathering_since = now
-        return now - self._gathering_since < GATHER_SECONDS
+        most = min(self._step_seconds, GATHER_SECONDS) if goes_on else GATHER_SECONDS
+        return now - self._gathering_since < most
 
     def _waits_for_turns(self, now: float, caught_up: bool) -> bool:
         """Two plans of parts take nearly two plans' time, so a wait of one plan's time pays."""

@@ -20,6 +20,17 @@ class Sampling(msgspec.Struct, omit_defaults=True):
     logit_bias: list[tuple[int, float | None]] = []
     logprobs: int = 0  # most likely tokens reported with each token
     seed: int | None = None
+    typical_p: float | None = None  # None, here and below: the contract's default
+    epsilon_cutoff: float | None = None
+    eta_cutoff: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    no_repeat_ngram_size: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_sequence_breakers: list[int] | None = None
+    allowed_tokens: list[int] | None = None
 
 
 class Grammar(msgspec.Struct):

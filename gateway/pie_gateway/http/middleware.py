@@ -6,11 +6,11 @@ import ipaddress
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import structlog
-from prometheus_client import Counter
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,40 +21,49 @@ from pie_gateway.telemetry import Telemetry
 
 log = structlog.get_logger("pie.http")
 
+# Messages with the headers of an answer, and statuses of WebSockets.
+_HEADS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+SWITCHING, FORBIDDEN = 101, 403
+
 _GIVEN_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class RequestIds:
     """Gives each request an id, taken from `x-request-id` if it has one, and logs its end."""
 
-    def __init__(self, app: ASGIApp, requests: Counter, telemetry: Telemetry | None) -> None:
+    def __init__(
+        self, app: ASGIApp, requests: Counter[tuple[str, str, str]], telemetry: Telemetry | None
+    ) -> None:
         """Takes a counter by path, method and status, and what sends spans, if any is to."""
         self._app = app
         self._requests = requests
         self._telemetry = telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles a request."""
-        if scope["type"] != "http":
+        """Handles a request; one for a WebSocket lasts as long as that."""
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        method = scope.get("method", "GET")  # a WebSocket's has none
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         found = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
         instances: list[str] = []
         telemetry = self._telemetry
-        span = None if telemetry is None else telemetry.request(scope["method"], headers, found)
+        span = None if telemetry is None else telemetry.request(method, headers, found)
         scope.setdefault("state", {}).update(request_id=found, instances=instances, span=span)
         started = time.perf_counter()
         status = 0
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers: list[Any] = list(message["headers"])
+            if message["type"] in _HEADS:
+                status = message.get("status", SWITCHING)
+                headers: list[Any] = list(message.get("headers", ()))
                 headers.append((b"x-request-id", found.encode("ascii")))
                 message = {**message, "headers": headers}
+            elif message["type"] == "websocket.close":
+                status = status or FORBIDDEN  # which is what a client gets before it is accepted
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request=found):
@@ -63,21 +72,21 @@ class RequestIds:
             finally:
                 if span is not None:
                     span.end(scope["state"].get("path", "other"), status)
-                self._count(scope, status)
+                self._count(scope, method, status)
                 log.info(
                     "request",
-                    method=scope["method"],
+                    method=method,
                     path=scope["path"],
                     status=status or "gone",
                     instances=instances,
                     ms=round((time.perf_counter() - started) * 1000, 1),
                 )
 
-    def _count(self, scope: Scope, status: int) -> None:
+    def _count(self, scope: Scope, method: str, status: int) -> None:
         """Counts by the path as it is declared: what clients make up would be no end of series."""
         path = scope["state"].get("path", "other")
-        method = scope["method"] if path != "other" else ""
-        self._requests.labels(path, method, str(status or "gone")).inc()
+        method = method if path != "other" else ""
+        self._requests[path, method, str(status or "gone")] += 1
 
 
 class Origins:

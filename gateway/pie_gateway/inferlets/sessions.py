@@ -6,6 +6,9 @@ text or bytes. The server sends the instance's events in JSON; its bytes as they
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import anyio
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -17,6 +20,7 @@ from pie_gateway.problems import Problem
 from pie_gateway.schemas.inferlets import Blob, LaunchRequest
 from pie_py.client import Client, Instance
 
+PATH = "/v1/inferlets/{program}/session"
 FIRST_SECONDS = 30.0  # until the first frame
 REFUSED, FAILED = 1008, 1011  # of RFC 6455
 REASON_BYTES = 120
@@ -25,6 +29,7 @@ REASON_BYTES = 120
 async def session(socket: WebSocket) -> None:
     """Serves one connection; the instance ends with it."""
     door: Door = socket.app.state.door
+    socket.state.path = PATH
     try:
         backend = (await door.enter(socket)).backend
     except Problem as problem:
@@ -49,7 +54,7 @@ async def _serve(socket: WebSocket, client: Client) -> None:
         return
     wanted = parse((frame.get("text") or "").encode(), LaunchRequest)
     problem: list[Exception] = []
-    async with launched(client, socket.path_params["program"], wanted) as instance:
+    async with _instance(socket, client, wanted) as instance:
         for message in wanted.messages:
             await asked(instance.send(message))
         async with anyio.create_task_group() as tasks:
@@ -61,6 +66,18 @@ async def _serve(socket: WebSocket, client: Client) -> None:
             tasks.cancel_scope.cancel()
     if problem:
         raise problem[0]
+
+
+@asynccontextmanager
+async def _instance(
+    socket: WebSocket, client: Client, wanted: LaunchRequest
+) -> AsyncIterator[Instance]:
+    """The instance, for the connection's line of the log and its span, too."""
+    async with launched(client, socket.path_params["program"], wanted) as instance:
+        socket.state.instances.append(instance.id)
+        yield instance
+    if socket.state.span is not None:
+        socket.state.span.instance_over(client, instance.id)
 
 
 async def _tell(socket: WebSocket, instance: Instance) -> None:

@@ -15,12 +15,12 @@ class Metrics:
     """All metrics of a gateway."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Registers them; the clock counts seconds."""
-        self._registry = CollectorRegistry()
-        self.requests = RequestMetrics(self._registry, clock)
+        """Takes a clock that counts seconds."""
+        self.requests = RequestMetrics(clock)
 
     def text(self, snapshot: Snapshot) -> bytes:
         """The gateway's own, and those of the server."""
-        of_server = CollectorRegistry()
-        of_server.register(ServerCollector(snapshot))
-        return generate_latest(self._registry) + generate_latest(of_server)
+        registry = CollectorRegistry()
+        registry.register(self.requests)
+        registry.register(ServerCollector(snapshot))
+        return generate_latest(registry)

@@ -1,11 +1,17 @@
-"""What the gateway measures of requests itself."""
+"""What the gateway measures of requests itself.
+
+A token is counted in plain numbers; samples are made of them when Prometheus asks.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from pie_gateway.backend.events import End, Piece, Prompt
 from pie_gateway.backend.observer import Observer
@@ -19,44 +25,61 @@ RECENT = 1000  # observations that percentiles are taken from
 MOST_USERS = 100  # with counters of their own
 
 
-class RequestMetrics:
+class Buckets:
+    """How often which values were seen."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Takes the upper bounds of all buckets but the last, which has none."""
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts a value."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def cumulative(self) -> list[tuple[str, float]]:
+        """As Prometheus has them: each bound, and how many values were not above it."""
+        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
+
+
+class ModelFigures:
+    """What is counted of one model's generations."""
+
+    def __init__(self) -> None:
+        self.first = Buckets(_FIRST)
+        self.between = Buckets(_BETWEEN)
+        self.whole = Buckets(_WHOLE)
+        self.prompt_length = Buckets(_TOKENS)
+        self.length = Buckets(_TOKENS)
+        self.prompt_tokens = 0
+        self.tokens = 0
+        self.success: Counter[str] = Counter()  # choices by why they have ended
+
+
+_HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelFigures], Buckets]], ...] = (
+    ("pie_time_to_first_token_seconds", "From the launch to the first text", lambda m: m.first),
+    ("pie_inter_token_latency_seconds", "Between two texts of a choice", lambda m: m.between),
+    ("pie_e2e_request_latency_seconds", "From the launch to the end", lambda m: m.whole),
+    ("pie_request_prompt_tokens", "Tokens of prompts", lambda m: m.prompt_length),
+    ("pie_request_generation_tokens", "Tokens of choices", lambda m: m.length),
+)
+
+
+class RequestMetrics(Collector):
     """Counters and histograms of generations and of HTTP."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
-        """Registers the metrics; the clock counts seconds."""
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Has counted nothing yet; the clock counts seconds."""
         self.clock = clock
-        model = ("model_name",)
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, model, buckets=buckets, registry=registry)
-
-        self.first = histogram(
-            "pie_time_to_first_token_seconds", "From the launch to the first text", _FIRST
-        )
-        self.between = histogram(
-            "pie_inter_token_latency_seconds", "Between two texts of a choice", _BETWEEN
-        )
-        self.whole = histogram(
-            "pie_e2e_request_latency_seconds", "From the launch to the end", _WHOLE
-        )
-        self.prompt_length = histogram("pie_request_prompt_tokens", "Tokens of prompts", _TOKENS)
-        self.length = histogram("pie_request_generation_tokens", "Tokens of choices", _TOKENS)
-        self.prompt_tokens = Counter(
-            "pie_prompt_tokens", "Tokens of prompts", model, registry=registry
-        )
-        self.tokens = Counter("pie_generation_tokens", "Tokens generated", model, registry=registry)
-        self.success = Counter(
-            "pie_request_success",
-            "Choices that have ended, by reason",
-            (*model, "finished_reason"),
-            registry=registry,
-        )
-        self.of_users = Counter(
-            "pie_user_tokens", "Tokens of users' requests", ("user", "kind"), registry=registry
-        )
-        self.http = Counter(
-            "pie_http_requests", "Requests", ("path", "method", "status"), registry=registry
-        )
+        self.models: dict[str, ModelFigures] = {}
+        self.of_users: Counter[tuple[str, str]] = Counter()  # tokens by user and kind
+        self.http: Counter[tuple[str, str, str]] = Counter()  # by path, method and status
         self.recent_first: deque[float] = deque(maxlen=RECENT)
         self.recent_between: deque[float] = deque(maxlen=RECENT)
         self._users: set[str] = set()
@@ -75,51 +98,79 @@ class RequestMetrics:
             self._users.add(user)
         return GenerationMeter(self, model, user, streams=streams)
 
+    def collect(self) -> Iterable[Metric]:
+        """All of it, for Prometheus."""
+        models = self.models.items()
+        for name, text, of in _HISTOGRAMS:
+            family = HistogramMetricFamily(name, text, labels=("model_name",))
+            for model, figures in models:
+                buckets = of(figures)
+                family.add_metric((model,), buckets.cumulative, buckets.sum)
+            yield family
+        prompts = [((model,), figures.prompt_tokens) for model, figures in models]
+        tokens = [((model,), figures.tokens) for model, figures in models]
+        ends = [
+            ((model, reason), count)
+            for model, figures in models
+            for reason, count in figures.success.items()
+        ]
+        users, requests = self.of_users.items(), self.http.items()
+        by_end, by_path = ("model_name", "finished_reason"), ("path", "method", "status")
+        yield _counter("pie_prompt_tokens", "Tokens of prompts", ("model_name",), prompts)
+        yield _counter("pie_generation_tokens", "Tokens generated", ("model_name",), tokens)
+        yield _counter("pie_request_success", "Choices that have ended, by reason", by_end, ends)
+        yield _counter("pie_user_tokens", "Tokens of users' requests", ("user", "kind"), users)
+        yield _counter("pie_http_requests", "Requests", by_path, requests)
+
+
+def _counter(
+    name: str, text: str, labels: Sequence[str], counts: Iterable[tuple[Sequence[str], int]]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in counts:
+        family.add_metric(values, count)
+    return family
+
 
 class GenerationMeter(Observer):
     """Measures one generation."""
 
     def __init__(self, metrics: RequestMetrics, model: str, user: str, *, streams: bool) -> None:
         self._metrics = metrics
-        self._model = model
-        self._user = user
+        self._model = metrics.models.setdefault(model, ModelFigures())
+        self._of_user = user, "generation"
+        self._of_prompt = user, "prompt"
         self._streams = streams
-        # Found once: there may be many pieces.
-        self._first = metrics.first.labels(model)
-        self._between = metrics.between.labels(model)
-        self._tokens = metrics.tokens.labels(model)
-        self._of_user = metrics.of_users.labels(user, "generation")
         self._started = metrics.clock()
         self._at: dict[int, float] = {}  # when each choice last went on
 
     def prompt(self, event: Prompt) -> None:
         """Counts the prompt."""
-        self._metrics.prompt_tokens.labels(self._model).inc(event.tokens)
-        self._metrics.prompt_length.labels(self._model).observe(event.tokens)
-        self._metrics.of_users.labels(self._user, "prompt").inc(event.tokens)
+        self._model.prompt_tokens += event.tokens
+        self._model.prompt_length.observe(event.tokens)
+        self._metrics.of_users[self._of_prompt] += event.tokens
 
     def piece(self, event: Piece) -> None:
         """Counts tokens and the time that they took."""
         if self._streams and event.tokens:
             self._note_time(event)
-        self._tokens.inc(event.tokens)
-        self._of_user.inc(event.tokens)
+        self._model.tokens += event.tokens
+        self._metrics.of_users[self._of_user] += event.tokens
 
     def _note_time(self, event: Piece) -> None:
         now = self._metrics.clock()
         before = self._at.get(event.choice)
         if before is None:
-            self._first.observe(now - self._started)
+            self._model.first.observe(now - self._started)
             self._metrics.recent_first.append(now - self._started)
         else:  # several tokens that come at once have each taken a part
             each = (now - before) / event.tokens
-            self._between.observe(each)
+            self._model.between.observe(each)
             self._metrics.recent_between.append(each)
         self._at[event.choice] = now
 
     def end(self, event: End) -> None:
         """Counts the choice."""
-        metrics = self._metrics
-        metrics.success.labels(self._model, event.reason).inc()
-        metrics.length.labels(self._model).observe(event.tokens)
-        metrics.whole.labels(self._model).observe(metrics.clock() - self._started)
+        self._model.success[event.reason] += 1
+        self._model.length.observe(event.tokens)
+        self._model.whole.observe(self._metrics.clock() - self._started)

@@ -39,6 +39,17 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> Sampling:
         logit_bias=_biases(asked.logit_bias or {}),
         logprobs=top_logprobs,
         seed=None if asked.seed is None else asked.seed % SEEDS,
+        typical_p=asked.typical_p,
+        epsilon_cutoff=asked.epsilon_cutoff,
+        eta_cutoff=asked.eta_cutoff,
+        xtc_probability=asked.xtc_probability,
+        xtc_threshold=asked.xtc_threshold,
+        no_repeat_ngram_size=asked.no_repeat_ngram_size,
+        dry_multiplier=asked.dry_multiplier,
+        dry_base=asked.dry_base,
+        dry_allowed_length=asked.dry_allowed_length,
+        dry_sequence_breakers=asked.dry_sequence_breakers,
+        allowed_tokens=asked.allowed_token_ids,
     )
 
 

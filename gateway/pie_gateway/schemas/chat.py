@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from pie_gateway.schemas.messages import CalledFunction, Messages, ToolCall
 from pie_gateway.schemas.sampling import MAX_TOP_LOGPROBS, Count, Name, SamplingRequest
-from pie_gateway.schemas.usage import Usage
+from pie_gateway.schemas.usage import FINGERPRINT, Usage
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,6 +132,7 @@ class ChatAnswer(msgspec.Struct):
     choices: list[ChatChoice]
     usage: Usage
     object: Literal["chat.completion"] = "chat.completion"
+    system_fingerprint: str = FINGERPRINT
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
@@ -179,6 +180,7 @@ class ChatChunk(msgspec.Struct):
     model: str
     choices: list[ChunkChoice]
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    system_fingerprint: str = FINGERPRINT
     usage: Usage | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
 

@@ -13,7 +13,7 @@ from pie_gateway.schemas.sampling import (
     SamplingRequest,
     TokenId,
 )
-from pie_gateway.schemas.usage import Usage
+from pie_gateway.schemas.usage import FINGERPRINT, Usage
 
 MAX_PROMPTS = 128
 
@@ -68,4 +68,5 @@ class CompletionAnswer(msgspec.Struct):
     model: str
     choices: list[CompletionChoice]
     object: Literal["text_completion"] = "text_completion"
+    system_fingerprint: str = FINGERPRINT
     usage: Usage | UnsetType = UNSET

@@ -45,6 +45,8 @@ class InstanceCard(msgspec.Struct):
     ended_ns: int | None
     cpu_ms: float
     pages: int  # KV pages on the device
+    tokens: int  # in these
+    waits: list[str]  # what it waits for
     attached: bool
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from pie_py.wire.operations import MATCH
+
 MAX_CHOICES = 128
 MAX_SEQUENCES = 64  # of `stop`
 MAX_TOP_LOGPROBS = 20
@@ -90,3 +92,15 @@ class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     skip_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     structured_outputs: StructuredOutputs | None = None
+    allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)] | None = None
+    # Steps of the sampler that vLLM does not have; `FURTHER` in openai/sampling.py.
+    typical_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    epsilon_cutoff: Share | None = None
+    eta_cutoff: Share | None = None
+    xtc_probability: Share | None = None
+    xtc_threshold: Share | None = None
+    no_repeat_ngram_size: Annotated[int, msgspec.Meta(ge=0, le=MATCH)] | None = None
+    dry_multiplier: Annotated[float, msgspec.Meta(ge=0, le=1e4)] | None = None
+    dry_base: Annotated[float, msgspec.Meta(ge=1, le=100)] | None = None
+    dry_allowed_length: Annotated[int, msgspec.Meta(ge=0, le=MATCH)] | None = None
+    dry_sequence_breakers: Annotated[list[TokenId], msgspec.Meta(max_length=256)] | None = None

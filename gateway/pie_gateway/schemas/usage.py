@@ -1,8 +1,12 @@
-"""The number of tokens of a request."""
+"""What answers tell beside their text: the number of tokens, and what has made them."""
 
 from __future__ import annotations
 
 import msgspec
+
+from pie_py import __version__
+
+FINGERPRINT = f"pie_py-{__version__}"  # `system_fingerprint`: another one may choose other tokens
 
 
 class PromptDetails(msgspec.Struct):

@@ -21,6 +21,7 @@ from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 
 MAX_TOKENS = 1 << 13  # of a group, padded: bounds the memory
+BORDER = 512  # a state is kept after every so many tokens of a long text
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -108,10 +109,10 @@ class PreparedStates:
         states.begin()
         self._cache, self._states = cache, states
         self._slots = upload(sequences.input_slots, cache.data.device)
-        runs = self._runs(list(_lanes(sequences, cache.slots)))
-        self._kept = [run for some in runs for run in some if run.target >= 0]
+        phases = self._phases(list(_lanes(sequences, cache.slots)))
+        self._kept = [run for runs in phases for run in runs if run.target >= 0]
         self.segments = [
-            Segment(cache, states, group, history) for some in runs for group in _grouped(some)
+            Segment(cache, states, group, history) for runs in phases for group in _grouped(runs)
         ]
 
     def store(self, layer: int, tokens: torch.Tensor) -> None:
@@ -123,26 +124,48 @@ class PreparedStates:
         for run in self._kept:
             self._states.fill(run.target, run.lane.slots[: run.end])
 
-    def _runs(self, lanes: list[_Lane]) -> tuple[list[_Run], list[_Run]]:
-        """Runs to the last full page of each lane, so that its state is kept, and those behind."""
+    def _phases(self, lanes: list[_Lane]) -> list[list[_Run]]:
+        """The first run of each lane, then those that go on from these, and so on."""
         found = [self._states.find(lane.slots[: -lane.inputs]) for lane in lanes]
         users = np.bincount([row for row, _ in found if row >= 0] or [0])
-        size = self._cache.page_size
-        first: list[_Run] = []
-        then: list[_Run] = []
+        phases: list[list[_Run]] = []
         for lane, (source, start) in zip(lanes, found, strict=True):
-            end = lane.slots.size
-            border = end // size * size
-            if lane.kept and start < border < end and (row := self._states.take()) >= 0:
-                first.append(_Run(lane, start, border, source, row))
-                source, start = row, border
-            elif lane.kept and source >= 0 and start % size and users[source] == 1:
-                # The state of a page that is not full goes on in its row: none needs it again.
-                self._states.empty(source)
-                then.append(_Run(lane, start, end, source, source))
-                continue
-            then.append(_Run(lane, start, end, source, self._states.take() if lane.kept else -1))
-        return first, then
+            ends = self._ends(lane, source, start, users[source] == 1)
+            for number, (end, target) in enumerate(ends):
+                if number == len(phases):
+                    phases.append([])
+                phases[number].append(_Run(lane, start, end, source, target))
+                source, start = target, end
+        return phases
+
+    def _ends(self, lane: _Lane, source: int, start: int, alone: bool) -> list[tuple[int, int]]:
+        """Where the runs of a lane end, and the rows of the states there.
+
+        Borders are after every so many tokens, and after the last full page of the context, for
+        others may share it, and of the whole. If rows are short, the last ones are kept.
+
+        Args:
+            lane: what is to be computed.
+            source: row of the state to begin from, or -1.
+            start: tokens that it is of.
+            alone: whether no other lane begins from it.
+        """
+        end, states, size = lane.slots.size, self._states, self._cache.page_size
+        if not lane.kept:
+            return [(end, -1)]
+        if source >= 0 and start % size and alone:
+            # The state of a page that is not full goes on in its row: none needs it again.
+            states.empty(source)
+            last = source
+        else:
+            if source >= 0:
+                states.go_on(source)
+            last = states.take()
+        borders = {*range(start // BORDER * BORDER, end, BORDER)}
+        borders |= {some // size * size for some in (end - lane.inputs, end)}
+        wanted = sorted((at for at in borders if start < at < end), reverse=True)
+        kept = [(at, row) for at in wanted if (row := states.take(border=True)) >= 0]
+        return [*reversed(kept), (end, last)]
 
 
 def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:

@@ -9,7 +9,8 @@ by 1.1 to 1.3 times, 151 and 168 of 1 program, 953 and 906 of 8, 2429 and 1836 o
 1.4 times faster, 234 and 303 of 8. On another machine, tiny, milliseconds a token with one and with
 two: 3.5 and 4.5, 5.5 and 6.2, 11.0 and 10.8 of Rust programs; 12.2 and 15.5 of 32 Python programs.
 Letting idle threads sleep sooner (GOMP_SPINCOUNT) made everything slower. Prompts get all threads:
-control has little to do for each of their tokens.
+control has little to do for each of their tokens. What other processes take meanwhile,
+`device/shared_cores.py` finds out.
 
 The steps that are measured have a context: on a machine where one thread takes long to attend, a
 step of 32 without it was 1.25 times as fast with two threads, one in service 2 times (20 ms per
@@ -25,6 +26,7 @@ import structlog
 import torch
 
 from pie_inference.calibration.trial import run_step
+from pie_inference.device.shared_cores import SharedCores
 from pie_inference.served_model import ServedModel
 
 log = structlog.get_logger("pie.worker")
@@ -51,23 +53,37 @@ TOKEN_SECONDS = 120e-6
 class Threads:
     """A number of threads for each forward."""
 
-    def __init__(self, most: int, fewer: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, most: int, fewer: dict[int, int] | None = None, cores: SharedCores | None = None
+    ) -> None:
         """Takes the number for prompts, and those for steps of up to so many inputs, ascending;
-        larger steps get as many as prompts.
+        larger steps get as many as prompts. With `cores`, one computes alone while others are busy.
         """
         self._most = most
         self._fewer = fewer or {}
+        self._cores = cores
+        self._used = most
 
     def use(self, inputs: int, sequences: int) -> None:
         """Lets PyTorch compute with the threads for a forward of so many inputs of so many
         sequences.
         """
+        wanted = self._wanted(inputs, sequences)
+        self._used = wanted if self._cores is None else self._cores.allowed(wanted)
+        torch.set_num_threads(self._used)
+
+    def between_layers(self) -> None:
+        """Goes on with one thread if other processes have taken the cores of this forward's."""
+        if self._used > 1 and self._cores is not None and self._cores.are_taken():
+            self._used = 1
+            torch.set_num_threads(1)
+
+    def _wanted(self, inputs: int, sequences: int) -> int:
         if inputs <= STEP * sequences:
             for size, threads in self._fewer.items():
                 if inputs <= size:
-                    torch.set_num_threads(threads)
-                    return
-        torch.set_num_threads(self._most)
+                    return threads
+        return self._most
 
 
 def measured(model: ServedModel) -> Threads:
@@ -94,7 +110,7 @@ def measured(model: ServedModel) -> Threads:
     )
     if SIZES[-1] in found:
         found[MANY] = found[SIZES[-1]]
-    return Threads(most, found)
+    return Threads(most, found, SharedCores())
 
 
 def _times(model: ServedModel, size: int, counts: list[int], end: float) -> dict[int, float]:

@@ -13,8 +13,8 @@ import structlog
 import torch
 from safetensors import SafetensorError, safe_open
 
-from pie_inference.checkpoints import embedded
-from pie_inference.checkpoints.sources import Source, Sources, Stored, unreadable
+from pie_inference.checkpoints import embedded, gguf_file
+from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
 
 log = structlog.get_logger("pie.worker.load")
@@ -28,7 +28,8 @@ _DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; con
 
 
 def checkpoint_folder(source: str) -> Path:
-    """The folder of a model: an embedded one's, a local one, or a download of a hub id.
+    """The folder of a model: an embedded one's, a local one, one made of a GGUF, or a download of a
+    hub id.
 
     Raises:
         LoadError: if there is none.
@@ -38,9 +39,11 @@ def checkpoint_folder(source: str) -> Path:
     local = Path(source).expanduser()
     if local.is_dir():
         return local.resolve()
+    if local.suffix == ".gguf" and local.is_file():
+        return gguf_file.gguf_folder(local.resolve())
     if not _HUB_ID.fullmatch(source):
         raise LoadError(
-            f"there is no folder {source!r}; name a folder with a config.json,"
+            f"there is no folder {source!r}; name a folder with a config.json, a .gguf file,"
             f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
         )
     log.info("downloading a model", source=source)
@@ -127,6 +130,7 @@ def load_tensors(
     device: torch.device,
     arrange: Callable[[Sources], Sources] = lambda sources: sources,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+    keep_int8: bool = False,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes.
 
@@ -137,6 +141,8 @@ def load_tensors(
         device: of the result.
         arrange: makes sources of the expected names of those that are stored.
         part: what is wanted of an expected tensor.
+        keep_int8: whether weights for products in int8 stay int8, with another tensor `X_scale`
+            `[out, 1]` in float32 for each such tensor X.
 
     Raises:
         LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
@@ -150,10 +156,12 @@ def load_tensors(
                 f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
                 " not floating-point numbers"
             )
-        found = part(name, tensor).to(device=device, dtype=dtype)
+        return finite(name, part(name, tensor).to(device=device, dtype=dtype))
+
+    def finite(name: str, found: torch.Tensor) -> torch.Tensor:
         # One pass, without a tensor of answers: the sum is finite if all numbers are.
         if not found.sum(dtype=torch.float32).isfinite():
-            kind = str(dtype).removeprefix("torch.")
+            kind = str(found.dtype).removeprefix("torch.")
             raise LoadError(
                 f"{folder}: {name} holds numbers that are not finite in {kind}: download it again,"
                 " or set dtype to float32"
@@ -163,7 +171,15 @@ def load_tensors(
     with ExitStack() as opened:
         sources = arrange(_stored(folder, opened))
         _check(folder, expected, sources)
-        tensors = {name: taken(name, sources[name]) for name in expected}
+        tensors: dict[str, torch.Tensor] = {}
+        for name in expected:
+            source = sources[name]
+            if keep_int8 and isinstance(source, Int8):
+                tensors[name] = _int8(folder, name, source.numbers.read()).to(device)
+                scale = f"{name}_scale"
+                tensors[scale] = finite(scale, source.scale.read().to(device).float())
+            else:
+                tensors[name] = taken(name, source)
         for name in sources.keys() - expected.keys():
             if name.endswith("lm_head.weight") and _differs(sources[name].read(), tensors):
                 log.warning("the stored head is not the embedding: it is used", name=name)
@@ -171,8 +187,18 @@ def load_tensors(
     return tensors
 
 
+def _int8(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype == torch.int8:
+        return tensor
+    raise LoadError(
+        f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype}, not int8"
+    )
+
+
 def _stored(folder: Path, opened: ExitStack) -> Sources:
     """The tensors in the files of a checkpoint, which stay open as long as `opened`."""
+    if (folder / gguf_file.FILE).is_file():
+        return gguf_file.gguf_tensors(folder / gguf_file.FILE)
     found: dict[str, Source] = {}
     for file in _tensor_files(folder):
         try:

@@ -1,6 +1,7 @@
 """Quantized checkpoints: their tensors, as the numbers that they stand for.
 
-What is stored in fewer bits is widened when it is read; the model computes in its dtype.
+What is stored in fewer bits is widened when it is read; the model computes in its dtype. Only int8
+weights for int8 activations can be had as they are, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.packed import Table, awq, fp8, gptq, mxfp4
-from pie_inference.checkpoints.sources import Made, Shape, Source, Sources
+from pie_inference.checkpoints.sources import Int8, Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
 
 log = structlog.get_logger("pie.worker.load")
@@ -47,7 +48,7 @@ def dequantized(config: Mapping[str, Any], stored: Sources) -> Sources:
     method = quantization(config)
     if method is None:
         return stored
-    log.warning("quantized weights are widened to the model's dtype", method=method)
+    log.warning("quantized weights are widened, except for products in int8", method=method)
     return METHODS[method](config["quantization_config"], stored)
 
 
@@ -88,8 +89,23 @@ def compressed_tensors(table: Table, stored: Sources) -> Sources:
             present = {part: found.pop(name) for part, name in whole.items() if name in found}
             widen = partial(_decompressed, compressor, scheme, tuple(present))
             shape = _plain_shape(stored[name], present)
-            found[f"{module}.weight"] = Made(shape, widen, *present.values())
+            made: Source = Made(shape, widen, *present.values())
+            if _for_int8(scheme) and present.keys() >= {"weight", "weight_scale"}:
+                numbers, scale = present["weight"], present["weight_scale"]
+                if scale.shape == (shape[0], 1) and "weight_zero_point" not in present:
+                    made = Int8(widen, numbers, scale, *present.values())
+            found[f"{module}.weight"] = made
     return found
+
+
+def _for_int8(scheme: Any) -> bool:
+    """Whether weights are int8, and activations are to be rounded to int8 row by row (w8a8)."""
+    for told, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
+        if told is None or (told.num_bits, told.type, told.strategy) != (8, "int", strategy):
+            return False
+        if not told.symmetric:
+            return False
+    return scheme.input_activations.dynamic is True
 
 
 def _plain_shape(weight: Source, parts: Mapping[str, Source]) -> Shape:

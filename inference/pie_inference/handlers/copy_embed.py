@@ -18,4 +18,4 @@ def copy_embed(model: ServedModel, batch: CopyEmbed) -> None:
     require_below("copy_embed: embed", batch.embeds, model.embeds.size)
     pool = model.embeds
     positions = np.where(batch.positions < 0, pool.positions[batch.sources], told)
-    pool.write(batch.embeds, pool.read(batch.sources), positions)
+    pool.copy(batch.sources, batch.embeds, positions)

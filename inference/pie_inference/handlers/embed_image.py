@@ -45,12 +45,18 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResu
             decoded.append(i)
         except BadImage as error:
             refused[i] = str(error)
-    width = model.network.shape.hidden
+    shape = model.network.shape
+    width = shape.hidden * (1 + (shape.image_layers or 0))
     hidden = [model.embeds.hidden.new_zeros((rows, width)) for rows in counts]
     if images:
         for i, found in zip(decoded, encoder.encode(images), strict=True):
             hidden[i] = found
-    if hidden:
+    if hidden and shape.image_layers is not None:
+        places = [np.indices(encoder.rule.grid(size)).reshape(2, -1).T for size in sizes]
+        model.embeds.write_image(
+            batch.embeds, torch.cat(hidden), batch.positions, np.concatenate(places)
+        )
+    elif hidden:
         model.embeds.write(batch.embeds, torch.cat(hidden), batch.positions)
     return completed(BatchResult(refused=refused))
 

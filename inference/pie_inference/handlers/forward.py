@@ -19,7 +19,7 @@ from pie_py.wire.plan import DETAILS, Attention, Clear, Forward
 def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | None:
     """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
 
-    An output embed gets the position of its input.
+    An output embed gets the position of its input, and is part of no image.
 
     Returns:
         What was attended to, if the batch observes any input.
@@ -31,9 +31,11 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     sequences = describe(batch, positions, model.cache)
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
-    if model.graphs is not None and model.graphs.run(batch, sequences, positions):
+    images = model.embeds.images(batch.inputs)
+    graphs = model.graphs if images is None else None  # recorded steps know of no image
+    if graphs is not None and graphs.run(batch, sequences, positions):
         model.cache.masked[sequences.input_slots] = False
-        model.embeds.positions[batch.outputs] = positions[outputs]
+        model.embeds.place(batch.outputs, positions[outputs])
         return None
     attention = model.attention.prepare(sequences, ordered=not batch.observed.any())
     observed = _observe(model, batch, sequences, attention)
@@ -46,6 +48,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     if (order := attention.order) is not None:
         # From here on everything is numbered by places: where the layers have the inputs.
         inputs, positions = inputs[order], positions[order]
+        images = model.embeds.images(inputs)
         owners = None if owners is None else owners[order]
         if every_row:
             targets = targets[order]
@@ -59,6 +62,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         observed or attention,
         None if every_row else model.index(computed),
         None if owners is None else model.adapters.rows(owners, None if every_row else computed),
+        images,
     )
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:

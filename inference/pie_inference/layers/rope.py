@@ -34,39 +34,54 @@ class Rope:
             device: of the heads.
             interleaved: which dimensions form a plane.
         """
-        cos, sin = angles.cos() * amplitude, angles.sin() * amplitude
-        # x * cos + swap_halves(x) * sin, the sign of the swapped halves kept in the table.
-        halves = [torch.stack([cos, cos]), torch.stack([-sin, sin])]  # [2, positions, planes]
-        order = (1, 2, 0) if interleaved else (1, 0, 2)
-        table = torch.stack([half.permute(order).flatten(1) for half in halves], dim=1)
-        self._table = table.unsqueeze(2).to(
-            device=device, dtype=dtype
-        )  # [positions, 2, 1, head_dim]
         self._half = angles.shape[1]
+        self._amplitude = amplitude
+        self._dtype, self._device = dtype, device
         self._interleaved = interleaved
-        self._device = device
         self._kernel = Kernels().rotate
+        self._table = self._tabulated(angles)
 
-    def use(self, kernels: Kernels, angles: torch.Tensor, amplitude: float) -> None:
+    def use(self, kernels: Kernels, angles: torch.Tensor) -> None:
         """Computes with a device's kernels from now on; the angles are those that it was made
         with.
         """
         if kernels.rotate is not None:
             self._kernel = kernels.rotate
-            cos, sin = angles.cos() * amplitude, angles.sin() * amplitude
-            self._table = torch.cat([cos, sin], -1).to(
-                self._device
-            )  # [positions, head_dim] float32
+            self._table = self._tabulated(angles)
+
+    def _tabulated(self, angles: torch.Tensor) -> torch.Tensor:
+        """Cosines and sines of angles `[n, planes]`.
+
+        For a kernel `[n, head_dim]`, float32; else `[n, 2, 1, head_dim]` for the result
+        x * cos + swap_halves(x) * sin, the sign of the swapped halves kept in the table.
+        """
+        cos, sin = angles.cos() * self._amplitude, angles.sin() * self._amplitude
+        if self._kernel is not None:
+            return torch.cat([cos, sin], -1).to(self._device)
+        halves = [torch.stack([cos, cos]), torch.stack([-sin, sin])]  # [2, n, planes]
+        order = (1, 2, 0) if self._interleaved else (1, 0, 2)
+        table = torch.stack([half.permute(order).flatten(1) for half in halves], dim=1)
+        return table.unsqueeze(2).to(device=self._device, dtype=self._dtype)
 
     def angles(self, positions: torch.Tensor) -> Angles:
         """What `rotate_` needs of positions `[t]`, once a forward.
 
         Cosines and signed sines, each `[t, 1, head_dim]`; for a kernel that looks them up the
-        positions.
+        positions and the table.
         """
         if self._kernel is not None:
-            return (positions,)
+            return positions, self._table
         cos, sin = self._table.index_select(0, positions).unbind(1)
+        return cos, sin
+
+    def own_angles(self, angles: torch.Tensor) -> Angles:
+        """As `angles`, of inputs that turn by angles `[t, planes]`, float32, whatever their
+        positions.
+        """
+        table = self._tabulated(angles)
+        if self._kernel is not None:
+            return torch.arange(len(angles), device=self._device), table
+        cos, sin = table.unbind(1)
         return cos, sin
 
     @staticmethod
@@ -83,7 +98,7 @@ class Rope:
     def rotate_(self, heads: torch.Tensor, *angles: torch.Tensor) -> None:
         """Rotates heads `[t, heads, head_dim]` in place, of each the dimensions that turn."""
         if self._kernel is not None:
-            self._kernel(heads, angles[0], self._table)
+            self._kernel(heads, *angles)
             return
         cos, sin = angles
         heads = heads[..., : 2 * self._half]

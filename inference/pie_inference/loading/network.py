@@ -122,7 +122,9 @@ def _network(
         tensors = random_tensors(expected, dtype, device, part)
     else:
         arrange = partial(_arranged, architecture, checkpoint)
-        tensors = load_tensors(folder, expected, dtype, device, arrange, part)
+        # Encoders of images take plain weights, and a part is cut out of those.
+        int8 = architecture.decoder is not None and divided is None and Decoder.takes_int8(device)
+        tensors = load_tensors(folder, expected, dtype, device, arrange, part, int8)
     with torch.inference_mode():
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)

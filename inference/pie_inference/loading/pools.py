@@ -44,7 +44,8 @@ def with_pools(
     network, device = loaded.network, loaded.device
     with torch.inference_mode():
         cache = _kv_cache(loaded, sizes.kv_pages)
-        embeds = EmbedPool(sizes.embeds, network.shape.hidden, loaded.dtype, device)
+        shape = network.shape
+        embeds = EmbedPool(sizes.embeds, shape.hidden, loaded.dtype, device, shape.image_layers)
         samplers = SamplerPool(network.shape.vocab_size, device)
         fused_sampling: FusedSampling | None = None
         if device.type == "cuda":

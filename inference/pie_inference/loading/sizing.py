@@ -100,7 +100,7 @@ def pool_sizes(
     free = memory.free - memory.granted
     budget = min(memory.budget, free)
     slot = shape.slot_numbers * stored.itemsize
-    embed = shape.hidden * dtype.itemsize
+    embed = shape.hidden * (1 + (shape.image_layers or 0)) * dtype.itemsize
     embeds = config.embeds or max(
         config.max_batch_tokens, min(MAX_AUTO_EMBEDS, int(budget * EMBED_SHARE) // embed)
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,16 +13,46 @@ from pie_inference.device.upload import upload_index
 from pie_inference.memory.zeros import zeros
 
 
-class EmbedPool:
-    """Hidden states `[embeds + 1, hidden]` on the device, and the position of each on the host."""
+@dataclass(frozen=True, slots=True)
+class ImageInputs:
+    """Those of a forward's inputs that are parts of images in rows and columns."""
 
-    def __init__(self, embeds: int, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
+    rows: torch.Tensor  # [n] int64, which inputs
+    places: torch.Tensor  # [n, 2] int64, row and column of each within its image
+    features: torch.Tensor  # [n, layers, hidden], what is added after the first layers
+
+
+class EmbedPool:
+    """Hidden states `[embeds + 1, hidden]` on the device, and the position of each on the host.
+
+    Of models whose images have rows and columns, an embed also has its place in an image, if it is
+    of one, and features that are added to the hidden states after the first layers.
+    """
+
+    def __init__(
+        self,
+        embeds: int,
+        hidden: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        layers: int | None = None,
+    ) -> None:
         """Allocates the pool, zeroed, and one more row, `padding`: recorded steps write unused rows
         there.
+
+        Args:
+            embeds: how many.
+            hidden: size of a hidden state.
+            dtype: of hidden states.
+            device: where they are.
+            layers: that further features are added after; None if images have no rows and columns.
         """
         self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
         self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
+        # -1 is no part of an image.
+        self._places = None if layers is None else np.full((embeds, 2), -1, np.int32)
+        self._features = zeros((embeds, layers or 0, hidden), dtype, device)
 
     def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:
         """Hidden states of embeds, `[n, hidden]`."""
@@ -29,18 +62,73 @@ class EmbedPool:
         """As `read`, of embeds that are named on the device, int32 or int64 `[n]`."""
         return self.hidden.index_select(0, index)
 
+    def images(self, embeds: NDArray[np.int32]) -> ImageInputs | None:
+        """What inputs have of images in rows and columns; None if none is of one."""
+        if self._places is None:
+            return None
+        places = self._places[embeds]
+        rows = np.flatnonzero(places[:, 0] >= 0)
+        if not rows.size:
+            return None
+        features = self._features.index_select(0, self._index(embeds[rows]))
+        return ImageInputs(self._index(rows), self._index(places[rows]), features)
+
     def write(
         self, embeds: NDArray[np.int32], hidden: torch.Tensor, positions: NDArray[np.int32]
     ) -> None:
         """Sets hidden states and positions of embeds."""
         self.hidden.index_copy_(0, self._index(embeds), hidden)
+        self.place(embeds, positions)
+
+    def place(self, embeds: NDArray[np.int32], positions: NDArray[np.int32]) -> None:
+        """Sets positions of embeds that are of no image."""
         self.positions[embeds] = positions
+        if self._places is not None:
+            self._places[embeds] = -1
+
+    def write_image(
+        self,
+        embeds: NDArray[np.int32],
+        hidden: torch.Tensor,
+        positions: NDArray[np.int32],
+        places: NDArray[np.int32],
+    ) -> None:
+        """Sets all that embeds of images in rows and columns have.
+
+        Args:
+            embeds: which.
+            hidden: their hidden states, and behind each its features `[n, (1 + layers) * hidden]`.
+            positions: `[n]`.
+            places: row and column of each `[n, 2]`.
+        """
+        assert self._places is not None, "the pool is of a model with such images"
+        width = self.hidden.shape[1]
+        self.write(embeds, hidden[:, :width], positions)
+        self._places[embeds] = places
+        features = hidden[:, width:].reshape(len(embeds), *self._features.shape[1:])
+        self._features.index_copy_(0, self._index(embeds), features)
+
+    def copy(
+        self,
+        sources: NDArray[np.int32],
+        targets: NDArray[np.int32],
+        positions: NDArray[np.int32],
+    ) -> None:
+        """Makes embeds copies of others, at positions `[n]`; all are read before any is written."""
+        hidden = self.read(sources)
+        if self._places is None:
+            self.write(targets, hidden, positions)
+            return
+        features = self._features.index_select(0, self._index(sources)).flatten(1)
+        self.write_image(
+            targets, torch.cat([hidden, features], 1), positions, self._places[sources]
+        )
 
     def clear(self, embeds: NDArray[np.int32]) -> None:
         """Writes zeros, at position 0."""
         if embeds.size:
-            self.positions[embeds] = 0
+            self.place(embeds, np.zeros(1, np.int32))
             self.hidden.index_fill_(0, self._index(embeds), 0)
 
-    def _index(self, embeds: NDArray[np.int32]) -> torch.Tensor:
+    def _index(self, embeds: NDArray[np.integer[Any]]) -> torch.Tensor:
         return upload_index(embeds, self.hidden.device)

@@ -20,6 +20,10 @@ class States:
     A state is a function of what its sequence's slots hold, in order, and can be computed from them
     again. So a row is a mere copy, found by the slots, and used as long as none of them has been
     written since. Rows that have not been used for longest are taken for others.
+
+    A state from which a longer one was computed is a *border*: a sequence that is cut, or another
+    one that begins alike, goes on from it. Borders have half of the rows; beyond that they take
+    each other's, so that those of a long text leave the ends of other sequences where they are.
     """
 
     def __init__(self, cache: KvCache, sizes: tuple[int, int, int, int], rows: int) -> None:
@@ -37,6 +41,7 @@ class States:
         self._made: Int64 = np.zeros(rows, np.int64)  # the pool's clock then
         self._used: Int64 = np.zeros(rows, np.int64)  # the last forward that used it
         self._digest = [b""] * rows  # of the slots
+        self._border: NDArray[np.bool_] = np.zeros(rows, np.bool_)
         # The row, plus one, of the last sequence that ended with a slot.
         self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
         self._forward = 0
@@ -62,18 +67,33 @@ class States:
                 return row, last + 1
         return -1, 0
 
-    def take(self) -> int:
-        """An empty row, or -1 if this forward uses all."""
-        row = int(self._used.argmin())
-        if self._used[row] == self._forward:
+    def take(self, *, border: bool = False) -> int:
+        """An empty row, or -1 if this forward uses all that may be taken.
+
+        Args:
+            border: whether its state is to be a border.
+        """
+        used, borders = self._used, np.flatnonzero(self._border)
+        row = int(used.argmin())
+        if 2 * borders.size >= used.size:
+            other = int(borders[used[borders].argmin()])
+            if border or used[other] < self._forward:
+                row = other
+        if used[row] == self._forward:
             return -1
         self.empty(row)
         self._used[row] = self._forward
+        self._border[row] = border
         return row
+
+    def go_on(self, row: int) -> None:
+        """Notes that a longer state is computed from a row's, which stays."""
+        self._border[row] = True
 
     def empty(self, row: int) -> None:
         """Forgets what a row is of, for it is about to be written."""
         self._tokens[row] = 0
+        self._border[row] = False
 
     def fill(self, row: int, slots: Int64) -> None:
         """Notes that a row has become the state after these slots."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from pie_inference.layers.feed_forward import Activation
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.layers.rope import Rope
+from pie_inference.memory.embeds import ImageInputs
 from pie_inference.vision.base import ImageEncoder
 
 
@@ -47,6 +48,8 @@ class ModelShape:
     max_position: int  # positions 0 .. max_position - 1
     recurrent: RecurrentShape | None = None
     latent: bool = False  # keys are the values, too: a slot holds them once
+    # Layers after which features of images are added; None if images have no rows and columns.
+    image_layers: int | None = None
 
     @property
     def layers(self) -> int:
@@ -87,6 +90,7 @@ class Model(ABC):
     sites: Mapping[str, LinearSite] = {}  # what adapters may change, by name in a checkpoint
     images: ImageEncoder | None = None  # None if it reads text only
     activation: Activation = "silu"  # of its feed-forward blocks
+    between_layers: Callable[[], None] | None = None  # called after each layer of a forward
 
     @property
     def graphable(self) -> bool:
@@ -114,6 +118,7 @@ class Model(ABC):
         attention: PreparedAttention,
         outputs: torch.Tensor | None,
         adapters: AdapterRows | None = None,
+        images: ImageInputs | None = None,
     ) -> torch.Tensor:
         """Runs the layers over inputs and stores their keys and values.
 
@@ -123,6 +128,7 @@ class Model(ABC):
             attention: what each input attends to, and where its key and value go.
             outputs: rows `[o]`, int64, whose result is wanted; all of them if None.
             adapters: of the inputs; none by default.
+            images: what inputs have of images in rows and columns; none by default.
 
         Returns:
             Hidden states `[o, hidden]` after the final norm.

@@ -10,12 +10,14 @@ import torch
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.experts import Experts, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
+from pie_inference.layers.int8_linear import multiplies_int8
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear, linear
 from pie_inference.layers.lora import AdapterRows
 from pie_inference.layers.rms_norm import RmsNorm
-from pie_inference.layers.rope import Rope
+from pie_inference.layers.rope import Angles, Rope
 from pie_inference.layers.router import Router
+from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.base import Model, Turn
 from pie_inference.models.delta_net import DeltaNet
 from pie_inference.models.latent import LatentAttention
@@ -62,7 +64,7 @@ class Decoder(Model):
         self._spec = spec
         self._dtype, self._device = dtype, device
         self._ropes = [Rope(*rope.angles(), dtype, device, spec.interleaved) for rope in spec.ropes]
-        taken = Weights(weights, spec.epsilon, spec.norm_offset)
+        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype)
         self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self._norm = taken.norm(f"{spec.prefix}norm")
         self._embedding = taken.tensor(f"{spec.prefix}embed_tokens.weight")
@@ -77,6 +79,11 @@ class Decoder(Model):
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
         self.sites = taken.sites
+
+    @staticmethod
+    def takes_int8(device: torch.device) -> bool:
+        """Whether some of its weights may be int8, with scales `X_scale` `[out, 1]` beside them."""
+        return multiplies_int8(device)
 
     def _take_layer(self, number: int, weights: Weights) -> _Layer:
         spec = self._spec
@@ -187,7 +194,7 @@ class Decoder(Model):
         for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
             # The kernel turns whole heads, by halves.
             if spec.head_dim == self.shape.head_dim and not self._spec.interleaved:
-                rope.use(kernels, *spec.angles())
+                rope.use(kernels, spec.angles()[0])
         self._norm.use(kernels)
         for layer in self._layers:
             layer.mixer.use(kernels)
@@ -208,9 +215,11 @@ class Decoder(Model):
         attention: PreparedAttention,
         outputs: torch.Tensor | None,
         adapters: AdapterRows | None = None,
+        images: ImageInputs | None = None,
     ) -> torch.Tensor:
         """See `Model.forward`."""
-        angles = [rope.angles(positions) for rope in self._ropes]
+        angles = [self._angles(rope, positions, images) for rope in self._ropes]
+        deep = 0 if images is None else images.features.shape[1]
         scale = self._spec.residual_scale
         last = len(self._layers) - 1
         x = hidden
@@ -230,7 +239,15 @@ class Decoder(Model):
             else:
                 y = layer.mlp(normed, adapters)
                 x = x + (y * scale if layer.mlp_outer_norm is None else layer.mlp_outer_norm(y))
+            if images is not None and i < deep:
+                x = x.index_add_(0, images.rows, images.features[:, i])
+            if self.between_layers is not None:
+                self.between_layers()
         return self._norm(x)
+
+    def _angles(self, rope: Rope, positions: torch.Tensor, images: ImageInputs | None) -> Angles:
+        """By what inputs turn."""
+        return rope.angles(positions)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits `[n, vocab_size]`, in the model's dtype, or in float32 if they are capped."""

@@ -1,16 +1,40 @@
-"""The language model of Qwen 3 VL (Qwen 2025): Qwen 3, of which only text is served.
+"""Qwen 3 VL (Qwen 2025): Qwen 3, and a vision tower whose images have rows and columns.
 
-A text token has one position in all three of its directions, so that its rope is Qwen 3's.
+A text's token has one position. What is of an image stands at the image's position, and so many
+rows and columns further on in two of its three directions: some planes of its heads turn by the
+position, some by row, some by column. Further features of it are added after the first layers
+(DeepStack, Meng et al. 2024).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.loader import read_preprocessing
+from pie_inference.device.upload import upload
+from pie_inference.errors import LoadError
+from pie_inference.layers.rope import Angles, Rope
+from pie_inference.memory.embeds import ImageInputs
+from pie_inference.models.decoder import Decoder
 from pie_inference.models.qwen3 import qwen3
-from pie_inference.models.spec import Config, DecoderSpec
+from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.vision.base import ImageEncoder
+from pie_inference.vision.blocks import Blocks, blocks_of_config
+from pie_inference.vision.grid_transformer import (
+    GridSpec,
+    GridTransformer,
+    grid_spec,
+    grid_tensors,
+)
+from pie_py.wire.images import ImageRule
 
+VISION = "model.visual."
 # What a `text_config` may leave out, for it is the default.
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 151_936,
@@ -22,6 +46,16 @@ _DEFAULTS: dict[str, object] = {
     "max_position_embeddings": 128_000,
     "rope_theta": 500_000.0,
 }
+_SECTIONS = [24, 20, 20]
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen3VlSpec:
+    """The parts of a Qwen 3 VL."""
+
+    decoder: DecoderSpec
+    vision: GridSpec
+    directions: tuple[int, ...]  # a plane each: 0 turns by the position, 1 by row, 2 by column
 
 
 def qwen3_vl_text(config: Config) -> Config:
@@ -31,13 +65,92 @@ def qwen3_vl_text(config: Config) -> Config:
     return {**_DEFAULTS, **tied, **fields.table("text_config")}
 
 
-def qwen3_vl(config: Config) -> DecoderSpec:
-    """With the names that its tensors have within the whole."""
-    spec = qwen3(qwen3_vl_text(config))
-    shape = replace(spec.shape, architecture="Qwen3VLForConditionalGeneration")
-    return replace(spec, shape=shape, prefix="model.language_model.")
+def qwen3_vl(config: Config) -> Qwen3VlSpec:
+    """Reads a Qwen 3 VL's config.json."""
+    text = qwen3_vl_text(config)
+    decoder, vision = qwen3(text), grid_spec(Fields(config).table("vision_config"))
+    shape = decoder.shape
+    if vision.out != shape.hidden or len(vision.deep) >= shape.layers:
+        raise LoadError(
+            f"config.json: a vision tower whose embeds have {vision.out} numbers, and features for"
+            f" {len(vision.deep)} layers, does not fit a decoder of {shape.layers} layers with"
+            f" {shape.hidden} numbers"
+        )
+    if decoder.ropes[0].frequencies() is None:
+        kind = decoder.ropes[0].kind
+        raise LoadError(f"config.json: rope scaling {kind!r} is not supported beside images")
+    shape = replace(
+        shape,
+        architecture="Qwen3VLForConditionalGeneration",
+        image_layers=len(vision.deep),
+    )
+    decoder = replace(decoder, shape=shape, prefix="model.language_model.")
+    return Qwen3VlSpec(decoder, vision, _directions(text, shape.head_dim // 2))
 
 
-def qwen3_vl_rename(name: str) -> str | None:
-    """A stored tensor's name, or None for those of images."""
-    return None if name.startswith("model.visual.") else name
+def _directions(text: Config, planes: int) -> tuple[int, ...]:
+    """By which direction each plane turns: the three take turns, as far as each has planes."""
+    fields = Fields(text)
+    rope = Fields(fields.table("rope_parameters") or fields.table("rope_scaling"))
+    sections = rope.items("mrope_section") or _SECTIONS
+    if len(sections) != 3 or sum(sections) != planes or not rope.flag("mrope_interleaved", True):
+        raise LoadError(
+            f"config.json: mrope_section {sections} of {planes} planes is not supported (three"
+            " numbers that make up all planes, interleaved)"
+        )
+    return tuple(i % 3 if i < 3 * sections[i % 3] else 0 for i in range(planes))
+
+
+def qwen3_vl_tensors(spec: Qwen3VlSpec) -> Shapes:
+    """Names and shapes of the tensors that a checkpoint must have."""
+    return decoder_tensors(spec.decoder) | grid_tensors(spec.vision, VISION)
+
+
+class Qwen3Vl(Decoder):
+    """The decoder, with an encoder of images beside it."""
+
+    def __init__(
+        self,
+        config: Config,
+        weights: MutableMapping[str, torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        folder: Path,
+    ) -> None:
+        """Builds the model, taking its tensors out of `weights`."""
+        spec = qwen3_vl(config)
+        blocks = blocks_of_config(read_preprocessing(folder), spec.vision)
+        tower = GridTransformer(spec.vision, weights, VISION)
+        super().__init__(spec.decoder, weights, dtype, device)
+        frequencies = spec.decoder.ropes[0].frequencies()
+        assert frequencies is not None, "the spec was checked"
+        self._frequencies = frequencies.to(device)
+        self._directions = torch.tensor(spec.directions, device=device)
+
+        def see(image: Image.Image) -> torch.Tensor:
+            return tower(upload(blocks(image), device).to(dtype))
+
+        self.images = _Images(blocks, see)
+
+    def _angles(self, rope: Rope, positions: torch.Tensor, images: ImageInputs | None) -> Angles:
+        """By what inputs turn: those of an image in three directions."""
+        if images is None:
+            return super()._angles(rope, positions, images)
+        three = positions[:, None].repeat(1, 3)
+        three[images.rows, 1:] += images.places
+        return rope.own_angles(three[:, self._directions] * self._frequencies)
+
+
+class _Images(ImageEncoder):
+    def __init__(self, blocks: Blocks, see: Callable[[Image.Image], torch.Tensor]) -> None:
+        self._blocks = blocks
+        self._see = see
+
+    @property
+    def rule(self) -> ImageRule:
+        """By the image's shape."""
+        return self._blocks.rule
+
+    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
+        """See `ImageEncoder.encode`; one after the other, for their shapes differ."""
+        return [self._see(image) for image in images]

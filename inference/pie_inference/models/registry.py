@@ -41,7 +41,7 @@ from pie_inference.models.qwen3 import qwen3
 from pie_inference.models.qwen3_5 import qwen3_5, qwen3_5_rename, qwen3_5_text
 from pie_inference.models.qwen3_moe import qwen3_moe
 from pie_inference.models.qwen3_next import qwen3_next, qwen3_next_rename
-from pie_inference.models.qwen3_vl import qwen3_vl, qwen3_vl_rename, qwen3_vl_text
+from pie_inference.models.qwen3_vl import Qwen3Vl, qwen3_vl, qwen3_vl_tensors, qwen3_vl_text
 from pie_inference.models.smollm3 import smollm3
 from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
 from pie_inference.models.stacked import each_expert
@@ -126,13 +126,9 @@ ARCHITECTURES = {
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN3_5,
     "Qwen3VLForConditionalGeneration": Architecture(
-        shape=lambda config: qwen3_vl(config).shape,
-        tensors=lambda config: decoder_tensors(qwen3_vl(config)),
-        build=lambda config, weights, dtype, device, _: Decoder(
-            qwen3_vl(config), weights, dtype, device
-        ),
-        decoder=qwen3_vl,
-        rename=lambda _: qwen3_vl_rename,
+        shape=lambda config: qwen3_vl(config).decoder.shape,
+        tensors=lambda config: qwen3_vl_tensors(qwen3_vl(config)),
+        build=Qwen3Vl,
         text=qwen3_vl_text,
     ),
     "LlavaForConditionalGeneration": Architecture(

@@ -6,6 +6,8 @@ from collections.abc import MutableMapping
 
 import torch
 
+from pie_inference.layers import int8_linear
+from pie_inference.layers.int8_linear import Int8Linear
 from pie_inference.layers.linear import Linear, linear
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
@@ -19,19 +21,24 @@ class Weights:
         tensors: MutableMapping[str, torch.Tensor],
         epsilon: float,
         offset: float,
+        dtype: torch.dtype,
     ) -> None:
-        """Takes the tensors, and of norms the epsilon and what is added to their weights."""
+        """Takes the tensors, of norms the epsilon and what is added to their weights, and the dtype
+        to which int8 weights are widened.
+        """
         self._tensors = tensors
         self._epsilon, self._offset = epsilon, offset
+        self._dtype = dtype
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor that must be there."""
-        return self._tensors.pop(name)
+        found, scale = self._tensors.pop(name), self._tensors.pop(f"{name}_scale", None)
+        return found if scale is None else (found * scale).to(self._dtype)
 
     def optional(self, name: str) -> torch.Tensor | None:
         """A tensor, or None."""
-        return self._tensors.pop(name, None)
+        return self.tensor(name) if name in self._tensors else None
 
     def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> RmsNorm:
         """The norm of that name; of another epsilon or offset, if one is given."""
@@ -54,16 +61,33 @@ class Weights:
             into: where the weights are put `[out, in]`; by default anywhere.
             bias_into: where the biases are put `[out]`.
         """
-        parts = [self.tensor(f"{name}.weight") for name in names]
+        scale = self._int8_scale(names)
+        take = self.tensor if scale is None else self._tensors.pop
+        parts = [take(f"{name}.weight") for name in names]
         biases = [self.optional(f"{name}.bias") for name in names]
         bias = None
         if any(found is not None for found in biases):
             each = zip(parts, biases, strict=True)
-            whole = [part.new_zeros(len(part)) if own is None else own for part, own in each]
+            whole = [
+                part.new_zeros(len(part), dtype=self._dtype) if own is None else own
+                for part, own in each
+            ]
             bias = torch.cat(whole, out=bias_into)
-        made = linear(torch.cat(parts, out=into), bias)
+        weight = torch.cat(parts, out=into)
+        made = linear(weight, bias) if scale is None else Int8Linear(weight, scale, bias)
         start, total = 0, sum(len(part) for part in parts)
         for name, part in zip(names, parts, strict=True):
             self.sites[name] = LinearSite(made, start, len(part), part.shape[1], total)
             start += len(part)
         return made
+
+    def _int8_scale(self, names: tuple[str, ...]) -> torch.Tensor | None:
+        """The scales `[out]` of a product in int8, taken; None unless all its weights have some and
+        it is large enough.
+        """
+        weights = [f"{name}.weight" for name in names]
+        if not all(f"{name}_scale" in self._tensors for name in weights):
+            return None
+        if sum(self._tensors[name].numel() for name in weights) < int8_linear.SMALLEST:
+            return None
+        return torch.cat([self._tensors.pop(f"{name}_scale") for name in weights]).view(-1)

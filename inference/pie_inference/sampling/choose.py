@@ -26,7 +26,7 @@ from pie_py.wire.plan import Float32
 
 NUCLEUS = 256  # tokens that are sorted for top-p on a CPU; where those are too few, all tokens race
 NOTHING = -1  # chosen where every token is ruled out
-_CACHED = 1 << 16  # random numbers made at once on a CPU
+_CACHED = 1 << 17  # random numbers made at once on a CPU
 _AT_ONCE = 1 << 22  # logits of rows that a GPU draws together: they take some 50 bytes each
 _NEVER = 1e-12  # the chance that no candidate of a race is in the nucleus
 

@@ -38,16 +38,20 @@ def numbers(start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         start: int64 `[n, 1]`, the bits of `starts`.
         tokens: ids, int64 `[n, m]` or `[m]`.
     """
-    # int64 wraps around as uint64 does; only its shifts bring in copies of the sign.
+    # int64 wraps around as uint64 does; only its shifts bring in copies of the sign. In place: on a
+    # CPU fresh memory takes as long as the arithmetic.
     word = (tokens + 1) * _signed(GAMMA) + start
-    word = (word ^ (word >> 30 & 0x3FFFFFFFF)) * _signed(_FIRST)
-    word = (word ^ (word >> 27 & 0x1FFFFFFFFF)) * _signed(_SECOND)
-    return word ^ (word >> 31 & 0x1FFFFFFFF)
+    shifted = word >> 30
+    word.bitwise_xor_(shifted.bitwise_and_(0x3FFFFFFFF)).mul_(_signed(_FIRST))
+    torch.bitwise_right_shift(word, 27, out=shifted)
+    word.bitwise_xor_(shifted.bitwise_and_(0x1FFFFFFFFF)).mul_(_signed(_SECOND))
+    torch.bitwise_right_shift(word, 31, out=shifted)
+    return word.bitwise_xor_(shifted.bitwise_and_(0x1FFFFFFFF))
 
 
 def exponentials(start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Exponential variates of tokens: float32 `[n, m]`, above 0. Arguments as of `numbers`."""
-    bits = numbers(start, tokens) >> 32 & 0xFFFFFFFF
+    bits = numbers(start, tokens).bitwise_right_shift_(32).bitwise_and_(0xFFFFFFFF)
     # Near 0, where the winners of a race are, float32 is finest.
     uniform = bits.to(torch.float32).mul_(2.0**-32).add_(_SMALLEST).clamp_(max=_LARGEST)
     return uniform.neg_().log1p_().neg_()

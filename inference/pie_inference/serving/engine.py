@@ -77,6 +77,7 @@ class Engine:
                 self._threads[name] = Threads(torch.get_num_threads())
                 if not fixed_threads and model.device.type == "cpu":
                     self._threads[name] = threads.measured(model)
+                    model.network.between_layers = self._threads[name].between_layers
                 model.description.kv_costs = measure(model, self._threads[name].use)
 
     @property

@@ -16,10 +16,11 @@ class ImageEncoder(ABC):
     @property
     @abstractmethod
     def rule(self) -> ImageRule:
-        """How many embeds an image takes."""
+        """How many embeds and positions an image takes."""
 
     @abstractmethod
     def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
         """Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded
-        tokens.
+        tokens. Behind each is what is added after the model's first `image_layers` layers:
+        `[embeds, (1 + image_layers) * hidden]`.
         """

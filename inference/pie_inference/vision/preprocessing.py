@@ -17,6 +17,7 @@ from pie_inference.errors import LoadError
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 MAX_SQUARE = 4096  # pixels; a longer image is shrunk before it is padded, for the memory
 PLAIN_MEAN = PLAIN_STD = (0.5, 0.5, 0.5)
+WHERE = "preprocessor_config.json"  # in errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,19 @@ class Preprocessing:
         return (self.shortest, stretched) if width <= height else (stretched, self.shortest)
 
 
+def values_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values of a preprocessor_config.json; a processor_config.json has them in a table.
+
+    Raises:
+        LoadError: if images are to keep their size, which the tower may not take.
+    """
+    table = config.get("image_processor")
+    values = table if isinstance(table, dict) else config
+    if not Fields(values, WHERE).flag("do_resize", True):
+        raise LoadError(f"{WHERE}: do_resize false is not supported")
+    return values
+
+
 def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
     """Reads a preprocessor_config.json.
 
@@ -96,18 +110,14 @@ def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
     Raises:
         LoadError: for what is not supported.
     """
-    where = "preprocessor_config.json"
-    table = config.get("image_processor")
-    config = table if isinstance(table, dict) else config
-    fields = Fields(config, where)
+    config = values_of(config)
+    fields = Fields(config, WHERE)
     kind = fields.text("image_processor_type", "CLIPImageProcessor")
     plain = kind.lower().startswith("siglip")
     normalize = normalization(config, plain=plain)
-    if not fields.flag("do_resize", True):
-        raise LoadError(f"{where}: do_resize false is not supported")
     pads = fields.flag("do_pad", False)
     if pads and not kind.lower().startswith("llava"):
-        raise LoadError(f"{where}: do_pad of a {kind} is not supported")
+        raise LoadError(f"{WHERE}: do_pad of a {kind} is not supported")
     shortest = _shortest(config)
     crop = fields.flag("do_center_crop", not plain)
     if shortest is None:
@@ -115,7 +125,7 @@ def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
     if crop:
         _require_size(config, "crop_size", size)
     elif shortest is not None:
-        raise LoadError(f"{where}: size by the shortest edge without do_center_crop: not one size")
+        raise LoadError(f"{WHERE}: size by the shortest edge without do_center_crop: not one size")
     return Preprocessing(
         size=size,
         square=_as_pixel(normalize.mean) if pads else None,

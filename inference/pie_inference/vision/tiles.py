@@ -12,7 +12,13 @@ from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.vision.preprocessing import Normalization, normalization, resampling
+from pie_inference.vision.preprocessing import (
+    WHERE,
+    Normalization,
+    normalization,
+    resampling,
+    values_of,
+)
 from pie_py.wire.images import MAX_LONGEST, ImageSize, tiling
 
 
@@ -61,16 +67,12 @@ def tiles_of_config(config: Mapping[str, Any], size: int) -> Tiles:
     Raises:
         LoadError: for what is not supported.
     """
-    where = "preprocessor_config.json"
-    table = config.get("image_processor")
-    config = table if isinstance(table, dict) else config
-    fields = Fields(config, where)
-    if not fields.flag("do_resize", True):
-        raise LoadError(f"{where}: do_resize false is not supported")
-    tile = Fields(fields.table("max_image_size"), f"{where}: max_image_size")
+    config = values_of(config)
+    fields = Fields(config, WHERE)
+    tile = Fields(fields.table("max_image_size"), f"{WHERE}: max_image_size")
     if (found := tile.count("longest_edge", 364)) != size:
-        raise LoadError(f"{where}: tiles of {found} pixels, but the vision tower takes {size}")
-    longest = Fields(fields.table("size"), f"{where}: size").count("longest_edge", 4 * 364)
+        raise LoadError(f"{WHERE}: tiles of {found} pixels, but the vision tower takes {size}")
+    longest = Fields(fields.table("size"), f"{WHERE}: size").count("longest_edge", 4 * 364)
     return Tiles(
         size=size,
         longest=longest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.layers.linear import Linear, linear
+from pie_inference.vision.layer import ACTIVATIONS, Norm, VisionLayer, take_linear, take_norm
 
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
-    "gelu": F.gelu,
-    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
 # What checkpoints leave out of `vision_config`, for it is the default.
 _IDEFICS = {
     "hidden_act": "gelu_pytorch_tanh",
@@ -154,29 +149,31 @@ class VisionTransformer:
         if spec.idefics:
             places = _places(spec.image_size // spec.patch_size)
             self._positions = self._positions[places.to(self._positions.device)]
-        self._last_norm = _take_norm(take, "post_layernorm", spec) if spec.idefics else None
+        epsilon = spec.epsilon
+        self._last_norm = take_norm(take, "post_layernorm", epsilon) if spec.idefics else None
         self._class: torch.Tensor | None = None
-        self._first_norm: _Norm | None = None
+        self._first_norm: Norm | None = None
         self._patch_bias: torch.Tensor | None = None
         if spec.class_token:
             self._class = take("embeddings.class_embedding")
-            self._first_norm = _take_norm(take, "pre_layrnorm", spec)
+            self._first_norm = take_norm(take, "pre_layrnorm", epsilon)
         else:
             self._patch_bias = take("embeddings.patch_embedding.bias")
         self._layers = [
-            _Layer(
-                norm1=_take_norm(take, f"encoder.layers.{i}.layer_norm1", spec),
-                query_key_value=_take_linear(
+            VisionLayer(
+                norm1=take_norm(take, f"encoder.layers.{i}.layer_norm1", epsilon),
+                query_key_value=take_linear(
                     take, *(f"encoder.layers.{i}.self_attn.{n}_proj" for n in "qkv")
                 ),
-                output=_take_linear(take, f"encoder.layers.{i}.self_attn.out_proj"),
-                norm2=_take_norm(take, f"encoder.layers.{i}.layer_norm2", spec),
-                up=_take_linear(take, f"encoder.layers.{i}.mlp.fc1"),
-                down=_take_linear(take, f"encoder.layers.{i}.mlp.fc2"),
+                output=take_linear(take, f"encoder.layers.{i}.self_attn.out_proj"),
+                norm2=take_norm(take, f"encoder.layers.{i}.layer_norm2", epsilon),
+                up=take_linear(take, f"encoder.layers.{i}.mlp.fc1"),
+                down=take_linear(take, f"encoder.layers.{i}.mlp.fc2"),
+                heads=spec.heads,
+                activation=ACTIVATIONS[spec.activation],
             )
             for i in range(spec.layers)
         ]
-        self._activation = ACTIVATIONS[spec.activation]
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """Hidden states `[images, tokens, hidden]` of pixels `[images, 3, size, size]`."""
@@ -192,12 +189,7 @@ class VisionTransformer:
         if self._first_norm is not None:
             x = self._first_norm(x)
         for layer in self._layers:
-            qkv = layer.query_key_value(layer.norm1(x))
-            heads = qkv.view(images, spec.tokens, 3, spec.heads, -1)
-            query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
-            seen = F.scaled_dot_product_attention(query, key, value)
-            x = layer.output.add_to(x, seen.transpose(1, 2).reshape(-1, spec.hidden))
-            x = layer.down.add_to(x, self._activation(layer.up(layer.norm2(x))))
+            x = layer(x, images)
         if self._last_norm is not None:
             x = self._last_norm(x)
         return x.view(images, spec.tokens, spec.hidden)
@@ -212,34 +204,3 @@ def _places(side: int) -> torch.Tensor:
     fractions = torch.arange(side, dtype=torch.float32) * (1.0 / torch.tensor(side))
     places = torch.bucketize(fractions.clamp(max=1.0 - 1e-6), bounds, right=True)
     return (places[:, None] * side + places[None, :]).reshape(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Norm:
-    weight: torch.Tensor
-    bias: torch.Tensor
-    epsilon: float
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalizes `[n, hidden]`."""
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    norm1: _Norm
-    query_key_value: Linear
-    output: Linear
-    norm2: _Norm
-    up: Linear
-    down: Linear
-
-
-def _take_norm(take: Callable[[str], torch.Tensor], name: str, spec: VisionSpec) -> _Norm:
-    return _Norm(take(f"{name}.weight"), take(f"{name}.bias"), spec.epsilon)
-
-
-def _take_linear(take: Callable[[str], torch.Tensor], *names: str) -> Linear:
-    """One product in the place of several that have the same input."""
-    weights, biases = [take(f"{n}.weight") for n in names], [take(f"{n}.bias") for n in names]
-    return linear(torch.cat(weights), torch.cat(biases))

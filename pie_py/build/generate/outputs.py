@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pie_py.build.generate import (
     api_page,
     host_signatures,
+    js_raw,
     python_raw,
     rust_conformance,
     rust_host,
@@ -19,6 +20,8 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
     "docs/api.md": api_page.render,
     "pie_py/client/sync.py": sync_client.render,
+    "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
+    "sdk/js/src/raw.ts": js_raw.render_raw,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
     "sdk/rust/inferlet/src/host.rs": rust_host.render,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from pie_py.build.generate.source import imported, snake
@@ -10,18 +11,19 @@ from pie_py.build.generate.source import imported, snake
 _QUOTED = re.compile(r"`(?:([a-z-]+)\.)?([a-z][a-z0-9-]*)`")
 
 
-def spell(doc: str, separator: str | None = None) -> str:
-    """A comment with the names that functions and parameters have in Python and in Rust.
+def spell(doc: str, separator: str | None = None, write: Callable[[str], str] = snake) -> str:
+    """A comment with the names that functions and parameters have in another language.
 
     `store.store-get` becomes `store_get`; with a separator, such as `::`, `store::store_get`.
+    `write` writes a name of the contract; by default as Python and Rust do.
     """
 
     def name(found: re.Match[str]) -> str:
         interface, quoted = found.groups()
         if quoted not in names():
             return found.group()
-        owner = f"{snake(interface)}{separator}" if interface and separator else ""
-        return f"`{owner}{snake(quoted)}`"
+        owner = f"{write(interface)}{separator}" if interface and separator else ""
+        return f"`{owner}{write(quoted)}`"
 
     return _QUOTED.sub(name, doc)
 

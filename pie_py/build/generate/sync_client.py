@@ -26,7 +26,15 @@ _HEAD = '''
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -41,14 +49,30 @@ from pie_py.client import instance as async_instance
 from pie_py.client.client import PATIENCE_SECONDS
 from pie_py.client.errors import ClientError
 from pie_py.client.functions import Function
+from pie_py.client.remote import call as async_call
 from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
+_END = object()
 
 
 async def _within(seconds: float | None, wait: Callable[[], Awaitable[Value]]) -> Value:
     with anyio.fail_after(seconds):
         return await wait()
+
+
+def _iterate(portal: BlockingPortal, values: AsyncIterator[Any]) -> Iterator[Any]:
+    async def following() -> Any:
+        return await anext(values, _END)
+
+    async def close() -> None:
+        await values.aclose()  # type: ignore[attr-defined]
+
+    try:
+        while (value := portal.call(following)) is not _END:
+            yield value
+    finally:
+        portal.call(close)
 
 
 class Instance:
@@ -66,6 +90,56 @@ class Instance:
     def __iter__(self) -> Iterator[str | bytes]:
         while (message := self.receive()) is not None:
             yield message
+'''
+
+_CALL = '''
+
+class Call:
+    """As `pie_py.client.Call`, blocking."""
+
+    def __init__(self, portal: BlockingPortal, call: async_call.Call) -> None:
+        self._portal = portal
+        self._call = call
+        self.instance = Instance(portal, call.instance)
+
+    def __repr__(self) -> str:
+        return repr(self._call)
+
+    def __iter__(self) -> Iterator[Any]:
+        return _iterate(self._portal, aiter(self._call))
+'''
+
+_REMOTE = '''
+
+class Remote:
+    """As `pie_py.client.Remote`, blocking: methods return their results, or iterators."""
+
+    def __init__(self, portal: BlockingPortal, remote: async_call.Remote) -> None:
+        self._portal = portal
+        self._remote = remote
+
+    def __repr__(self) -> str:
+        return repr(self._remote)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of the object."""
+        method = getattr(self._remote, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            answer = method(*args, **options)
+            if isinstance(answer, AsyncIterator):
+                return _iterate(self._portal, answer)
+            return self._portal.call(lambda: answer)
+
+        return call
+
+    def __enter__(self) -> Remote:
+        """The object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As `close`."""
+        self.close()
 '''
 
 _CLIENT = '''
@@ -105,10 +179,6 @@ _TAIL = """
         portal, client = self._connected()
         return portal.call(partial(call, client, *args, **options))
 
-    def _wrap(self, instance: async_instance.Instance) -> Instance:
-        portal, _ = self._connected()
-        return Instance(portal, instance)
-
     def _connected(self) -> tuple[BlockingPortal, asynchronous.Client]:
         if self._portal is None or self._client is None:
             raise ClientError("the client is not connected: use it in `with Client() as client:`")
@@ -120,7 +190,6 @@ _Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 def render() -> str:
     """The text of `pie_py/client/sync.py`."""
-    instance = _methods("instance.py", "Instance")
     client = _methods("client.py", "Client")
     init = client["__init__"]
     head = _CLIENT.format(
@@ -129,12 +198,18 @@ def render() -> str:
         enter=textwrap.indent(_documentation(client["__aenter__"]), " " * 8).strip() + "\n        ",
         leave=_documentation(client["__aexit__"]),
     )
-    parts = [_HEAD]
-    parts += [_of_instance(method) for name, method in instance.items() if _is_public(name)]
+    parts = []
+    for text, file, name in (
+        (_HEAD, "instance.py", "Instance"),
+        (_CALL, "remote/call.py", "Call"),
+        (_REMOTE, "remote/call.py", "Remote"),
+    ):
+        methods = _methods(file, name).items()
+        parts += [text, *(_of_thing(name, method) for one, method in methods if _is_public(one))]
     parts += [head]
     parts += [_of_client(method) for name, method in client.items() if _is_public(name)]
     parts += [_TAIL]
-    return notice("#", "client.py and instance.py") + format_python("\n".join(parts))
+    return notice("#", "pie_py/client") + format_python("\n".join(parts))
 
 
 def _methods(file: str, name: str) -> dict[str, _Method]:
@@ -148,11 +223,12 @@ def _is_public(name: str) -> bool:
     return not name.startswith("_")
 
 
-def _of_instance(method: _Method) -> str:
+def _of_thing(kind: str, method: _Method) -> str:
+    """A method of what the client returns."""
+    call = f"self._{kind.lower()}.{method.name}"
     if isinstance(method, ast.FunctionDef):  # a property
-        return _property(method, f"self._instance.{method.name}")
-    call = f"self._instance.{method.name}"
-    if method.name in TIMEOUTS:
+        return _property(method, call)
+    if kind == "Instance" and method.name in TIMEOUTS:
         raises = f"    TimeoutError: {TIMEOUTS[method.name]}"
         body = f"return self._portal.call(_within, timeout, {call})"
         return _method(method, body, extra="timeout: float | None = None", raises=raises)
@@ -162,12 +238,27 @@ def _of_instance(method: _Method) -> str:
 
 
 def _of_client(method: _Method) -> str:
+    if isinstance(method, ast.FunctionDef) and method.args.args[0].arg == "cls":
+        return _constructor(method)
     if isinstance(method, ast.FunctionDef):
         return _property(method, f"self._connected()[1].{method.name}")
+    returns = ast.unparse(method.returns or ast.Constant(None))
+    if returns == "AsyncIterator[Any]":
+        method.returns = ast.parse("Iterator[Any]", mode="eval").body
+        values = f"self._connected()[1].{method.name}({_given(method.args)})"
+        return _method(method, f"return _iterate(self._connected()[0], {values})")
     given = ", ".join(filter(None, (f"asynchronous.Client.{method.name}", _given(method.args))))
     call = f"self._call({given})"
-    wraps = ast.unparse(method.returns or ast.Constant(None)) == "Instance"
-    return _method(method, _returned(method, f"self._wrap({call})" if wraps else call))
+    if returns in ("Instance", "Call", "Remote"):
+        call = f"{returns}(self._connected()[0], {call})"
+    return _method(method, _returned(method, call))
+
+
+def _constructor(method: _Method) -> str:
+    """A class method that returns a client in another way than `__init__`."""
+    made = f"partial(asynchronous.Client.{method.name}, {_given(method.args)})"
+    body = f"made = cls()\n    made._make = {made}\n    return made"
+    return "    @classmethod\n" + _method(method, body)
 
 
 def _returned(method: _Method, call: str) -> str:
@@ -200,12 +291,18 @@ def _docstring(method: _Method, raises: str = "") -> str:
 def _documentation(method: _Method) -> str:
     text = ast.get_docstring(method)
     assert text is not None, f"{method.name} has no docstring"
-    return text.replace("`async with`", "`with`")
+    for old, new in (("async with", "with"), ("async for", "for"), ("await ", "")):
+        text = text.replace(old, new)
+    return text
 
 
 def _given(arguments: ast.arguments) -> str:
     """The arguments of a call that passes a method's own on."""
-    given = [one.arg for one in (*arguments.posonlyargs, *arguments.args) if one.arg != "self"]
+    given = [
+        one.arg
+        for one in (*arguments.posonlyargs, *arguments.args)
+        if one.arg not in ("self", "cls")
+    ]
     if arguments.vararg is not None:
         given.append(f"*{arguments.vararg.arg}")
     given += [f"{one.arg}={one.arg}" for one in arguments.kwonlyargs]

@@ -6,7 +6,8 @@ in the prefix cache: it is no plain text any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as List
 
 from inferlet import raw
@@ -20,7 +21,8 @@ def drop(sequence: Sequence, first: int, last: int, *, close: bool) -> None:
     With `close` the tokens behind them get new positions, as if there had been no gap.
 
     Raises:
-        ValueError: these are no whole pages.
+        ValueError: these are no whole pages, or with `close` begin or end within an image that
+            takes fewer positions than tokens.
     """
     size = sequence.pages.size
     if first % size or last % size or not 0 <= first <= last <= len(sequence.tokens):
@@ -28,15 +30,16 @@ def drop(sequence: Sequence, first: int, last: int, *, close: bool) -> None:
             f"tokens {first} to {last} are no whole pages of {size} tokens, of"
             f" {len(sequence.tokens)} in the pages"
         )
+    distance = sequence.position(last) - sequence.position(first) if close else 0
     sequence.settle()
     sequence.prefix_cache = False
     sequence.pages.remove(first // size, last // size)
     del sequence.tokens[first:last]
     count = last - first
+    sequence.shift += count - distance
+    _move_images(sequence, lambda place: min(place, max(first, place - count)))
     if close:
-        _shift(sequence, first, -count)
-    else:
-        sequence.shift += count
+        _shift(sequence, first, -distance)
     kept = (place for place in sequence.hidden if not first <= place < last)
     sequence.hidden = {place - count if place >= last else place for place in kept}
 
@@ -53,6 +56,12 @@ def _shift(sequence: Sequence, first: int, distance: int) -> None:
         raw.shift_kvpage(sequence.queue, spans(turned), distance)
 
 
+def _move_images(sequence: Sequence, moved: Callable[[int], int]) -> None:
+    """Notes where images are now whose tokens have moved, or are gone."""
+    found = ((moved(first), moved(end), positions) for first, end, positions in sequence.images)
+    sequence.images = [image for image in found if image[0] < image[1]]
+
+
 def evict(sequence: Sequence, places: Collection[int]) -> None:
     """Gives up the tokens at some places; the others move together and keep their positions.
 
@@ -66,8 +75,10 @@ def evict(sequence: Sequence, places: Collection[int]) -> None:
     hidden = {at for at, place in enumerate(kept) if place in sequence.hidden}
     sequence.prefix_cache = False
     pending, sequence.pending = sequence.pending, []
+    images, sequence.images = sequence.images, []
     keep(sequence, 0, kept)
-    sequence.pending = pending
+    sequence.pending, sequence.images = pending, images
+    _move_images(sequence, lambda place: bisect_left(kept, place))
     sequence.hidden = hidden
     sequence.shift += len(gone)
 
@@ -105,12 +116,15 @@ def keep(sequence: Sequence, first: int, places: List[int]) -> None:
         places: of the others, rising; the path of a tree.
 
     Raises:
-        ValueError: the places do not rise, or are not in the pages.
+        ValueError: the places do not rise, or are not in the pages, or an image that takes fewer
+            positions than tokens is among the tokens from `first` on.
     """
     length, pages = len(sequence.tokens), sequence.pages
     rising = all(a < b for a, b in zip([first - 1, *places], [*places, length], strict=True))
     if not rising:
         raise ValueError(f"places {list(places)} have to rise, from {first} to {length - 1}")
+    if sequence.images and sequence.images[-1][1] > first:
+        raise ValueError(f"an image is among the tokens from {first} on: `evict` gives tokens up")
     sequence.settle()
     for target, source in enumerate(places, first):
         if source != target:

@@ -45,6 +45,8 @@ class Sequence:
         prefix_cache: whether what is computed here is plain text, for other inferlets to find.
         shift: how far the next token's position lies behind its place among `tokens`.
         hidden: places of the tokens that no other token attends to any more.
+        images: images that take fewer positions than tokens: the place of the first token of each,
+            that behind the last one, and the positions.
         tentative: a run that goes on beyond all this; it is ended before anything else is queued.
         generation: number of the generation that began last.
         choosing: whether that generation waits for a token.
@@ -60,6 +62,7 @@ class Sequence:
         "generation",
         "has_hidden",
         "hidden",
+        "images",
         "in_flight",
         "model",
         "offered",
@@ -96,6 +99,7 @@ class Sequence:
         self.offered = 0
         self.shift = 0
         self.hidden: set[int] = set()
+        self.images: list[tuple[int, int, int]] = []
         self._samplers: set[int] = set()  # of generations under way
 
     def __len__(self) -> int:
@@ -304,6 +308,7 @@ class Sequence:
         other.offered = self.offered
         other.shift = self.shift
         other.hidden = self.hidden.copy()
+        other.images = self.images[:]
         return other
 
     def truncate(self, length: int) -> None:
@@ -329,13 +334,26 @@ class Sequence:
         self.set_length(0)
         self.pending = pending
 
-    def save(self, name: str, *, shared: bool) -> None:
+    def retain(self, priority: int, seconds: float, part: slice) -> None:
+        """Says what the pages of a part of the tokens are worth. Raises as `Context.retain`."""
+        first, last, _ = part.indices(len(self.tokens))
+        size = self.pages.size
+        pages = self.pages.addresses[first // size : -(-last // size)]
+        raw.retain_kvpage(self.queue, spans(pages), priority, max(0, int(seconds * 1e9)))
+
+    def save(self, name: str, *, shared: bool, seconds: float | None) -> None:
         """Keeps the pages under a name. Nothing is pending. Raises as `Context.save`."""
         self.retract()
         self.in_flight |= self.unseen  # a page that a queued command writes can't be saved
         self.settle()
         used = -(-len(self.tokens) // self.pages.size)
         raw.export_kvpage(self.queue, spans(self.pages.addresses[:used]), name, shared)
+        if seconds is not None:
+            try:
+                raw.expire_export(self.queue, name, max(0, int(seconds * 1e9)))
+            except PieError:
+                raw.release_export(self.queue, name)
+                raise
         self.pages.freeze(used)
 
     def load(self, name: str) -> None:
@@ -363,6 +381,33 @@ class Sequence:
         self.offered = min(self.offered, length // self.pages.size)
         self.hidden = {place for place in self.hidden if place < length}
         self.has_hidden = False
+        while self.images and self.images[-1][1] > length:
+            first, end, positions = self.images.pop()
+            self.shift -= positions - (end - first)
+            self._add_image(first, length, positions)
+
+    def note_image(self, first: int, positions: int) -> None:
+        """Notes that the tokens from place `first` on are an image that takes so many positions."""
+        self._add_image(first, len(self.tokens), positions)
+
+    def _add_image(self, first: int, end: int, positions: int) -> None:
+        if first < end and positions != end - first:
+            self.images.append((first, end, positions))
+            self.shift += positions - (end - first)
+
+    def position(self, place: int) -> int:
+        """Position of the token at a place.
+
+        Raises:
+            ValueError: it is within an image that takes fewer positions than tokens.
+        """
+        shift = self.shift
+        for first, end, positions in self.images:
+            if first < place < end:
+                raise ValueError(f"token {place} is within an image, {first} to {end}")
+            if place < end:
+                shift -= positions - (end - first)
+        return place + shift
 
     def release(self) -> None:
         """Gives everything back; a second call does nothing. It can't be used any more."""

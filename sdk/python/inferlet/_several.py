@@ -86,7 +86,7 @@ async def distributions(
         ]
     if sequence.pending and not sequence.tokens and sequence.prefix_cache:
         await sequence.submit()  # begins with what the prefix cache has
-    embeds = _queue(sequence, tokens, layout)
+    embeds = queue_forward(sequence, tokens, layout)
     futures = [raw.get_next_dist(sequence.queue, embed, k) for embed in embeds]
     if len(tokens) > 1:
         raw.dealloc_emb(sequence.queue, [embeds[0], len(tokens) - 1])
@@ -96,7 +96,7 @@ async def distributions(
     return found
 
 
-def _queue(sequence: Sequence, tokens: list[int], layout: Layout) -> list[int]:
+def queue_forward(sequence: Sequence, tokens: list[int], layout: Layout) -> list[int]:
     """Queues what is pending and the tokens in one forward; the embeds of the outputs."""
     queue, pending = sequence.queue, sequence.pending
     start, count, before = len(sequence.tokens), len(tokens), len(pending)

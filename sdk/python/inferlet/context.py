@@ -89,6 +89,11 @@ class Context:
         return self.sequence.pages.size
 
     @property
+    def pages(self) -> list[int]:
+        """Handles of its KV pages, in order; forks have those in common that they share."""
+        return list(self.sequence.pages.addresses)
+
+    @property
     def queue(self) -> int:
         """Its command queue, for functions of `raw`."""
         return self.sequence.queue
@@ -136,15 +141,16 @@ class Context:
     def append(self, tokens: Iterable[int]) -> Context:
         """Appends tokens as they are."""
         self._render()
-        self.sequence.pending += array("I", tokens)
+        self.sequence.pending += array("I", iter(tokens))  # bytes are tokens, too
         self._chat.unanswered = False
         return self
 
     async def image(self, data: bytes) -> None:
         """Runs what is buffered, and then an image file, a PNG or JPEG, after it.
 
-        It takes as many tokens' places as `images.tokens_of` says, and these tokens are -1. Models
-        differ in the text that they expect around an image: fill it in.
+        It takes as many tokens' places as `images.tokens_of` says, and these tokens are -1; in some
+        models it takes fewer positions (`next_position`). Models differ in the text that they
+        expect around an image: fill it in.
 
         Raises:
             PieError: `unsupported` if the model reads text only, `invalid-argument` if the file
@@ -312,11 +318,7 @@ class Context:
         """Runs tokens at once, and tells what may follow each: the `k` most likely tokens.
 
         They join the context, behind what is filled in; `truncate` takes back those that turn out
-        wrong, and moves nothing. So a draft is verified in one forward::
-
-            found = await ctx.forward([token, *draft], k=1)
-            good = next((i for i, t in enumerate(draft) if found[i].tokens[0] != t), len(draft))
-            ctx.truncate(len(ctx) - len(draft) + good)
+        wrong, and moves nothing (`verify` does both).
 
         Args:
             tokens: what follows; as many as the model takes in one forward (`max_batch_tokens`)
@@ -343,6 +345,46 @@ class Context:
             )
         self._chat.unanswered = False
         return await distributions(sequence, tokens, k, layout) if tokens else []
+
+    async def verify(self, draft: Iterable[int]) -> list[int]:
+        """Runs a draft at once, and keeps as much of it as greedy decoding would have written.
+
+        So one forward gives one token or more, and the text is that of greedy decoding, but for
+        tokens that are all but equally likely: batches of another shape round in another way.
+
+        Args:
+            draft: tokens that may follow; what does not fit into the model's context is left out.
+
+        Returns:
+            The tokens kept, and the one that follows them, which waits in the buffer.
+
+        Raises:
+            ValueError: the context is empty.
+            PieError: as of `forward`; the context is as it was then.
+        """
+        self._render()
+        sequence = self.sequence
+        sequence.retract()
+        tokens = list(draft)[: max(0, self.model.max_position - self.next_position)]
+        if not sequence.pending:
+            sequence.rerun_last(len(sequence.tokens))
+        if not sequence.pending:
+            raise ValueError("nothing to continue from: fill something into the context first")
+        last = sequence.pending.pop()
+        before = len(sequence)
+        try:
+            found = await self.forward([last, *tokens], 1)
+        except BaseException:
+            if len(sequence) > before:  # it was cancelled
+                sequence.truncate(before + 1)
+            else:
+                sequence.pending.append(last)
+            raise
+        likely = [each.tokens[0] for each in found]
+        good = next((i for i, t in enumerate(tokens) if t != likely[i]), len(tokens))
+        sequence.truncate(len(sequence) - len(tokens) + good)
+        sequence.pending.append(likely[good])
+        return [*tokens[:good], likely[good]]
 
     async def score(self, continuations: Iterable[str | Iterable[int]]) -> list[list[float]]:
         """Log-probabilities of texts that might follow, a number for each token of each text.
@@ -372,7 +414,7 @@ class Context:
 
     # Branching and keeping
 
-    def fork(self) -> Context:
+    def fork(self) -> Self:
         """A second context with the same content, that shares the pages.
 
         If it generates at once, it runs the last token again, for a hidden state of its own.
@@ -380,7 +422,7 @@ class Context:
         Raises:
             ValueError: the context is released.
         """
-        return Context._of(self.sequence.fork(), self._add_bos, self._chat.copy())
+        return self._of(self.sequence.fork(), self._add_bos, self._chat.copy())
 
     def join(self, *branches: Context) -> Context:
         """Goes on with what forks of this context have added, one behind the other.
@@ -403,7 +445,7 @@ class Context:
         return self.append(token for tokens in added[1:] for token in tokens)
 
     @classmethod
-    def _of(cls, sequence: Sequence, add_bos: bool, chat: Conversation) -> Context:
+    def _of(cls, sequence: Sequence, add_bos: bool, chat: Conversation) -> Self:
         """A context around a sequence that exists."""
         context = cls.__new__(cls)
         context.sequence = sequence
@@ -450,7 +492,8 @@ class Context:
         So a text without an end stays within the model's context (StreamingLLM).
 
         Raises:
-            ValueError: these are no whole pages of what has run.
+            ValueError: these are no whole pages of what has run; with `close`, they begin or end
+                within an image that takes fewer positions than tokens.
             PieError: with `close`: `unsupported` by models whose keys can't be turned to other
                 positions, `out-of-resources` for copies of pages that others hold, too.
         """
@@ -484,22 +527,46 @@ class Context:
         _edit.hide(self.sequence, first, last, hidden=False)
         return self
 
-    def save(self, name: str, *, shared: bool = False) -> None:
+    def retain(
+        self, priority: int, seconds: float = 3600.0, *, first: int = 0, last: int | None = None
+    ) -> Context:
+        """Says what the pages are worth when memory is short: a hint to the server.
+
+        Of your pages, those with a lower priority leave the prefix cache first, and move to host
+        memory first while their instances wait; 0 is that of pages of which nothing was said. It
+        stays with the pages, also after the context is released. A prefix is of no use without what
+        is before it, so tell of that, too.
+
+        Args:
+            priority: -100 to 100.
+            seconds: how long one above 0 holds. One below 0 holds until the text is used again.
+            first: the first token of what has run that is meant.
+            last: the one after the last; None: to the end.
+
+        Raises:
+            PieError: `invalid-argument`, `swapped-out`.
+        """
+        self.sequence.retain(priority, seconds, slice(first, last))
+        return self
+
+    def save(self, name: str, *, shared: bool = False, seconds: float | None = None) -> None:
         """Keeps the pages under a name, for `open` in this and other instances, until `delete`.
 
         Args:
             name: the name, unique among this user's.
             shared: whether other users may open it.
+            seconds: after how long without an `open` the saved context ends; by default what the
+                operator allows (`quota.export_seconds`).
 
         Raises:
             ValueError: if something is buffered (`flush` first) or the context is empty.
-            PieError: `already-exists`.
+            PieError: `already-exists`, `limit-exceeded` (too many, or too long; nothing is saved).
         """
         if self.buffer():
             raise ValueError("some tokens are not in the pages yet: `await ctx.flush()` first")
         if not self.seq_len:
             raise ValueError("an empty context can't be saved")
-        self.sequence.save(name, shared=shared)
+        self.sequence.save(name, shared=shared, seconds=seconds)
 
     @classmethod
     def open(
@@ -508,7 +575,7 @@ class Context:
         *names: str,
         adapter: str | None = None,
         next_position: int | None = None,
-    ) -> Context | None:
+    ) -> Self | None:
         """A context with the content saved under names, one behind the other; None if one is not
         there. The saved ones stay as they are.
 
@@ -521,9 +588,10 @@ class Context:
                 copied; pages before that are shared.
             adapter: LoRA adapter that the saved ones went through, and the rest goes through.
             next_position: position of what is filled in; by default the number of tokens. Parts
-                with positions of their own end elsewhere.
+                with positions of their own, or dropped tokens, or images that take fewer positions
+                than tokens, end elsewhere: pass what `next_position` was.
         """
-        context = cls(model, adapter=adapter)
+        context = cls._of(Sequence(model, adapter, True), True, Conversation(model))
         try:
             for name in names:
                 context.sequence.load(name)
@@ -536,7 +604,7 @@ class Context:
         return context
 
     @classmethod
-    def take(cls, model: Model, name: str) -> Context | None:
+    def take(cls, model: Model, name: str) -> Self | None:
         """`open`, and `delete` the name."""
         context = cls.open(model, name)
         if context is not None:

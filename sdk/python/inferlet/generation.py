@@ -261,7 +261,7 @@ class Generator:
         self._start()
         self._check_turn()
         self._open_step = False
-        tokens = list(array("I", tokens))
+        tokens = list(array("I", iter(tokens)))
         chooser = self._chooser
         if chooser is not None:
             chooser.check(self._wanted(tokens))

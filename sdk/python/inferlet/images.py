@@ -27,7 +27,7 @@ def size_of(image: bytes) -> ImageSize:
 
 
 def tokens_of(model: Model, image: bytes) -> int:
-    """How many tokens' places an image takes in a model's context.
+    """How many tokens' places an image takes among a context's tokens.
 
     Raises:
         PieError: `unsupported` if the model reads text only, `invalid-argument` if it is no image.
@@ -39,10 +39,12 @@ async def append_image(sequence: Sequence, image: bytes) -> None:
     """Runs an image as what follows a sequence's tokens. Raises as `Context.image`."""
     model, queue = sequence.model, sequence.queue
     count = tokens_of(model, image)
+    positions = raw.num_positions_needed(model.name, *raw.image_size(image))
     await sequence.flush()
+    place = len(sequence)
     start = raw.alloc_emb(queue, count)
     try:
-        raw.embed_img(queue, image, [len(sequence), count], [start, count])
+        raw.embed_img(queue, image, [place + sequence.shift, positions], [start, count])
         # Only the worker decodes the file. If it can't, the sequence has not changed yet.
         await done(raw.synchronize(queue))
         most = model.max_batch_tokens
@@ -52,4 +54,5 @@ async def append_image(sequence: Sequence, image: bytes) -> None:
             sequence.forward([UNKNOWN] * part, output=last, given=[start + first, part])
     finally:
         raw.dealloc_emb(queue, [start, count])
+        sequence.note_image(place, positions)
     await sequence.flush()

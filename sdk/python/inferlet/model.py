@@ -12,10 +12,10 @@ from inferlet import raw
 class Tokenizer:
     """Text to tokens and back."""
 
-    __slots__ = ("_model",)
+    __slots__ = ("model",)
 
     def __init__(self, model: str) -> None:
-        self._model = model
+        self.model = model
 
     def __call__(self) -> Tokenizer:
         """Itself, so that `model.tokenizer()` works as well."""
@@ -23,20 +23,20 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. Special tokens written in it are recognised, none is added."""
-        return raw.tokenize(self._model, text)
+        return raw.tokenize(self.model, text)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens included. Incomplete UTF-8 becomes U+FFFD."""
-        return raw.detokenize(self._model, tokens if isinstance(tokens, list) else list(tokens))
+        return raw.detokenize(self.model, tokens if isinstance(tokens, list) else list(tokens))
 
     def vocabs(self) -> tuple[list[int], list[bytes]]:
         """All token ids, and the bytes of each. Large: ask once."""
-        table = raw.get_vocabs(self._model)
+        table = raw.get_vocabs(self.model)
         return list(range(len(table))), table
 
     def special_tokens(self) -> tuple[list[int], list[bytes]]:
         """Ids of the special tokens, and the bytes of each."""
-        pairs = raw.special_tokens(self._model)
+        pairs = raw.special_tokens(self.model)
         return [token for _, token in pairs], [text.encode() for text, _ in pairs]
 
     def apply_chat_template(
@@ -58,7 +58,7 @@ class Tokenizer:
                 template refuses the messages, `limit-exceeded` if it takes too long.
         """
         request = {**arguments, "messages": list(messages)} if arguments else list(messages)
-        return raw.apply_chat_template(self._model, json.dumps(request), add_generation_prompt)
+        return raw.apply_chat_template(self.model, json.dumps(request), add_generation_prompt)
 
 
 class Model:

@@ -1,6 +1,6 @@
 """A model that is drawn towards pieces of markers: what it writes has to be CML all the same.
 
-Identifiers that it likes are taken already, so that it has to find longer ones.
+Identifiers that it likes are taken already.
 """
 
 import random
@@ -39,6 +39,6 @@ async def main(args: list[str]) -> dict[str, object]:
         blocks += monitor.end_turn()
     return {
         "written": model.tokenizer.decode(ctx.tokens[start:]),
-        "identifiers": [block.identifier for block in blocks if isinstance(block, CallBlock)],
+        "calls": [(b.identifier, b.problem) for b in blocks if isinstance(b, CallBlock)],
         "text": "".join(block.text for block in blocks if isinstance(block, TextPart)),
     }

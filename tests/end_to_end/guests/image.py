@@ -13,6 +13,8 @@ async def main(args: list[str]) -> str:
             return await facts()
         case ["describe", before, after, count]:
             return await describe(before, after, count)
+        case ["edit", before, after, count]:
+            return await edit(before, after, count)
         case ["try", before, count]:
             return await try_it(before, count)
     raise ValueError(f"no command {args}")
@@ -41,6 +43,40 @@ async def describe(before: str, after: str, count: str) -> str:
         one.append(numbers(after))
         texts.append(await following(one, count))
     return "; ".join(texts)
+
+
+async def edit(before: str, after: str, count: str) -> str:
+    """Positions after changes of a context with an image, and the token ids that follow each."""
+    image = await session.receive_blob()
+    model = Model.load()
+    context = Context(model)
+    start = len(numbers(before))
+    found: list[int] = []
+    for _ in range(2):  # with an image, without it again, and with it
+        context.truncate(min(start, len(context)))
+        found.append(context.next_position)
+        context.append(numbers(before)[context.next_position :])
+        await context.image(image)
+        found.append(context.next_position)
+    end = len(context)
+    context.append(numbers(after))
+    await context.flush()
+    pages = -(-end // context.page_size) * context.page_size
+    forks = [context.fork() for _ in range(5)]
+    forks[0].drop(0, pages)
+    forks[1].drop(0, pages, close=True)
+    for fork in forks[:2]:
+        await fork.image(image)
+    forks[2].evict(range(start, end))
+    forks[3].truncate(start + 2)
+    forks[4].truncate(start)
+    for fork in forks[3:]:
+        fork.append(numbers(after))
+    texts: list[str] = []
+    for one in (context, *forks):
+        found.append(one.next_position)
+        texts.append(await following(one, count))
+    return "; ".join([" ".join(map(str, found)), *texts])
 
 
 async def try_it(before: str, count: str) -> str:

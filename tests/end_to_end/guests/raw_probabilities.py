@@ -6,9 +6,8 @@ from inferlet import raw
 
 
 async def main(args: list[str]) -> str:
-    """Arguments: a JSON list of token ids. Returns the probabilities by token id."""
-    tokens = json.loads(args[0])
-    model = raw.available_models()[0]
+    """Arguments: a JSON list of token ids, a model. Returns the probabilities by token id."""
+    tokens, model = json.loads(args[0]), args[1]
     info = json.loads(raw.model_info(model))
     q = raw.create_queue(model)
     n, size = len(tokens), info["page_size"]

@@ -12,6 +12,7 @@ async fn main(arguments: Vec<String>) -> Result<String> {
     match arguments[..] {
         ["facts"] => facts().await,
         ["describe", before, after, count] => describe(before, after, count).await,
+        ["edit", before, after, count] => edit(before, after, count).await,
         ["try", before, count] => try_it(before, count).await,
         _ => Err(Error::other(format!("no command {arguments:?}"))),
     }
@@ -42,6 +43,51 @@ async fn describe(before: &str, after: &str, count: &str) -> Result<String> {
         texts.push(next(one, count).await?);
     }
     Ok(texts.join("; "))
+}
+
+/// Positions after changes of a context with an image, and the token ids that follow each.
+async fn edit(before: &str, after: &str, count: &str) -> Result<String> {
+    let image = receive_blob().await?;
+    let mut context = Context::new(&Model::load()?)?;
+    let (before, after) = (numbers(before)?, numbers(after)?);
+    let start = before.len();
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        // with an image, without it again, and with it
+        context.truncate(start.min(context.len()))?;
+        found.push(context.next_position());
+        context.append(&before[context.next_position()..])?;
+        context.image(&image).await?;
+        found.push(context.next_position());
+    }
+    let end = context.len();
+    context.append(&after)?;
+    context.flush().await?;
+    let size = context.model().page_size() as usize;
+    let pages = end.div_ceil(size) * size;
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(context.fork()?);
+    }
+    all[0].drop(0..pages, false)?;
+    all[1].drop(0..pages, true)?;
+    for fork in &mut all[..2] {
+        fork.image(&image).await?;
+    }
+    all[2].evict(&(start..end).collect::<Vec<_>>())?;
+    all[3].truncate(start + 2)?;
+    all[4].truncate(start)?;
+    for fork in &mut all[3..] {
+        fork.append(&after)?;
+    }
+    all.insert(0, context);
+    let mut texts = Vec::new();
+    for one in &mut all {
+        found.push(one.next_position());
+        texts.push(next(one, count).await?);
+    }
+    let found: Vec<_> = found.iter().map(usize::to_string).collect();
+    Ok(format!("{}; {}", found.join(" "), texts.join("; ")))
 }
 
 /// What is wrong with an image, and the token ids that follow the tokens before it.

@@ -10,9 +10,9 @@ use inferlet::json::{parse, quote, Value};
 use inferlet::runtime::sleep;
 use inferlet::stream::{StopStrings, TextDecoder};
 use inferlet::task::{yield_now, Either};
-use inferlet::{allocate, join, join_all, runtime, select, select_all, spawn, text, timeout};
+use inferlet::{allocate, gather, join, join_all, race, runtime, select, select_all, spawn, text};
+use inferlet::{timeout, DeviceSampler, Sampler};
 use inferlet::{Args, Context, Distribution, Error, ErrorCode, Grammar, Model, Random, Result};
-use inferlet::{DeviceSampler, Sampler};
 
 pub async fn run(area: &str) -> Result<String> {
     match area {
@@ -33,6 +33,10 @@ pub async fn run(area: &str) -> Result<String> {
         "raw" => raw().await?,
         "exports" => exports().await?,
         "context" => context().await?,
+        "several" => several().await?,
+        "pages" => pages().await?,
+        "branches" => branches().await?,
+        "steps" => steps().await?,
         "chat" => chat().await?,
         _ => return Err(Error::usage(format!("no checks are called {area}"))),
     }
@@ -562,10 +566,10 @@ async fn exports() -> Result {
     let name = format!("checks of {}", runtime::instance_id());
     let mut saved = Context::new(&model)?;
     saved.fill("The quick brown fox jumps over the lazy dog and runs away")?;
-    assert_eq!(code(saved.save(&name, false)), ErrorCode::InvalidArgument);
+    assert_eq!(code(saved.save(&name, false, None)), ErrorCode::InvalidArgument);
     saved.flush().await?;
-    saved.save(&name, false)?;
-    assert_eq!(code(saved.save(&name, false)), ErrorCode::AlreadyExists);
+    saved.save(&name, false, None)?;
+    assert_eq!(code(saved.save(&name, false, None)), ErrorCode::AlreadyExists);
     assert!(Context::saved(&model)?.contains(&name));
     assert_eq!(code(Context::open(&model, &name, &[1])), ErrorCode::InvalidArgument);
     let mut opened = Context::open(&model, &name, saved.tokens())?;
@@ -575,6 +579,214 @@ async fn exports() -> Result {
     assert_eq!(code(Context::open(&model, &name, &[])), ErrorCode::NotFound);
     let texts = (greedy(&mut saved).await?, greedy(&mut opened).await?);
     assert_eq!(texts.0, texts.1);
+
+    saved.flush().await?;
+    saved.retain(0..saved.seq_len(), 3, Duration::from_secs(60))?;
+    assert_eq!(code(saved.retain(0..9, 101, Duration::ZERO)), ErrorCode::InvalidArgument);
+    assert_eq!(code(saved.save(&name, false, Some(Duration::ZERO))), ErrorCode::InvalidArgument);
+    assert!(!Context::saved(&model)?.contains(&name));
+    saved.save(&name, false, Some(Duration::from_micros(1)))?;
+    sleep(Duration::from_millis(20)).await?;
+    assert!(!Context::saved(&model)?.contains(&name));
+    Ok(())
+}
+
+const PROMPT: &str =
+    "The quick brown fox jumps over the lazy dog and runs away from the small hen \
+    that has told the old bear all there is to know of the fox and of the dog and of the way";
+
+async fn filled(model: &Model) -> Result<Context> {
+    let mut context = Context::new(model)?.prefix_cache(false);
+    context.fill(PROMPT)?.flush().await?;
+    Ok(context)
+}
+
+/// What follows the tokens.
+async fn after(model: &Model, tokens: &[u32]) -> Result<Distribution> {
+    let mut context = Context::new(model)?;
+    context.append(tokens)?.distribution(64).await
+}
+
+async fn several() -> Result {
+    let model = Model::load()?;
+    let mut context = filled(&model).await?;
+    let prompt = context.tokens().to_vec();
+    let wanted = greedy(&mut context.fork()?).await?;
+
+    // A draft that is right, one that goes wrong, none, and one of an empty context.
+    let mut draft = wanted[..6].to_vec();
+    draft[4] = draft[4] % 100 + 1;
+    assert_eq!(context.verify(&wanted[..3]).await?, &wanted[..4]);
+    assert_eq!(context.verify(&[]).await?, &wanted[4..5]);
+    context.truncate(prompt.len())?;
+    assert_eq!(context.verify(&draft).await?, &wanted[..5]);
+    assert_eq!(context.seq_len(), prompt.len() + 4);
+    assert_eq!(context.buffer(), &wanted[4..5]);
+    assert_eq!(context.verify(&wanted[5..11]).await?, &wanted[5..12]);
+    let nothing = Context::new(&model)?.verify(&[1]).await;
+    assert_eq!(code(nothing), ErrorCode::InvalidArgument);
+
+    // A tree: what follows each of its paths, and the text of one of them.
+    context.truncate(prompt.len() - 1)?;
+    context.append(&prompt[prompt.len() - 1..])?;
+    let tree = [wanted[0], 11, wanted[1], 13, 17];
+    let parents = [None, None, Some(0), Some(0), Some(3)];
+    let found = context.forward(&tree, 64).parents(&parents).await?;
+    for (i, path) in [vec![0], vec![1], vec![0, 2], vec![0, 3], vec![0, 3, 4]].iter().enumerate() {
+        let tokens: Vec<u32> = path.iter().map(|&node| tree[node]).collect();
+        same(&found[i], &after(&model, &[&prompt[..], &tokens].concat()).await?);
+    }
+    context.keep(prompt.len(), &[0, 3, 4])?;
+    let kept = [&prompt[..], &[tree[0], tree[3], tree[4]]].concat();
+    assert_eq!(context.tokens(), kept);
+    same(&context.distribution(64).await?, &after(&model, &kept).await?);
+    let wrong = context.forward(&tree, 1).parents(&[None, Some(4), None, None, None]).await;
+    assert_eq!(code(wrong), ErrorCode::InvalidArgument);
+    let wrong = context.forward(&tree, 1).positions(&[1]).await;
+    assert_eq!(code(wrong), ErrorCode::InvalidArgument);
+    assert_eq!(code(context.keep(9, &[3, 2])), ErrorCode::InvalidArgument);
+
+    // A mask and positions, behind something that is pending.
+    let mut other = Context::new(&model)?;
+    other.append(&prompt[..3])?;
+    let rows = [vec![0..1, 3..4], vec![0..5]];
+    let found = other.forward(&prompt[3..5], 64).mask(&rows).positions(&[1, 4]).await?;
+    same(&found[0], &after(&model, &[prompt[0], prompt[3]]).await?);
+    Ok(())
+}
+
+async fn pages() -> Result {
+    let model = Model::load()?;
+    let mut context = filled(&model).await?;
+    let size = model.page_size() as usize;
+    assert!(context.seq_len() > 2 * size, "the prompt has {} tokens", context.seq_len());
+    let token = [7];
+
+    let whole = context.fork()?.forward(&token, 64).await?;
+    let mut hidden = context.fork()?;
+    hidden.hide(0..size)?;
+    hidden.hide(size + 2..size + 3)?;
+    hidden.show(size + 2..size + 3)?;
+    let without = hidden.fork()?.forward(&token, 64).await?;
+    assert_ne!(without, whole);
+    hidden.show(0..size)?;
+    same(&hidden.forward(&token, 64).await?[0], &whole[0]);
+
+    let mut dropped = context.fork()?;
+    dropped.drop(0..size, false)?;
+    assert_eq!(dropped.next_position(), dropped.len() + size);
+    same(&dropped.forward(&token, 64).await?[0], &without[0]);
+    let mut evicted = context.fork()?;
+    evicted.evict(&(0..size).collect::<Vec<_>>())?;
+    assert_eq!(evicted.tokens(), &context.tokens()[size..]);
+    same(&evicted.forward(&token, 64).await?[0], &without[0]);
+    let mut closed = context.fork()?;
+    closed.drop(0..size, true)?;
+    assert_eq!(closed.next_position(), closed.len());
+    // All distances are as before.
+    same(&closed.forward(&token, 64).await?[0], &without[0]);
+
+    // A fork that is changed leaves the others alone, also a second time.
+    same(&context.fork()?.forward(&token, 64).await?[0], &whole[0]);
+    let mut again = context.fork()?;
+    context.hide(3..5)?;
+    again.evict(&[3, 4])?;
+    same(&again.forward(&token, 64).await?[0], &context.forward(&token, 64).await?[0]);
+    assert_eq!(code(context.drop(1..size, false)), ErrorCode::InvalidArgument);
+    assert_eq!(code(context.hide(0..999)), ErrorCode::InvalidArgument);
+    assert_eq!(code(context.evict(&[999])), ErrorCode::InvalidArgument);
+    Ok(())
+}
+
+async fn branches() -> Result {
+    let model = Model::load()?;
+    let mut context = filled(&model).await?;
+    let prompt = context.tokens().to_vec();
+    let (mut first, mut second) = (context.fork()?, context.fork()?);
+    first.append(&[5, 6])?.flush().await?;
+    second.append(&[7, 8])?.flush().await?;
+    let joined = [&prompt[..], &[5, 6, 7, 8]].concat();
+    context.join([first, second])?;
+    same(&context.distribution(64).await?, &after(&model, &joined).await?);
+    assert_eq!(context.tokens(), joined);
+    let stranger = Context::new(&model)?;
+    assert_eq!(code(context.join([stranger])), ErrorCode::InvalidArgument);
+    assert_eq!(code(context.join([])), ErrorCode::InvalidArgument);
+
+    let ended = RefCell::new(Vec::new());
+    let value = |number: u64| {
+        let ended = &ended;
+        async move {
+            sleep(Duration::from_millis(4 * number)).await?;
+            ended.borrow_mut().push(number);
+            if number == 5 {
+                Err(Error::other("five"))
+            } else {
+                Ok(number)
+            }
+        }
+    };
+    assert_eq!(gather([3, 1, 2].map(value)).await?, [3, 1, 2]);
+    assert_eq!(code(gather([5, 900].map(value)).await), ErrorCode::Other);
+    assert_eq!(race([900, 1, 3, 2].map(value), |number| number % 2 == 0).await?, Some(2));
+    assert_eq!(race([1, 2].map(value), |_| false).await?, None);
+    assert!(!ended.borrow().contains(&900)); // those were stopped
+    Ok(())
+}
+
+async fn steps() -> Result {
+    let model = Model::load()?;
+    let mut context = filled(&model).await?;
+    let mut other = Context::new(&model)?;
+    other.fill("A hen")?.flush().await?;
+    let start = other.len();
+    let all = model.vocab_size();
+    let logs = (context.fork()?.distribution(all).await?, other.fork()?.distribution(all).await?);
+    let mixed = |token: &u32| 2.5 * logs.0.logprob(*token) - 1.5 * logs.1.logprob(*token);
+    let best = (0..all).max_by(|a, b| mixed(a).total_cmp(&mixed(b)));
+    let mix = DeviceSampler { temperature: 0.0, mix: vec![2.5, -1.5], ..DeviceSampler::default() };
+    let mut fork = context.fork()?;
+    let alone = fork.generate(Sampler::greedy()).on_device(&mix).max_tokens(3).collect_tokens();
+    assert_eq!(code(alone.await), ErrorCode::InvalidArgument);
+    let tokens = fork.generate(Sampler::greedy()).on_device(&mix).beside([&mut other]);
+    let tokens = tokens.stop_tokens([]).max_tokens(3).collect_tokens().await?;
+    assert_eq!(tokens.first(), best.as_ref());
+    assert_eq!([&other.tokens()[start..], other.buffer()].concat(), tokens);
+
+    let mut run = async |sampler: DeviceSampler| -> Result<Vec<u32>> {
+        let mut fork = context.fork()?;
+        let generation = fork.generate(Sampler::greedy()).on_device(&sampler);
+        generation.stop_tokens([]).max_tokens(12).collect_tokens().await
+    };
+    let few: Vec<u32> = (40..52).collect(); // no text of 12 tokens uses up what may follow one
+    let sampler = DeviceSampler {
+        allowed_tokens: Some(few.clone()),
+        no_repeat_ngram_size: 2,
+        dry_multiplier: 0.5,
+        dry_sequence_breakers: vec![40],
+        watermark_bias: 1.0,
+        watermark_key: 99,
+        typical_p: 0.9,
+        epsilon_cutoff: 0.001,
+        eta_cutoff: 0.001,
+        xtc_probability: 0.5,
+        seed: Some(3),
+        ..DeviceSampler::default()
+    };
+    let tokens = run(sampler.clone()).await?;
+    assert!(tokens.iter().all(|token| few.contains(token)), "{tokens:?}");
+    let pairs: std::collections::HashSet<_> = tokens.windows(2).collect();
+    assert_eq!(pairs.len(), 11);
+    assert_eq!(run(sampler.clone()).await?, tokens);
+    let order = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let ordered = DeviceSampler { order: order(&["temperature", "nothing"]), ..sampler.clone() };
+    assert_eq!(code(run(ordered).await), ErrorCode::InvalidArgument);
+    let ordered = DeviceSampler {
+        order: order(&["allowed_tokens", "temperature"]),
+        allowed_tokens: Some(few.clone()),
+        ..DeviceSampler::default()
+    };
+    assert!(run(ordered).await?.iter().all(|token| few.contains(token)));
     Ok(())
 }
 

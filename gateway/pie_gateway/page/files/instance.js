@@ -6,6 +6,7 @@ import { nameOf, Timeline } from "./timeline.js";
 
 const EVERY = 250; // milliseconds between two looks
 const COLUMNS = 64;
+const ROWS = 15; // of each kind
 
 function doing(told) {
   if (told.state !== "running") return told.state;
@@ -14,25 +15,29 @@ function doing(told) {
   return told.waits.map(nameOf).join(", ");
 }
 
-// Rows are instances, columns this one's pages: a page stands in each row of an instance that has it.
+// Columns are the instance's pages. Rows are the instance, its contexts (forks begin in the same
+// columns), and other instances: a page stands in each row that has it.
 function pages(id, told) {
   const columns = Math.min(COLUMNS, told.pages);
   if (!columns) return make("p", { class: "soft" }, "no KV pages at present");
   const size = 12, left = 150;
-  const rows = [{ instance: id, places: [...Array(told.pages).keys()] }, ...told.sharers.slice(0, 15)];
+  const contexts = told.contexts.slice(0, ROWS).map(({ queue, places }) => ({ instance: `context ${queue}`, places }));
+  const rows = [{ instance: id, places: [...Array(told.pages).keys()] }, ...contexts, ...told.sharers.slice(0, ROWS)];
   const shared = new Set(told.sharers.flatMap((other) => other.places));
   const cached = new Set(told.cached);
+  const seen = new Set(), forked = new Set(); // in one context, in several
+  for (const place of told.contexts.flatMap((context) => context.places)) (seen.has(place) ? forked : seen).add(place);
   const drawn = svg("svg", { class: "map", viewBox: `0 0 ${left + COLUMNS * size} ${rows.length * (size + 4) + 4}`, role: "img", "aria-label": `${told.pages} pages, ${shared.size} of them shared` });
   rows.forEach((row, at) => {
     const y = 4 + at * (size + 4);
     drawn.append(svg("text", { x: 0, y: y + 10 }, row.instance.slice(-22)));
     for (const place of row.places) {
       if (place >= columns) continue;
-      const kind = shared.has(place) ? "shared" : cached.has(place) ? "cached" : "used";
+      const kind = shared.has(place) ? "shared" : forked.has(place) ? "forked" : cached.has(place) ? "cached" : "used";
       drawn.append(svg("rect", { x: left + place * size, y, width: size - 2, height: size - 2, rx: 2, class: kind }, svg("title", {}, `page ${place}`)));
     }
   });
-  const legend = [["its own", "used"], ["in the prefix cache, too", "cached"], ["shared with another instance", "shared"]];
+  const legend = [["its own", "used"], ["in the prefix cache, too", "cached"], ["shared by several of its contexts", "forked"], ["shared with another instance", "shared"]];
   return make("div", {}, make("div", { class: "scroll" }, drawn),
     make("div", { class: "legend" }, legend.map(([name, kind]) => make("span", {}, make("i", { class: kind }), name)),
       make("span", { class: "soft" }, `${number(told.pages)} pages of ${told.page_size} tokens${told.pages > columns ? `; the first ${columns} are shown` : ""}`)));

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from asynclm.calling.options import USER, Inbox, Options
-from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text
+from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text, too_much
 from asynclm.calling.record import Record, Recorder
 from asynclm.choices import Mode
 from asynclm.cml.dialect import Dialect
@@ -24,7 +24,7 @@ from asynclm.cml.stream import TokenStream
 from asynclm.cml.traps import Action, Arrival, TrapHandler
 from asynclm.tools.executor import Executor, Outcome
 from asynclm.tools.tool import Tool
-from inferlet import offload
+from inferlet import offload, runtime
 from inferlet.context import Context
 from inferlet.model import Model
 
@@ -273,6 +273,8 @@ class Generation:
         tools = list(self._executor.tools.values())
         prompt = system_prompt(self._style, options.mode, tools, options.syntax, self._dialect)
         escape = self._dialect.escape
+        if warning := too_much(self._style, request):
+            runtime.log(warning, "warning")
         rules = [one["content"] for one in before if one["role"] == "system"]
         ctx.system("\n\n".join([prompt, *map(escape, rules)]))
         for one in before:
@@ -314,7 +316,11 @@ class Generation:
                 self._recorder.text(block.text)
 
     def _call(self, block: CallBlock) -> None:
-        if self._options.mode.is_async:
+        if block.problem:
+            self._recorder.event("refused", block.identifier)
+            value = f"error: {block.problem}"
+            self._interrupts.push(Interrupt(block.identifier, value, refuses=True))
+        elif self._options.mode.is_async:
             name = self._executor.start(block.identifier, block.text)
             self._recorder.call(block.identifier, name, block.text)
         else:
@@ -353,12 +359,12 @@ class Generation:
         at = self._recorder.event(
             "interrupt", identifier, value=interrupt.value[:RECORDED_CHARACTERS]
         )
-        call = self._recorder.found(identifier)
+        call = None if interrupt.refuses else self._recorder.found(identifier)
         if call is not None:
             call.delivered = at
         if script is None:
             return
-        if identifier == USER:
+        if identifier == USER and not interrupt.refuses:
             script.task_arrived()
         else:
             script.arrived(identifier)

@@ -17,6 +17,7 @@ from inferlet.context import Context
 from inferlet.model import Model
 
 COMPACT_MODELS = ("pie-tiny",)  # beginnings of names of models trained on the compact form
+COMPACT_TASKS = 5  # the most in a request that those models have seen
 
 _COMPACT = {
     Mode.SYNC: "one at a time",
@@ -52,6 +53,17 @@ def system_prompt(
 def _estimate(tool: Tool) -> str:
     """Hundredths of a second, one of the tokens `~01` to `~99` that pie-tiny has for it."""
     return f"~{min(max(round(tool.seconds * 100), 1), 99):02d}"
+
+
+def too_much(style: Style, request: str) -> str:
+    """Why a model may leave part of a request undone; empty if it has seen as much."""
+    tasks = sum(line.startswith("- ") for line in request.splitlines())
+    if style is not Style.COMPACT or tasks <= COMPACT_TASKS:
+        return ""
+    return (
+        f"the request has {tasks} tasks, and this model has never seen more than {COMPACT_TASKS}:"
+        " it will leave some undone; ask for fewer at a time"
+    )
 
 
 def task_text(style: Style, text: str) -> str:

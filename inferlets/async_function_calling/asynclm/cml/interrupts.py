@@ -24,11 +24,13 @@ class Interrupt(Value):
         identifier: of the call that it answers, or `user`, or an agent's name.
         value: the text of its body.
         length: characters of the value before something cut it already; 0 if nothing has.
+        refuses: the value says why the call was not made; another may have its identifier.
     """
 
     identifier: str
     value: str
     length: int = 0
+    refuses: bool = False
 
 
 class InterruptManager:

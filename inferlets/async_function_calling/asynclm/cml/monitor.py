@@ -7,7 +7,7 @@ and tells when an interrupt may be put in.
 from __future__ import annotations
 
 from asynclm.cml.dialect import Dialect, Marker
-from asynclm.cml.parser import Block, State, TextParser, TokenParser, parser_for
+from asynclm.cml.parser import Block, State, TextParser, parser_for
 
 RESERVED = frozenset({"user", "agent"})  # identifiers of interrupts that answer no call
 
@@ -82,14 +82,3 @@ class Monitor:
             return False
         # A block begins where a token ends, so that its grammar begins there, too.
         return bool(rest) or not (marker is Marker.CALL or (marker is Marker.TRAP and trap))
-
-    def closes_identifier(self, token: int) -> bool:
-        """Whether a token ends an identifier that may not be used: it is taken, or reserved."""
-        if self.state is not State.IDENTIFIER:
-            return False
-        if isinstance(self._parser, TokenParser):
-            ends = token == self.dialect.markers[Marker.HEAD]
-            return ends and not self._parser.machine.is_free(self._parser.block_text())
-        text = self._parser.block_text() + self.dialect.codec.decode([token])
-        identifier, found, _ = text.partition(Marker.HEAD)
-        return bool(found) and not self._parser.machine.is_free(identifier)

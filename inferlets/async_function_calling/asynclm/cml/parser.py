@@ -36,10 +36,15 @@ class TextPart(Value):
 
 
 class CallBlock(Value):
-    """`[CALL]identifier[HEAD]text[END]`; without `[HEAD]` the identifier is empty."""
+    """`[CALL]identifier[HEAD]text[END]`; without `[HEAD]` the identifier is empty.
+
+    Attributes:
+        problem: why no call may have this identifier; empty if this one may.
+    """
 
     identifier: str
     text: str
+    problem: str = ""
 
 
 class TrapBlock(Value):
@@ -53,7 +58,8 @@ class Parser:
     """Takes markers and the text between them, and gives the blocks that they complete.
 
     It knows nothing of tokens; `TokenParser` and `TextParser` feed it. Identifiers are Python names
-    and unique over the parser's whole life, over several turns too.
+    and unique over the parser's whole life, over several turns too. A block with another one is a
+    block all the same, which says so: nothing keeps a model from writing it.
 
     Attributes:
         state: where it is.
@@ -65,6 +71,7 @@ class Parser:
         self.state = State.BETWEEN
         self.identifiers = set(reserved)
         self._identifier = ""
+        self._problem = ""
         self._text = ""
 
     def text(self, text: str) -> list[Block]:
@@ -85,10 +92,11 @@ class Parser:
                 self.state = State.TRAP
             case State.IDENTIFIER, Marker.HEAD:
                 self._identifier, self._text = self._text.strip(), ""
-                self._check_identifier()
+                self._problem = self._identifier_problem()
+                self.identifiers.add(self._identifier)
                 self.state = State.CALL
             case ((State.IDENTIFIER | State.CALL), Marker.END):
-                block = CallBlock(self._identifier, self._text.strip())
+                block = CallBlock(self._identifier, self._text.strip(), self._problem)
                 self._reset()
                 return [block]
             case State.TRAP, Marker.END:
@@ -98,22 +106,17 @@ class Parser:
                 raise CmlError(f"{marker} {_PLACES[self.state]}")
         return []
 
-    def is_free(self, identifier: str) -> bool:
-        """Whether a call may have this identifier."""
-        name = identifier.strip()
-        return name.isidentifier() and not iskeyword(name) and name not in self.identifiers
-
-    def _check_identifier(self) -> None:
-        if not self.is_free(self._identifier):
-            used = self._identifier in self.identifiers
-            raise CmlError(
-                f"{self._identifier!r} {'is used already' if used else 'is not an identifier'}"
-            )
-        self.identifiers.add(self._identifier)
+    def _identifier_problem(self) -> str:
+        name = self._identifier
+        if not name.isidentifier() or iskeyword(name):
+            return f"{name} is not an identifier: write a name"
+        if name in self.identifiers:
+            return f"the identifier {name} is taken: write the call again with another"
+        return ""
 
     def _reset(self) -> None:
         self.state = State.BETWEEN
-        self._identifier = self._text = ""
+        self._identifier = self._problem = self._text = ""
 
 
 _PLACES = {
@@ -143,10 +146,6 @@ class TokenParser:
         """Whether nothing may be put in here: within a block, or within a character."""
         return self.machine.state is not State.BETWEEN or self._held
 
-    def block_text(self) -> str:
-        """The text of the open part of a block."""
-        return self._dialect.codec.decode(self._block) if self._block else ""
-
     def feed(self, token: int) -> list[Block]:
         """Reads a token; the blocks, or the text, that it completes.
 
@@ -163,7 +162,7 @@ class TokenParser:
             return self.machine.text(text)
         blocks = self.finish_text()
         if self._block:
-            blocks += self.machine.text(self.block_text())
+            blocks += self.machine.text(self._dialect.codec.decode(self._block))
             self._block.clear()
         return blocks + self.machine.marker(marker)
 
@@ -189,17 +188,12 @@ class TextParser:
         self._dialect = dialect
         self._decoder = TextDecoder(dialect.codec.decode)
         self._tail = ""  # text that may be the beginning of a marker
-        self._open = ""  # text of the open part of a block
         self._held = False
 
     @property
     def critical(self) -> bool:
         """Whether nothing may be put in here: within a block, a marker or a character."""
         return self.machine.state is not State.BETWEEN or bool(self._tail) or self._held
-
-    def block_text(self) -> str:
-        """The text of the open part of a block."""
-        return self._open + self._tail
 
     def preview(self, token: int) -> tuple[Marker | None, str]:
         """The marker that a token would complete, and the text that would follow it."""
@@ -238,15 +232,12 @@ class TextParser:
             place, marker = min(places)
             blocks += self._pass(text[:place])
             blocks += self.machine.marker(marker)
-            self._open = ""
             text = text[place + len(marker) :]
         keep = max(_overlap(text, marker) for marker in Marker)
         self._tail = text[len(text) - keep :]
         return blocks + self._pass(text[: len(text) - keep])
 
     def _pass(self, text: str) -> list[Block]:
-        if self.machine.state is not State.BETWEEN:
-            self._open += text
         return self.machine.text(text)
 
 

@@ -139,7 +139,7 @@ class TokenStream:
         if self._forced is not None:
             await self._chosen(raw.sample_masked(self._queue, embed, handle, matcher.mask()))
             token = self._forced()
-            if self._monitor.closes_identifier(token) or not matcher.allows(token):
+            if not matcher.allows(token):
                 text = self._monitor.dialect.codec.decode([token])
                 raise ValueError(f"{text!r} is not allowed here in a block")
             matcher.advance([token])
@@ -153,16 +153,6 @@ class TokenStream:
                 matcher.close()
                 self._matcher = None
             raise
-        refused: list[int] = []
-        # An identifier that is taken may not end here: it has to become a longer one.
-        while self._monitor.closes_identifier(token):
-            matcher.rollback(1)
-            refused.append(token)
-            mask = matcher.mask()
-            for other in refused:
-                mask[other // 32] &= ~(1 << other % 32)
-            token = await self._chosen(raw.sample_masked(self._queue, embed, handle, mask))
-            matcher.advance([token])
         self._walked.append(token)
         return token
 

@@ -14,11 +14,24 @@ mod report;
 mod request;
 
 use inferlet::json;
-use inferlet::{join_all, Context, Error, ErrorCode, Result};
+use inferlet::{join_all, session, Context, Error, ErrorCode, Result};
 use request::Request;
+
+const HELP: &str = r#"usage: chat REQUEST
+
+Answers one request of the HTTP gateway: REQUEST is JSON with "model", "text" or "messages", and
+what docs/http.md lists. It sends a JSON list for the prompt, one for each piece of text, one for
+the end.
+
+Example:
+  pie-py run chat '{"model": "pie-tiny", "text": "The capital of", "max_tokens": 16}'
+"#;
 
 #[inferlet::main]
 async fn main(args: Vec<String>) -> Result {
+    if let ["-h" | "--help"] = args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return Ok(session::send(HELP)?);
+    }
     let [text] = args.as_slice() else {
         return Err(Error::usage("one argument is wanted: a request of the HTTP gateway, in JSON"));
     };

@@ -5,8 +5,8 @@ use inferlet::{session, text, Context, Error, ErrorCode, Result, DISTRIBUTION_SI
 use crate::report;
 use crate::request::{Prompt, Request};
 
-/// What chat templates write where an image belongs.
-const PLACE: &str = "<image>";
+/// What chat templates write where an image belongs: one of these.
+const PLACES: [&str; 2] = ["<image>", "<|image_pad|>"];
 
 /// Characters of the rendered prompt that the gateway is told.
 const TAIL: usize = 32;
@@ -59,8 +59,9 @@ fn render(request: &Request, messages: &str, cue: bool, tools: Option<&str>) -> 
 /// Fills in what the template has rendered: it writes the first token itself, and places of images.
 async fn fill(request: &Request, context: &mut Context, rendered: &str) -> Result {
     let tokenizer = request.model.tokenizer();
-    let mut parts = rendered.split(PLACE);
-    let places = if request.images == 0 { 0 } else { rendered.matches(PLACE).count() };
+    let place = PLACES.into_iter().find(|place| rendered.contains(place)).unwrap_or(PLACES[0]);
+    let mut parts = rendered.split(place);
+    let places = if request.images == 0 { 0 } else { rendered.matches(place).count() };
     if places != request.images {
         let message = format!(
             "{} images were given, and the chat template of {} has {places} places for them",

@@ -100,19 +100,34 @@ fn prompt(asked: &Value) -> Result<Prompt> {
 }
 
 fn sampler_of(given: &Value) -> Result<DeviceSampler> {
-    let real = |key| number(given, key).map(|number| number as f32);
+    let real = |key, default: f32| number(given, key).map_or(default, |number| number as f32);
+    let count = |key, default: u32| number(given, key).map_or(default, |number| number as u32);
     let default = DeviceSampler::default();
     Ok(DeviceSampler {
-        temperature: real("temperature").unwrap_or(default.temperature),
-        top_k: number(given, "top_k").map_or(default.top_k, |k| k as u32),
-        top_p: real("top_p").unwrap_or(default.top_p),
-        min_p: real("min_p").unwrap_or(default.min_p),
-        repetition_penalty: real("repetition_penalty").unwrap_or(default.repetition_penalty),
-        presence_penalty: real("presence_penalty").unwrap_or(default.presence_penalty),
-        frequency_penalty: real("frequency_penalty").unwrap_or(default.frequency_penalty),
+        temperature: real("temperature", default.temperature),
+        top_k: count("top_k", default.top_k),
+        top_p: real("top_p", default.top_p),
+        min_p: real("min_p", default.min_p),
+        typical_p: real("typical_p", default.typical_p),
+        epsilon_cutoff: real("epsilon_cutoff", default.epsilon_cutoff),
+        eta_cutoff: real("eta_cutoff", default.eta_cutoff),
+        xtc_probability: real("xtc_probability", default.xtc_probability),
+        xtc_threshold: real("xtc_threshold", default.xtc_threshold),
+        repetition_penalty: real("repetition_penalty", default.repetition_penalty),
+        presence_penalty: real("presence_penalty", default.presence_penalty),
+        frequency_penalty: real("frequency_penalty", default.frequency_penalty),
+        no_repeat_ngram_size: count("no_repeat_ngram_size", default.no_repeat_ngram_size),
+        dry_multiplier: real("dry_multiplier", default.dry_multiplier),
+        dry_base: real("dry_base", default.dry_base),
+        dry_allowed_length: count("dry_allowed_length", default.dry_allowed_length),
+        dry_sequence_breakers: given
+            .get("dry_sequence_breakers")
+            .map_or(Ok(Vec::new()), numbers)?,
+        allowed_tokens: given.get("allowed_tokens").map(numbers).transpose()?,
         logit_bias: biases(given.get("logit_bias"))?,
-        logprobs: number(given, "logprobs").map_or(default.logprobs, |count| count as u32),
+        logprobs: count("logprobs", default.logprobs),
         seed: number(given, "seed").map(|seed| seed as u64),
+        ..default
     })
 }
 

@@ -25,7 +25,7 @@ async fn main(mut args: Args) -> Result<String> {
         found = context.len();
     } else {
         context.flush().await?;
-        context.save(&name, false)?;
+        context.save(&name, false, None)?;
     }
     context.fill(&prompt)?;
     let computed = context.len() - found;

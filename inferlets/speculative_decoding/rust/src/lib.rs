@@ -33,23 +33,15 @@ async fn main(mut args: Args) -> Result<String> {
 
     let mut context = Context::new(&model)?;
     context.fill(&prompt)?;
-    let mut token = context.distribution(1).await?.max_index();
     let mut out: Vec<u32> = Vec::new();
-    let mut forwards = 1;
-    while out.len() < most && !model.stop_tokens().contains(&token) {
-        let known = [context.tokens(), &[token]].concat();
-        let draft = look_up(&known, drafted);
-        let found = context.forward(&[&[token], draft].concat(), 1).await?;
-        let likely: Vec<u32> = found.iter().map(|d| d.max_index()).collect();
-        let good = draft.iter().zip(&likely).take_while(|(a, b)| a == b).count();
-        context.truncate(context.len() - draft.len() + good)?;
-        let new = [&[token], &draft[..good]].concat();
-        let stop = new.iter().position(|token| model.stop_tokens().contains(token));
-        out.extend(&new[..stop.unwrap_or(new.len())]);
-        token = stop.map_or(likely[good], |at| new[at]);
+    let mut forwards = 0;
+    while out.len() < most && !out.iter().any(|token| model.stop_tokens().contains(token)) {
+        let known = [context.tokens(), context.buffer()].concat();
+        out.extend(context.verify(look_up(&known, drafted)).await?);
         forwards += 1;
     }
-    out.truncate(most);
+    let stop = out.iter().position(|token| model.stop_tokens().contains(token));
+    out.truncate(stop.unwrap_or(most).min(most));
     let text = quote(&model.tokenizer().decode(&out)?);
     Ok(format!(r#"{{"text": {text}, "tokens": {out:?}, "forwards": {forwards}}}"#))
 }

@@ -76,7 +76,10 @@ async fn main(mut args: Args) -> Result<String> {
             }
         }
         let texts = tried.iter_mut().enumerate().map(|(i, thought)| {
-            let sampler = Sampler::multinomial(temperature);
+            let sampler = match i % branches {
+                0 => Sampler::greedy(),
+                _ => Sampler::multinomial(temperature),
+            };
             let text = thought.context.generate(sampler).seed(seed + (100 * step + i) as u64);
             text.max_tokens(48).stop_strings(["\n"]).collect_text()
         });

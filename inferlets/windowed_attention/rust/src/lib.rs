@@ -23,12 +23,12 @@ async fn main(mut args: Args) -> Result<String> {
     while out.len() < most {
         let ends = context.len() + 1..context.len() + new.len() + 1;
         let mask: Vec<_> = ends.map(|end| vec![end.saturating_sub(window)..end]).collect();
-        let found = context.forward_masked(&new, 1, &mask).await?;
+        let found = context.forward(&new, 1).mask(&mask).await?;
         new = vec![found[found.len() - 1].max_index()];
         out.extend(&new);
         pages = pages.max(context.len().div_ceil(size));
         let unseen = (context.len() + 1).saturating_sub(window);
-        context.drop_tokens(0..unseen - unseen % size)?;
+        context.drop(0..unseen - unseen % size, false)?;
     }
     let text = quote(&model.tokenizer().decode(&out)?);
     Ok(format!(r#"{{"text": {text}, "tokens": {out:?}, "pages": {pages}}}"#))

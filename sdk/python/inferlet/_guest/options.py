@@ -27,13 +27,16 @@ def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
     the docstring of the module, and from the `Args:` of that of `main`.
     """
     text = main.__globals__.get("__doc__") or main.__doc__ or ""
+    name = main.__globals__.get("__file__", "").removesuffix(".py")
+    parameters = list(inspect.signature(main, eval_str=True).parameters.values())
     parser = ArgumentParser(
-        main.__globals__.get("__file__", "").removesuffix(".py"),
+        name,
         description=text.strip(),
+        epilog=f"Example:\n  {_example(name, parameters)}".replace("%", "%%"),
         formatter_class=RawDescriptionHelpFormatter,
     )
     told = described(main.__doc__ or "")
-    for one in inspect.signature(main, eval_str=True).parameters.values():
+    for one in parameters:
         _add(parser, one, told.get(one.name, ""))
     return vars(parser.parse_args(list(args)))
 
@@ -71,6 +74,26 @@ def _add(parser: ArgumentParser, one: inspect.Parameter, told: str) -> None:
         if _is_list(one):
             options["nargs"] = "*"
     parser.add_argument("--" + one.name.replace("_", "-"), **options)
+
+
+def _example(name: str, parameters: Sequence[inspect.Parameter]) -> str:
+    """A command with what is required, or with the first option that has a value."""
+    empty = inspect.Parameter.empty
+    shown = [one for one in parameters if one.default is empty]
+    shown = shown or [one for one in parameters if type(one.default) in (str, int, float)][:1]
+    words = ["pie-py run", name]
+    for one in shown:
+        kind = get_args(one.annotation) if get_origin(one.annotation) is Literal else ()
+        value = (kind or (_SAMPLES.get(_item_type(one), ""),))[0]
+        value = value if one.default is empty else one.default
+        option = "--" + one.name.replace("_", "-")
+        text = str(value)
+        quoted = f'"{text}"' if re.search(r"[^\w.-]", text) or not text else text
+        words += [option] if _item_type(one) is bool else [option, quoted]
+    return " ".join(words)
+
+
+_SAMPLES: dict[type, object] = {str: "Once upon a time", int: 4, float: 0.5}
 
 
 def _is_list(one: inspect.Parameter) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from inferlet._guest.modules import ModuleFinder, Program, own_files
 from inferlet._guest.options import parse, wants_options
+from inferlet._guest.returned import returned
 from inferlet._guest.sandbox import Finished
 from inferlet._loop import HostLoop
 
@@ -53,7 +54,7 @@ def run(program: Program, args: list[str]) -> str:
                 f"{program.file} has no function `main`; write `async def main(args: list[str]) ->"
                 " str:`"
             )
-        return as_text(_call(main, args))
+        return as_text(returned(_call(main, args)))
     except ProgramError:
         raise
     except Finished as finished:
@@ -148,6 +149,10 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if inspect.iscoroutine(value):
+        raise ProgramError(
+            f"main returned the coroutine {value.__qualname__}: write `await` before the call"
+        )
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError) as error:

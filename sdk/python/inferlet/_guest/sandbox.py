@@ -15,6 +15,7 @@ import argparse
 import asyncio.events
 import builtins
 import gc
+import importlib
 import importlib.machinery
 import io
 import os
@@ -152,6 +153,17 @@ def _print_help(self: argparse.ArgumentParser, file: Any = None) -> None:
     self._print_message(self.format_help(), file)
 
 
+def _breakpoint(*_: object, **__: object) -> None:
+    """Opens the debugger that `pie-py run` sends with a program that has a `breakpoint()`."""
+    try:
+        debugger = importlib.import_module("pie_debugger")
+    except ModuleNotFoundError:
+        raise RuntimeError(
+            "breakpoint: there is no debugger; `pie-py run FILE.py` opens pdb here"
+        ) from None
+    debugger.set_trace(sys._getframe(1))
+
+
 def _set_recursion_limit(limit: int, /) -> None:
     if limit > DEEPEST:
         raise ValueError(f"{limit} calls deep: the stack of an inferlet has room for {DEEPEST}")
@@ -240,7 +252,7 @@ def _replacements() -> Iterable[tuple[types.ModuleType, str, Any]]:
     yield uuid, "_UuidCreate", None
     yield asyncio.events, "new_event_loop", HostLoop
     yield builtins, "input", no_input
-    yield sys, "breakpointhook", _refusing("breakpoint", "there is no debugger", RuntimeError)
+    yield sys, "breakpointhook", _breakpoint
     yield sys, "excepthook", _excepthook
     yield sys, "unraisablehook", _unraisablehook
     yield threading, "excepthook", lambda args: _excepthook(*args[:3])

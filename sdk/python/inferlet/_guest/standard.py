@@ -1,4 +1,4 @@
-"""The part of the standard library that is there: imported while the component is built."""
+"""The modules that are there though nothing imports them: imported while the component is built."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib
 import sys
 
 MODULES = """
-abc annotationlib argparse array ast asyncio asyncio.graph base64 binascii bisect builtins
-calendar cmath codecs codeop collections collections.abc colorsys concurrent.futures
+abc annotationlib argparse array ast asyncio asyncio.graph base64 bdb binascii bisect builtins
+calendar cmath cmd code codecs codeop collections collections.abc colorsys concurrent.futures
 concurrent.futures.thread configparser contextlib contextvars copy copyreg csv dataclasses
 datetime decimal difflib dis email email.generator email.header email.headerregistry
 email.iterators email.message email.mime.multipart email.mime.text email.parser email.policy
@@ -26,14 +26,14 @@ html.entities html.parser http http.client http.cookiejar http.cookies importlib
 importlib.metadata importlib.resources importlib.resources._adapters importlib.resources.abc
 importlib.resources.readers importlib.util inspect io ipaddress itertools json json.decoder
 json.encoder keyword linecache locale logging logging.config logging.handlers marshal math
-mimetypes numbers opcode operator optparse os os.path pathlib pickle pickletools pkgutil platform
-posixpath pprint queue quopri random re reprlib sched secrets select selectors shlex shutil signal
-socket stat statistics string string.templatelib stringprep struct subprocess symtable sys
-sysconfig tempfile textwrap threading time timeit token tokenize tomllib traceback types typing
-unicodedata unittest unittest.mock urllib.error urllib.parse urllib.request urllib.response
-urllib.robotparser uuid warnings weakref xml.dom.minidom xml.etree.ElementTree xml.sax
-xml.sax.expatreader xml.sax.saxutils zipfile zipfile._path zlib zoneinfo _compat_pickle
-_markupbase _pydatetime _pydecimal _strptime
+mimetypes numbers opcode operator optparse os os.path pathlib pdb pickle pickletools pkgutil
+platform posixpath pprint queue quopri random re reprlib sched secrets select selectors shlex
+shutil signal socket stat statistics string string.templatelib stringprep struct subprocess
+symtable sys sysconfig tempfile textwrap threading time timeit token tokenize tomllib traceback
+types typing unicodedata unittest unittest.mock urllib.error urllib.parse urllib.request
+urllib.response urllib.robotparser uuid warnings weakref xml.dom.minidom xml.etree.ElementTree
+xml.sax xml.sax.expatreader xml.sax.saxutils zipfile zipfile._path zlib zoneinfo _compat_pickle
+_markupbase _pydatetime _pydecimal _strptime inferlet.pie04
 """.split()  # noqa: SIM905 - a list of 130 lines otherwise
 
 

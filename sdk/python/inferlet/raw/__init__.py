@@ -72,6 +72,7 @@ __all__ = [
     "embed_sampled",
     "embed_txt",
     "end_run",
+    "expire_export",
     "export_kvpage",
     "feed_sampler",
     "forward",
@@ -109,6 +110,7 @@ __all__ = [
     "note_wait",
     "now",
     "num_embs_needed",
+    "num_positions_needed",
     "pool_stats",
     "pull",
     "push",
@@ -120,6 +122,7 @@ __all__ = [
     "release_export",
     "release_grammar",
     "response_url",
+    "retain_kvpage",
     "rollback",
     "run_progress",
     "run_text",
@@ -820,7 +823,8 @@ def dealloc_kvpage(queue: int, pages: Iterable[int]) -> None:
 
 def export_kvpage(queue: int, pages: Iterable[int], name: str, shared: bool) -> None:
     """Publishes pages under a name. They become immutable and reference-counted: they live until
-    the export is released and no instance maps them. Private to the user unless `shared`.
+    the export is released, or ends because no instance imports it for as long as the operator
+    says (`expire_export`), and no instance maps them. Private to the user unless `shared`.
     Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command
     still writes one of them: synchronize first), `limit-exceeded`.
     """
@@ -858,6 +862,36 @@ def release_export(queue: int, name: str) -> None:
     """
     try:
         _allocate.release_export(as_u32(queue), as_text(name))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def expire_export(queue: int, name: str, nanoseconds: int) -> None:
+    """Sets after how many nanoseconds without an import an export of this user ends, as by
+    `release_export`. The time starts again now, and with each import.
+    Errors: `invalid-handle`, `not-found`, `permission-denied`, `invalid-argument` (no time),
+    `limit-exceeded` (longer than the operator allows).
+    """
+    try:
+        _allocate.expire_export(as_u32(queue), as_text(name), as_integer(nanoseconds, 0, 2**64))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def retain_kvpage(queue: int, pages: Iterable[int], priority: int, nanoseconds: int) -> None:
+    """Says what pages are worth when memory is short, beside the user's other pages: those of lower
+    `priority` leave first, the prefix cache and for host memory. Pages have 0 until told; above
+    it they have the priority for so many nanoseconds, below it until they are found by
+    `match_prefix`. Other users' pages leave and stay as if nothing had been said.
+    Errors: `invalid-handle`, `swapped-out`, `invalid-argument` (a priority outside -100 to 100).
+    """
+    try:
+        _allocate.retain_kvpage(
+            as_u32(queue),
+            as_u32s(pages),
+            as_integer(priority, -(2**31), 2**31),
+            as_integer(nanoseconds, 0, 2**64),
+        )
     except Err as error:
         raise PieError(error.value) from None
 
@@ -983,8 +1017,9 @@ def forward(
     Pages may be input and output at once: the inputs see the slots filled before this call.
 
     Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
-    `limit-exceeded` (more inputs than `max_batch_tokens`, a mask of over 262144 numbers or 2^28
-    cells, too many queued commands).
+    `limit-exceeded` (more inputs than `max_batch_tokens`, or more than 512 by default that can
+    only run at once, such as those of a forward without output pages; a mask of over 262144
+    numbers or 2^28 cells; too many queued commands).
     """
     try:
         _forward.forward(
@@ -1289,6 +1324,21 @@ def num_embs_needed(model: str, width: int, height: int) -> int:
     return answer
 
 
+def num_positions_needed(model: str, width: int, height: int) -> int:
+    """The number of positions that an image of this size in pixels takes: what follows it stands so
+    much further on. They are fewer than its embeds where a model sees rows and columns (Qwen 3
+    VL): as many as the longer of the two has embeds.
+    Errors: as `num_embs_needed`.
+    """
+    try:
+        answer: int = _input_image.num_positions_needed(
+            as_text(model), as_u32(width), as_u32(height)
+        )
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
 def image_size(image: bytes) -> tuple[int, int]:
     """Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
     Errors: `invalid-argument` (no image).
@@ -1301,9 +1351,11 @@ def image_size(image: bytes) -> tuple[int, int]:
 
 
 def embed_img(queue: int, image: bytes, positions: Iterable[int], embeds: Iterable[int]) -> None:
-    """Embeds an image file. There are as many positions (spans, as of `embed_txt`) and embeds as
-    `num_embs_needed` says. An error beyond the file's header fails the command when it runs:
-    the next `synchronize` is `invalid-argument`.
+    """Embeds an image file. There are as many embeds as `num_embs_needed` says, row by row, and as
+    many positions (spans, as of `embed_txt`) as `num_positions_needed` says. Where these are
+    fewer, they follow one another, and all embeds stand at the first of them: their rows and
+    columns are the embeds' own. An error beyond the file's header fails the command when it
+    runs: the next `synchronize` is `invalid-argument`.
     Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -1365,7 +1417,8 @@ def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) 
     template, as `transformers` does. An object instead of the list has the template's arguments:
     `messages`, and `tools`, `documents`, `enable_thinking` or what else it takes; there,
     `chat_template` names one of several templates. `add_generation_prompt` appends what starts
-    the assistant's turn.
+    the assistant's turn. Control tokens in messages of users and tools are mere text, kept apart
+    by code points that `tokenize` drops, unless the object has `control_tokens`, true.
     Errors: `unknown-model`, `unsupported` (the model has no template, or a broken one),
     `invalid-argument` (the template refuses the messages), `limit-exceeded` (it takes too long).
     """

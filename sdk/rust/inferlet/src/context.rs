@@ -2,26 +2,31 @@
 //! forked.
 
 use std::cell::RefCell;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use crate::chat::Conversation;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{invalid, Result};
 use crate::generation::Generator;
+use crate::images::Extent;
 use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
 
+mod edit;
 mod exports;
 mod messages;
 mod pages;
+mod positions;
 mod run;
 mod several;
 mod submit;
 
 pub(crate) use pages::spans;
 pub(crate) use run::RunHold;
+pub use several::Forward;
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -56,9 +61,15 @@ pub struct Context {
     /// Tokens that it began with from the prefix cache.
     found: usize,
     /// How far the next token's position lies behind its place among the tokens.
-    shift: usize,
+    shift: isize,
+    /// Images that take fewer positions than places.
+    images: Vec<Extent>,
     /// How many of the first pages must be copied before they are written: others may read them.
     read_only: usize,
+    /// Addresses of pages among those that are copies of this context's own.
+    copied: HashSet<u32>,
+    /// Places of tokens that later ones do not attend to.
+    hidden: BTreeSet<usize>,
     /// Pages held until the copies from them are done.
     pins: Vec<Rc<u32>>,
     /// The embed holds the last token's hidden state.
@@ -92,7 +103,10 @@ impl Context {
             offered: 0,
             found: 0,
             shift: 0,
+            images: Vec::new(),
             read_only: 0,
+            copied: HashSet::new(),
+            hidden: BTreeSet::new(),
             pins: Vec::new(),
             has_hidden: false,
             in_flight: false,
@@ -211,7 +225,10 @@ impl Context {
         other.chat = self.chat.clone();
         other.read_only = other.pages.len();
         self.read_only = self.pages.len();
+        self.copied.clear();
+        other.hidden.clone_from(&self.hidden);
         other.shift = self.shift;
+        other.images.clone_from(&self.images);
         Ok(other)
     }
 
@@ -222,10 +239,7 @@ impl Context {
     pub fn truncate(&mut self, length: usize) -> Result {
         if length > self.len() {
             let tokens = self.len();
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                format!("length {length} is outside this context of {tokens} tokens"),
-            ));
+            return invalid(format!("length {length} is outside this context of {tokens} tokens"));
         }
         self.chat = Conversation::with(self.chat.arguments.clone());
         self.cut(length)

@@ -85,6 +85,11 @@ codes! {
     Other = "error",
 }
 
+/// The error of a call that was wrong.
+pub(crate) fn invalid<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::new(ErrorCode::InvalidArgument, message))
+}
+
 impl Error {
     /// An error of any code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Error {

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::device::{Device, DeviceSampler};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
 use crate::random::Random;
 use crate::sample::Sampled;
@@ -34,6 +34,8 @@ const MOST_END_CHARACTERS: usize = 1024;
 /// [`next_sampled`](Generator::next_sampled), goes step by step.
 pub struct Generator<'a> {
     context: &'a mut Context,
+    /// Contexts that get the same tokens, and whose logits are mixed in.
+    beside: Vec<&'a mut Context>,
     sampler: Sampler,
     random: Option<Random>,
     seed: Option<u64>,
@@ -56,6 +58,7 @@ impl<'a> Generator<'a> {
         let stop_tokens = context.model().stop_tokens().to_vec();
         Generator {
             context,
+            beside: Vec::new(),
             random: sampler.seed().map(Random::seeded),
             sampler,
             seed: None,
@@ -123,6 +126,13 @@ impl<'a> Generator<'a> {
             device.forced = old.forced;
         }
         self.device = Some(device);
+        self
+    }
+
+    /// Sets other contexts, of this model or one with the same tokens, that get the same tokens. The
+    /// [`DeviceSampler`]'s `mix` has a weight for the logits of each.
+    pub fn beside(mut self, others: impl IntoIterator<Item = &'a mut Context>) -> Generator<'a> {
+        self.beside = others.into_iter().collect();
         self
     }
 
@@ -321,15 +331,22 @@ impl<'a> Generator<'a> {
             return Ok(());
         }
         self.context.start_turn()?;
+        let (others, weights) = (self.beside.len(), self.device.as_ref().map_or(1, |d| d.weights));
+        if weights != 1 + others {
+            return invalid(format!(
+                "the sampler has {weights} weights in `mix` for the logits of this context and of \
+                 {others} beside it"
+            ));
+        }
+        for other in &mut self.beside {
+            other.start_turn()?;
+        }
         let (length, longest) =
             (self.context.next_position(), self.context.model().max_position() as usize);
         let Some(room) = longest.checked_sub(length) else {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                format!(
-                    "the context has {length} tokens, and the model's longest is {longest}: fill in \
-                     less, or `truncate` it"
-                ),
+            return invalid(format!(
+                "the context has {length} tokens, and the model's longest is {longest}: fill in \
+                 less, or `truncate` it"
             ));
         };
         self.started = true;
@@ -378,7 +395,9 @@ impl<'a> Generator<'a> {
 
     /// Notes tokens of which all but the last are in the context already; those that belong to it.
     fn join(&mut self, mut tokens: Vec<u32>) -> Result<Vec<u32>> {
-        let Some(&last) = tokens.last() else { return Ok(tokens) };
+        let Some(&last) = tokens.last() else {
+            return Ok(tokens);
+        };
         self.count += tokens.len() - 1;
         if !self.take_or_end(Some(last))? {
             tokens.pop();
@@ -402,7 +421,7 @@ impl<'a> Generator<'a> {
     async fn choose(&mut self) -> Result<Option<Sampled>> {
         self.decide().await?;
         if let Some(device) = &mut self.device {
-            return device.choose(self.context).await;
+            return device.choose(self.context, &mut self.beside).await;
         }
         let distribution = self.context.next_distribution(self.sampler.size()).await?;
         let token = if self.sampler.is_greedy() {
@@ -450,6 +469,9 @@ impl<'a> Generator<'a> {
             return false;
         }
         self.context.push(token);
+        for other in &mut self.beside {
+            other.push(token);
+        }
         self.count += 1;
         self.done = Some(self.count) == self.max_tokens;
         true
@@ -470,7 +492,9 @@ impl<'a> Generator<'a> {
 
     /// The text that a token completes, if the program reads text.
     fn decode(&mut self, token: u32) -> Result<String> {
-        let Some(decoder) = &mut self.decoder else { return Ok(String::new()) };
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(String::new());
+        };
         let (text, found) = self.stop_strings.feed(decoder.feed(token)?);
         if found {
             self.done = true;
@@ -482,7 +506,9 @@ impl<'a> Generator<'a> {
 
     /// Text that waited for more, at the end.
     fn rest(&mut self) -> Result<String> {
-        let Some(mut decoder) = self.decoder.take() else { return Ok(String::new()) };
+        let Some(mut decoder) = self.decoder.take() else {
+            return Ok(String::new());
+        };
         let (mut text, found) = self.stop_strings.feed(decoder.finish()?);
         if !found {
             text.push_str(&self.stop_strings.finish());

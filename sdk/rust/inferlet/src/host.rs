@@ -726,6 +726,23 @@ pub mod allocate {
                 name_length: usize,
                 area: *mut usize,
             );
+            #[link_name = "expire-export"]
+            pub fn expire_export(
+                queue: u32,
+                name: *const u8,
+                name_length: usize,
+                nanoseconds: u64,
+                area: *mut usize,
+            );
+            #[link_name = "retain-kvpage"]
+            pub fn retain_kvpage(
+                queue: u32,
+                pages: *const u32,
+                pages_length: usize,
+                priority: i32,
+                nanoseconds: u64,
+                area: *mut usize,
+            );
             #[link_name = "copy-kvpage"]
             pub fn copy_kvpage(
                 queue: u32,
@@ -794,7 +811,8 @@ pub mod allocate {
     }
 
     /// Publishes pages under a name. They become immutable and reference-counted: they live until
-    /// the export is released and no instance maps them. Private to the user unless `shared`.
+    /// the export is released, or ends because no instance imports it for as long as the operator
+    /// says (`expire_export`), and no instance maps them. Private to the user unless `shared`.
     /// Errors: `invalid-handle`, `invalid-argument`, `already-exists`, `busy` (a queued command
     /// still writes one of them: synchronize first), `limit-exceeded`.
     pub fn export_kvpage(queue: u32, pages: &[u32], name: &str, shared: bool) -> Result {
@@ -827,6 +845,27 @@ pub mod allocate {
     /// Errors: `invalid-handle`, `not-found`, `permission-denied`.
     pub fn release_export(queue: u32, name: &str) -> Result {
         call(|area| unsafe { imports::release_export(queue, name.as_ptr(), name.len(), area) })
+    }
+
+    /// Sets after how many nanoseconds without an import an export of this user ends, as by
+    /// `release_export`. The time starts again now, and with each import.
+    /// Errors: `invalid-handle`, `not-found`, `permission-denied`, `invalid-argument` (no time),
+    /// `limit-exceeded` (longer than the operator allows).
+    pub fn expire_export(queue: u32, name: &str, nanoseconds: u64) -> Result {
+        call(|area| unsafe {
+            imports::expire_export(queue, name.as_ptr(), name.len(), nanoseconds, area)
+        })
+    }
+
+    /// Says what pages are worth when memory is short, beside the user's other pages: those of lower
+    /// `priority` leave first, the prefix cache and for host memory. Pages have 0 until told; above
+    /// it they have the priority for so many nanoseconds, below it until they are found by
+    /// `match_prefix`. Other users' pages leave and stay as if nothing had been said.
+    /// Errors: `invalid-handle`, `swapped-out`, `invalid-argument` (a priority outside -100 to 100).
+    pub fn retain_kvpage(queue: u32, pages: &[u32], priority: i32, nanoseconds: u64) -> Result {
+        call(|area| unsafe {
+            imports::retain_kvpage(queue, pages.as_ptr(), pages.len(), priority, nanoseconds, area)
+        })
     }
 
     /// Copies `count` slots (content, position, mask) from `source_page` at `source_slot` to
@@ -977,8 +1016,9 @@ pub mod forward {
     /// Pages may be input and output at once: the inputs see the slots filled before this call.
     ///
     /// Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
-    /// `limit-exceeded` (more inputs than `max_batch_tokens`, a mask of over 262144 numbers or 2^28
-    /// cells, too many queued commands).
+    /// `limit-exceeded` (more inputs than `max_batch_tokens`, or more than 512 by default that can
+    /// only run at once, such as those of a forward without output pages; a mask of over 262144
+    /// numbers or 2^28 cells; too many queued commands).
     pub fn forward(
         queue: u32,
         input_pages: &[u32],
@@ -1401,6 +1441,14 @@ pub mod input_image {
                 height: u32,
                 area: *mut usize,
             );
+            #[link_name = "num-positions-needed"]
+            pub fn num_positions_needed(
+                model: *const u8,
+                model_length: usize,
+                width: u32,
+                height: u32,
+                area: *mut usize,
+            );
             #[link_name = "image-size"]
             pub fn image_size(image: *const u8, image_length: usize, area: *mut usize);
             #[link_name = "embed-img"]
@@ -1426,15 +1474,27 @@ pub mod input_image {
         })
     }
 
+    /// The number of positions that an image of this size in pixels takes: what follows it stands so
+    /// much further on. They are fewer than its embeds where a model sees rows and columns (Qwen 3
+    /// VL): as many as the longer of the two has embeds.
+    /// Errors: as `num_embs_needed`.
+    pub fn num_positions_needed(model: &str, width: u32, height: u32) -> Result<u32> {
+        call(|area| unsafe {
+            imports::num_positions_needed(model.as_ptr(), model.len(), width, height, area)
+        })
+    }
+
     /// Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
     /// Errors: `invalid-argument` (no image).
     pub fn image_size(image: &[u8]) -> Result<(u32, u32)> {
         call(|area| unsafe { imports::image_size(image.as_ptr(), image.len(), area) })
     }
 
-    /// Embeds an image file. There are as many positions (spans, as of `embed_txt`) and embeds as
-    /// `num_embs_needed` says. An error beyond the file's header fails the command when it runs:
-    /// the next `synchronize` is `invalid-argument`.
+    /// Embeds an image file. There are as many embeds as `num_embs_needed` says, row by row, and as
+    /// many positions (spans, as of `embed_txt`) as `num_positions_needed` says. Where these are
+    /// fewer, they follow one another, and all embeds stand at the first of them: their rows and
+    /// columns are the embeds' own. An error beyond the file's header fails the command when it
+    /// runs: the next `synchronize` is `invalid-argument`.
     /// Errors: `invalid-handle`, `unsupported`, `invalid-argument`, `limit-exceeded`.
     pub fn embed_img(queue: u32, image: &[u8], positions: &[u32], embeds: &[u32]) -> Result {
         call(|area| unsafe {
@@ -1522,7 +1582,8 @@ pub mod tokenize {
     /// template, as `transformers` does. An object instead of the list has the template's arguments:
     /// `messages`, and `tools`, `documents`, `enable_thinking` or what else it takes; there,
     /// `chat_template` names one of several templates. `add_generation_prompt` appends what starts
-    /// the assistant's turn.
+    /// the assistant's turn. Control tokens in messages of users and tools are mere text, kept apart
+    /// by code points that `tokenize` drops, unless the object has `control_tokens`, true.
     /// Errors: `unknown-model`, `unsupported` (the model has no template, or a broken one),
     /// `invalid-argument` (the template refuses the messages), `limit-exceeded` (it takes too long).
     pub fn apply_chat_template(

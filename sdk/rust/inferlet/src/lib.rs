@@ -21,6 +21,7 @@
 #![warn(missing_docs)]
 
 mod abi;
+pub mod allocate;
 mod args;
 pub mod chat;
 mod context;
@@ -52,18 +53,18 @@ pub mod task;
 pub mod text;
 
 pub use args::{Args, Keys};
-pub use context::{Context, UNKNOWN_TOKEN};
+pub use context::{Context, Forward, UNKNOWN_TOKEN};
 pub use device::DeviceSampler;
 pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;
 pub use grammar::{Grammar, Matcher};
-pub use host::{adapter, allocate, forward, prefix_cache};
+pub use host::{adapter, forward, prefix_cache};
 pub use inferlet_macros::main;
 pub use introspect::{Attention, Detail};
 pub use model::{Model, Tokenizer};
 pub use random::Random;
 pub use sample::Sampled;
 pub use sampler::{Sampler, DISTRIBUTION_SIZE};
-pub use task::{join, join_all, select, select_all, spawn, timeout};
+pub use task::{gather, join, join_all, race, select, select_all, spawn, timeout};
 pub use text::Distribution;

@@ -208,6 +208,58 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
     .await
 }
 
+/// The values of branches that run at once, in their order. With the first error the others stop.
+pub async fn gather<T, E, F: Future<Output = std::result::Result<T, E>>>(
+    branches: impl IntoIterator<Item = F>,
+) -> std::result::Result<Vec<T>, E> {
+    let mut branches: Vec<Pin<Box<F>>> = branches.into_iter().map(Box::pin).collect();
+    let mut values: Vec<Option<T>> = branches.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut running = false;
+        for (branch, value) in branches.iter_mut().zip(&mut values) {
+            if value.is_none() {
+                match branch.as_mut().poll(context) {
+                    Poll::Ready(Ok(found)) => *value = Some(found),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => running = true,
+                }
+            }
+        }
+        match running {
+            true => Poll::Pending,
+            false => Poll::Ready(Ok(values.iter_mut().filter_map(Option::take).collect())),
+        }
+    })
+    .await
+}
+
+/// The first good value of branches that run at once, at which the others stop; `None` if none was
+/// good. An error ends it, too.
+pub async fn race<T, E, F: Future<Output = std::result::Result<T, E>>>(
+    branches: impl IntoIterator<Item = F>,
+    good: impl Fn(&T) -> bool,
+) -> std::result::Result<Option<T>, E> {
+    let mut branches: Vec<Pin<Box<F>>> = branches.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        let mut found = None;
+        branches.retain_mut(|branch| match branch.as_mut().poll(context) {
+            Poll::Ready(value) => {
+                if found.is_none() && value.as_ref().map_or(true, &good) {
+                    found = Some(value);
+                }
+                false
+            }
+            Poll::Pending => true,
+        });
+        match found {
+            Some(value) => Poll::Ready(value.map(Some)),
+            None if branches.is_empty() => Poll::Ready(Ok(None)),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// Awaits two futures at once.
 pub async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
     let (mut first, mut second) = (pin!(first), pin!(second));

@@ -48,6 +48,8 @@ impl Context {
     pub(crate) fn set_length(&mut self, length: usize) -> Result {
         self.truncate_pages(length, length.div_ceil(self.page_size()))?;
         self.tokens.truncate(length);
+        self.hidden.split_off(&length);
+        self.cut_images(length);
         self.offered = self.offered.min(length / self.page_size());
         self.has_hidden = false;
         Ok(())

@@ -97,7 +97,7 @@ impl Context {
         }
         self.note_inputs(start.div_ceil(self.page_size()));
         let outputs = spans(&self.pages[first..]);
-        let position = (start + self.shift) as u32;
+        let position = self.pending_position();
         let started = self.spare_embed().and_then(|own| {
             let (inputs, adapter) = (&self.input_spans.1, self.adapter().unwrap_or_default());
             sample::start_run(

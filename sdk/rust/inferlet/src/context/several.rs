@@ -1,59 +1,218 @@
 //! Several tokens in one forward, with the distribution after each of them.
 
+use std::future::{Future, IntoFuture};
 use std::ops::Range;
+use std::pin::Pin;
 
 use super::Context;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{invalid, Result};
 use crate::sampler::DISTRIBUTION_SIZE;
-use crate::task::join_all;
+use crate::task::gather;
 use crate::text::Distribution;
 use crate::{allocate, text};
 
-fn invalid<T>(message: String) -> Result<T> {
-    Err(Error::new(ErrorCode::InvalidArgument, message))
+/// Tokens that are to run at once; made by [`Context::forward`], and awaited.
+pub struct Forward<'a> {
+    context: &'a mut Context,
+    tokens: Vec<u32>,
+    k: u32,
+    parents: Option<Vec<Option<usize>>>,
+    layout: Layout,
+}
+
+/// Where the tokens of one forward stand, and what they attend to; text, unless set.
+#[derive(Default)]
+struct Layout {
+    positions: Option<Vec<usize>>,
+    mask: Option<Vec<Vec<Range<usize>>>>,
+}
+
+impl Forward<'_> {
+    /// Makes a tree of the tokens: for each the number of the one that it follows, an earlier one;
+    /// `None`: it follows the context. [`Context::keep`] makes text of one of its paths.
+    pub fn parents(mut self, parents: &[Option<usize>]) -> Self {
+        self.parents = Some(parents.to_vec());
+        self
+    }
+
+    /// Sets for each token the stretches of the context that it attends to, its own place included.
+    pub fn mask(mut self, mask: &[Vec<Range<usize>>]) -> Self {
+        self.layout.mask = Some(mask.to_vec());
+        self
+    }
+
+    /// Sets the positions of the tokens.
+    pub fn positions(mut self, positions: &[usize]) -> Self {
+        self.layout.positions = Some(positions.to_vec());
+        self
+    }
+
+    async fn run(mut self) -> Result<Vec<Distribution>> {
+        let context = self.context;
+        context.render()?;
+        context.retract()?;
+        context.chat.went_on();
+        if let Some(parents) = &self.parents {
+            self.layout = tree(parents, context.len(), context.next_position())?;
+        }
+        let Layout { positions, mask } = &self.layout;
+        let lengths = [
+            self.parents.as_ref().map(Vec::len),
+            positions.as_ref().map(Vec::len),
+            mask.as_ref().map(Vec::len),
+        ];
+        let count = self.tokens.len();
+        if lengths.into_iter().flatten().any(|length| length != count) {
+            return invalid(format!("parents, mask and positions are each for all {count} tokens"));
+        }
+        let is_text = positions.is_none() && mask.is_none();
+        let most = match is_text {
+            true => context.model.max_batch_tokens() as usize,
+            false => count.max(1),
+        };
+        let first = context.tokens.is_empty() && context.prefix_cache; // finds what others have
+        if !context.pending.is_empty() && (first || context.pending.len() + count > most && is_text)
+        {
+            context.submit().await?;
+        }
+        let mut found = Vec::with_capacity(count);
+        for chunk in self.tokens.chunks(most) {
+            found.extend(context.run_several(chunk, self.k, &self.layout).await?);
+        }
+        Ok(found)
+    }
+}
+
+impl<'a> IntoFuture for Forward<'a> {
+    type Output = Result<Vec<Distribution>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// The layout of a tree of tokens: each attends to all before the tree, and its ancestors.
+fn tree(parents: &[Option<usize>], first: usize, position: usize) -> Result<Layout> {
+    let mut paths: Vec<Vec<usize>> = Vec::new();
+    for (i, parent) in parents.iter().enumerate() {
+        let above = match parent {
+            None => &[][..],
+            Some(parent) if *parent < i => &paths[*parent],
+            Some(parent) => return invalid(format!("token {i} of a tree can't follow {parent}")),
+        };
+        paths.push([above, &[i]].concat());
+    }
+    let own = |path: &Vec<usize>| path.iter().map(|i| first + i..first + i + 1).collect();
+    let mask = paths.iter().map(|path| [vec![0..first], own(path)].concat()).collect();
+    let positions = paths.iter().map(|path| position + path.len() - 1).collect();
+    Ok(Layout { positions: Some(positions), mask: Some(mask) })
 }
 
 impl Context {
     /// Runs tokens at once, behind what is buffered; the `k` most likely tokens after each of them.
     ///
     /// They join the context; [`truncate`](Context::truncate) takes back those that turn out wrong,
-    /// and moves nothing. So a draft is verified in one forward.
+    /// and moves nothing. So a draft is verified in one forward. What is no plain text, by
+    /// [`parents`](Forward::parents), [`mask`](Forward::mask) or
+    /// [`positions`](Forward::positions), has to fit into one forward (`max_batch_tokens`).
     ///
-    /// Errors: `out-of-resources`, `limit-exceeded`.
-    pub async fn forward(&mut self, tokens: &[u32], k: u32) -> Result<Vec<Distribution>> {
+    /// Errors: `invalid-argument` (what is set disagrees in length, a tree that is none, stretches
+    /// that do not rise), `out-of-resources`, `limit-exceeded`.
+    pub fn forward(&mut self, tokens: &[u32], k: u32) -> Forward<'_> {
+        let (tokens, layout) = (tokens.to_vec(), Layout::default());
+        Forward { context: self, tokens, k, parents: None, layout }
+    }
+
+    /// Runs a draft at once, and keeps as much of it as greedy decoding would have written: returns
+    /// that, and the token after it, which waits in the buffer. So one forward gives one token or
+    /// more, and the same text as without drafts, but for tokens that are all but equally likely.
+    ///
+    /// Dropped before its end, it leaves the whole draft in the context.
+    ///
+    /// Errors: `invalid-argument` if the context is empty; as [`forward`](Context::forward).
+    pub async fn verify(&mut self, draft: &[u32]) -> Result<Vec<u32>> {
         self.render()?;
         self.retract()?;
-        let most = self.model.max_batch_tokens() as usize;
-        let first = self.tokens.is_empty() && self.prefix_cache; // finds what others have computed
-        if !self.pending.is_empty() && (first || self.pending.len() + tokens.len() > most) {
-            self.submit().await?;
+        let room = (self.model.max_position() as usize).saturating_sub(self.next_position());
+        let draft = &draft[..draft.len().min(room)];
+        if self.pending.is_empty() {
+            self.rerun_last_token()?;
         }
-        let mut found = Vec::with_capacity(tokens.len());
-        for chunk in tokens.chunks(most) {
-            found.extend(self.run_several(chunk, k, &[]).await?);
+        let Some(last) = self.pending.pop() else {
+            return invalid("nothing to continue from: fill something in first");
+        };
+        let found = match self.forward(&[&[last], draft].concat(), 1).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.pending.push(last);
+                return Err(error);
+            }
+        };
+        let right = draft.iter().zip(&found).take_while(|(token, d)| **token == d.max_index());
+        let good = right.count();
+        self.set_length(self.tokens.len() - draft.len() + good)?;
+        let next = found[good].max_index();
+        self.pending.push(next);
+        Ok([&draft[..good], &[next]].concat())
+    }
+
+    /// Runs what is pending and tokens, as many as one forward takes.
+    async fn run_several(
+        &mut self,
+        new: &[u32],
+        k: u32,
+        layout: &Layout,
+    ) -> Result<Vec<Distribution>> {
+        if new.is_empty() {
+            return Ok(Vec::new());
         }
+        let mask = self.mask_runs(new.len(), layout.mask.as_deref())?;
+        let pending = std::mem::take(&mut self.pending);
+        let tokens = [&pending[..], new].concat();
+        let count = tokens.len() as u32;
+        let position = self.pending_position();
+        let mut positions = vec![position, count];
+        if let Some(places) = &layout.positions {
+            positions =
+                if pending.is_empty() { vec![] } else { vec![position, pending.len() as u32] };
+            positions.extend(places.iter().flat_map(|&place| [place as u32, 1]));
+        }
+        let inputs = allocate::alloc_emb(self.queue, count)?;
+        let first = inputs + pending.len() as u32;
+        let others = [first, new.len() as u32 - 1];
+        let queued =
+            text::embed_txt(self.queue, &tokens, &positions, &[inputs, count]).and_then(|()| {
+                let others = if others[1] > 0 { &others[..] } else { &[] };
+                self.run_masked(&tokens, true, Some([inputs, count]), &mask, others)
+            });
+        if let Err(error) = queued {
+            self.pending = pending;
+            allocate::dealloc_emb(self.queue, &[inputs, count])?;
+            return Err(error);
+        }
+        if layout.positions.is_some() || layout.mask.is_some() {
+            self.prefix_cache = false; // it is no plain text any more
+        }
+        let last = self.decode_embed()?[0];
+        let embeds = (first..first + others[1]).chain([last]);
+        let asked: Vec<_> = embeds.map(|embed| text::get_next_dist(self.queue, embed, k)).collect();
+        allocate::dealloc_emb(self.queue, &[inputs, count])?;
+        let found = gather(asked).await?;
+        self.completed()?;
         Ok(found)
     }
 
-    /// As [`forward`](Context::forward), where each token attends to stretches of the context, its
-    /// own place included. Nothing is buffered, and the tokens fit into one forward.
-    ///
-    /// Errors: `invalid-argument` (something is buffered, stretches that do not rise or are not in
-    /// the context, another number of them than of tokens), `limit-exceeded`.
-    pub async fn forward_masked(
-        &mut self,
-        tokens: &[u32],
-        k: u32,
-        mask: &[Vec<Range<usize>>],
-    ) -> Result<Vec<Distribution>> {
-        self.render()?;
-        self.retract()?;
-        if !self.pending.is_empty() || mask.len() != tokens.len() {
-            return invalid("flush first, and give a row of the mask for each token".to_owned());
-        }
-        let width = self.tokens.len() + tokens.len();
+    /// A mask as the server wants it: for each token, those that are pending first, the lengths of
+    /// hidden and visible stretches.
+    fn mask_runs(&self, new: usize, mask: Option<&[Vec<Range<usize>>]>) -> Result<Vec<u32>> {
+        let Some(mask) = mask else {
+            return Ok(Vec::new());
+        };
+        let (start, width) = (self.tokens.len(), self.len() + new);
+        let before = (start + 1..=self.len()).map(|end| vec![0..end]);
         let mut runs = Vec::new();
-        for row in mask {
+        for row in before.chain(mask.iter().cloned()) {
             runs.push(2 * row.len() as u32 + 1);
             let mut at = 0;
             for range in row {
@@ -65,47 +224,7 @@ impl Context {
             }
             runs.push((width - at) as u32);
         }
-        self.prefix_cache = false; // it is no plain text any more
-        self.run_several(tokens, k, &runs).await
-    }
-
-    /// Runs what is pending and tokens, as many as one forward takes.
-    async fn run_several(
-        &mut self,
-        new: &[u32],
-        k: u32,
-        mask: &[u32],
-    ) -> Result<Vec<Distribution>> {
-        if new.is_empty() {
-            return Ok(Vec::new());
-        }
-        let pending = std::mem::take(&mut self.pending);
-        let tokens = [&pending[..], new].concat();
-        let count = tokens.len() as u32;
-        let inputs = allocate::alloc_emb(self.queue, count)?;
-        let first = inputs + pending.len() as u32;
-        let others = [first, new.len() as u32 - 1];
-        let position = (self.tokens.len() + self.shift) as u32;
-        let queued = text::embed_txt(self.queue, &tokens, &[position, count], &[inputs, count])
-            .and_then(|()| {
-                let others = if others[1] > 0 { &others[..] } else { &[] };
-                self.run_masked(&tokens, true, Some([inputs, count]), mask, others)
-            });
-        if let Err(error) = queued {
-            self.pending = pending;
-            allocate::dealloc_emb(self.queue, &[inputs, count])?;
-            return Err(error);
-        }
-        let last = self.decode_embed()?[0];
-        let embeds = (first..first + others[1]).chain([last]);
-        let asked: Vec<_> = embeds.map(|embed| text::get_next_dist(self.queue, embed, k)).collect();
-        allocate::dealloc_emb(self.queue, &[inputs, count])?;
-        let mut found = Vec::with_capacity(new.len());
-        for answer in join_all(asked).await {
-            found.push(answer?);
-        }
-        self.completed()?;
-        Ok(found)
+        Ok(runs)
     }
 
     /// Log-probabilities of texts that might follow, a number for each token of each text. They run
@@ -115,7 +234,7 @@ impl Context {
     pub async fn score(&mut self, continuations: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
         self.render()?;
         if continuations.iter().any(Vec::is_empty) {
-            return invalid("an empty continuation has no log-probability".to_owned());
+            return invalid("an empty continuation has no log-probability");
         }
         if self.pending.len() > 1 {
             self.submit().await?;
@@ -125,19 +244,18 @@ impl Context {
             forks.push(self.fork()?);
         }
         let scored = forks.into_iter().zip(continuations).map(|(fork, tokens)| fork.logs(tokens));
-        join_all(scored).await.into_iter().collect()
+        gather(scored).await
     }
 
     /// Log-probabilities of a continuation's tokens; the context goes on with it.
     async fn logs(mut self, continuation: &[u32]) -> Result<Vec<f32>> {
-        self.rerun_last_token()?;
+        if self.pending.is_empty() {
+            self.rerun_last_token()?;
+        }
         let Some(last) = self.pending.pop() else {
-            return invalid("nothing to continue from: fill something in first".to_owned());
+            return invalid("nothing to continue from: fill something in first");
         };
-        let tokens: Vec<u32> = [last]
-            .into_iter()
-            .chain(continuation[..continuation.len() - 1].iter().copied())
-            .collect();
+        let tokens = [&[last], &continuation[..continuation.len() - 1]].concat();
         let before = self.tokens.len();
         let mut size = DISTRIBUTION_SIZE;
         loop {
@@ -150,33 +268,5 @@ impl Context {
             self.truncate(before)?;
             size = self.model.vocab_size(); // less likely than those: ask for all
         }
-    }
-
-    /// Gives the pages of the tokens of a range back, whole pages of them. Nothing attends to them
-    /// any more; the others keep their positions, and later ones go on from theirs.
-    ///
-    /// Errors: `invalid-argument` if these are no whole pages of what has run.
-    pub fn drop_tokens(&mut self, range: Range<usize>) -> Result {
-        let size = self.page_size();
-        if range.start % size + range.end % size > 0
-            || range.start > range.end
-            || range.end > self.tokens.len()
-        {
-            return invalid(format!("tokens {range:?} are no whole pages of {size} tokens"));
-        }
-        self.settle()?;
-        self.prefix_cache = false;
-        let (first, last) = (range.start / size, range.end / size);
-        let cut: Vec<_> = self.pages.drain(first..last).collect();
-        self.read_only -= last.min(self.read_only).saturating_sub(first);
-        self.input_spans.0 = usize::MAX;
-        self.shift += range.len();
-        self.tokens.drain(range);
-        self.release(cut)
-    }
-
-    /// Position of the token that comes next.
-    pub fn next_position(&self) -> usize {
-        self.len() + self.shift
     }
 }

@@ -79,7 +79,8 @@ impl Context {
 
     /// Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
     ///
-    /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`].
+    /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`]. In
+    /// some models it takes fewer positions: [`next_position`](Context::next_position).
     /// Which text a model wants around it is that model's affair.
     ///
     /// Errors: `unsupported` if the model reads text only; `invalid-argument` if the file cannot be
@@ -87,8 +88,11 @@ impl Context {
     pub async fn image(&mut self, image: &[u8]) -> Result {
         let count = images::tokens_of(&self.model, image)?;
         self.flush().await?;
+        let first = self.tokens.len();
+        let positions = images::positions_of(&self.model, image)?;
         let start = allocate::alloc_emb(self.queue, count)?;
-        let run = self.run_image(image, start, count).await;
+        let run = self.run_image(image, positions, [start, count]).await;
+        self.note_image(first..self.tokens.len(), positions as usize);
         allocate::dealloc_emb(self.queue, &[start, count])?;
         run?;
         self.synchronize().await?;
@@ -96,9 +100,9 @@ impl Context {
         Ok(())
     }
 
-    pub(super) async fn run_image(&mut self, image: &[u8], start: u32, count: u32) -> Result {
-        let first = self.tokens.len() as u32;
-        images::embed_img(self.queue, image, &[first, count], &[start, count])?;
+    async fn run_image(&mut self, image: &[u8], positions: u32, embeds: [u32; 2]) -> Result {
+        let [start, count] = embeds;
+        images::embed_img(self.queue, image, &[self.pending_position(), positions], &embeds)?;
         // Only now is known whether the file can be decoded: if not, nothing has happened yet.
         runtime::synchronize(self.queue).await?;
         let most = self.model.max_batch_tokens();
@@ -160,7 +164,7 @@ impl Context {
         let embedded = match given {
             Some(_) => Ok(()),
             None => {
-                let position = (start + self.shift) as u32;
+                let position = self.pending_position();
                 text::embed_txt(queue, tokens, &[position, count], &embeds)
             }
         };

@@ -1,0 +1,1 @@
+"""What a control process does as a node of a cluster, and the cluster's gateway."""

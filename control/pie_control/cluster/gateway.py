@@ -1,0 +1,106 @@
+"""`python -m pie_control.cluster.gateway --config JSON`: the address that clients are given."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+
+import trio
+
+from pie_control.cluster.directory_link import DirectoryLink
+from pie_control.cluster.fetching import member_key
+from pie_control.cluster.links import NodeLinks
+from pie_control.cluster.methods import GatewayMethods
+from pie_control.cluster.parent import leave_with_parent
+from pie_control.confined.pool import ConfinedPool
+from pie_control.programs.components import Components
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.server import RpcServer
+from pie_control.wasm import Engine, EngineConfig
+from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.server import ServerConfig
+
+
+class Gateway:
+    """The parts of a gateway. It keeps nothing: killed and started again, it goes on."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        """Nothing listens before `run`.
+
+        Raises:
+            KeyProblem: if a key cannot be read.
+        """
+        member = config.cluster
+        assert member is not None, "a gateway has a cluster"
+        clock = trio.lowlevel.current_clock().current_time
+        self._confined = ConfinedPool(config.confined)
+        self._directory = DirectoryLink(member)
+        self._links = NodeLinks(lambda public: member_key(member, config))
+        programs = ProgramStore(
+            config.data_folder / "programs", config.max_program_bytes, time.time_ns
+        )
+        engine = Engine(
+            EngineConfig(
+                max_instances=1,  # it compiles, and runs none
+                memory_bytes=config.limits.memory,
+                table_elements=config.limits.table_elements,
+                cache_folder=config.cache_folder / "compiled",
+            )
+        )
+        components = Components(engine, config.cache_folder, lambda runtime: None, self._confined)
+
+        async def prepare(program: Program) -> None:
+            await components.load(program)
+
+        methods = partial(
+            GatewayMethods,
+            config,
+            programs,
+            self._directory,
+            self._links,
+            self._confined,
+            prepare,
+            clock,
+        )
+        self._rpc = RpcServer(config, methods, clock, facts={"cluster": True})
+
+    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled; reports the endpoint once it listens."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._directory.run)
+                await nursery.start(self._links.run)
+                endpoint = await nursery.start(self._rpc.run)
+                task_status.started(endpoint)
+        finally:
+            self._confined.close()
+
+
+async def _serve(config: ServerConfig, with_parent: bool) -> None:
+    async with trio.open_nursery() as nursery:
+        endpoint = await nursery.start(Gateway(config).run)
+        tell_ready(endpoint)
+        if with_parent:
+            await trio.lowlevel.wait_readable(sys.stdin)
+            nursery.cancel_scope.cancel()
+
+
+def main() -> int:
+    """Serves until killed, or (with `--with-parent`) until standard input ends."""
+    config, with_parent = read_options("pie_control.cluster.gateway")
+    if with_parent:
+        leave_with_parent()
+    try:
+        trio.run(_serve, config, with_parent)
+    except Exception as error:
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        tell_error(str(first))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,296 @@
+"""What clients may ask of a cluster's gateway.
+
+It keeps programs, says where launches go, and tells of all nodes at once. What belongs to one
+instance is asked of its node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+import structlog
+import trio
+
+from pie_control.cluster.directory_link import DirectoryLink
+from pie_control.cluster.links import NodeLinks
+from pie_control.confined.pool import ConfinedPool
+from pie_control.errors import ApiError
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc import params
+from pie_control.rpc.describe import describe_program
+from pie_control.rpc.program_requests import ProgramRequests, check_unused
+from pie_control.rpc.session import Session
+from pie_control.rpc.sessions import Sessions
+from pie_py import __version__
+from pie_py.client.errors import ClientError
+from pie_py.config.keys import LOCAL_USER
+from pie_py.config.server import ServerConfig
+from pie_py.wire.cluster import Drain, NodeFacts, NodeList, Nodes, Place, There, Where
+from pie_py.wire.contract import contract_version
+from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
+
+log = structlog.get_logger("pie.cluster")
+
+Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Any]]
+
+NODE_SECONDS = 3.0  # that one node has for its part of an answer
+# Why what one server offers a cluster does not, yet.
+REFUSED = {
+    "quota": "counts are each node's own; ask a node",
+    "load-adapter": "adapters are loaded by each node: name them in the configuration",
+    "unload-adapter": "adapters are loaded by each node: name them in the configuration",
+    "mcp-servers": "MCP servers are named in the configuration, for all nodes",
+    "register-mcp": "MCP servers are named in the configuration, for all nodes",
+    "unregister-mcp": "MCP servers are named in the configuration, for all nodes",
+}
+
+
+class PlaceParams(msgspec.Struct):
+    """Of `place`."""
+
+    program: str
+    near: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+
+
+class WhereParams(msgspec.Struct):
+    """Of `where`."""
+
+    instance: Annotated[str, msgspec.Meta(max_length=256)]
+    broken: bool = False  # the client has lost its connection to the node
+
+
+class DrainParams(msgspec.Struct):
+    """Of `drain`."""
+
+    node: Annotated[str, msgspec.Meta(max_length=256)]
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class ProgramParams(msgspec.Struct):
+    """Of `program` and `program-bytes`."""
+
+    hash: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    user: str = ""
+    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class GatewayMethods:
+    """Answers requests. A method that has to wait is a coroutine function."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        programs: ProgramStore,
+        directory: DirectoryLink,
+        links: NodeLinks,
+        confined: ConfinedPool,
+        prepare: Callable[[Program], Awaitable[None]],
+        clock: Callable[[], float],
+        sessions: Sessions,
+    ) -> None:
+        """Takes its parts.
+
+        Args:
+            config: of the gateway.
+            programs: of the cluster.
+            directory: places launches.
+            links: to the nodes.
+            confined: checks Python sources.
+            prepare: checks components by compiling them.
+            clock: trio's, in seconds.
+            sessions: of the clients.
+        """
+        self._config = config
+        self._programs = programs
+        self._directory = directory
+        self._links = links
+        self._clock = clock
+        self._started = clock()
+        self._kept = ProgramRequests(config, programs, prepare, confined)
+        self._methods: dict[str, Method] = {
+            "server": (params.Nothing, self._server),
+            "models": (params.Nothing, self._models),
+            "adapters": (params.Nothing, self._adapters),
+            "programs": (params.Nothing, self._kept.list),
+            "instances": (params.Instances, self._instances),
+            "stats": (params.Nothing, self._stats),
+            "has": (params.Has, self._kept.has),
+            "upload": (params.Upload, self._kept.upload),
+            "upload-chunk": (params.Chunk, self._kept.upload_chunk),
+            "remove-program": (params.RemoveProgram, self._remove_program),
+            "place": (PlaceParams, self._place),
+            "where": (WhereParams, self._where),
+            "nodes": (params.Nothing, self._nodes),
+            "drain": (DrainParams, self._drain),
+            "program": (ProgramParams, self._program),
+            "program-bytes": (ProgramParams, self._program_bytes),
+        }
+
+    def answer(self, session: Session, request: Request) -> Any:
+        """Does what a request asks; what may have to wait is returned as a coroutine.
+
+        Raises:
+            ApiError, ProgramRejected: the error that the client gets.
+        """
+        known = self._methods.get(request.method)
+        if known is not None:
+            kind, method = known
+            return method(session, params.read(request.method, request.params, kind))
+        if request.method in REFUSED:
+            raise ApiError(
+                "unsupported", f"{request.method} on a cluster: {REFUSED[request.method]}"
+            )
+        if request.method in ("launch", "attach", "send", "kill", "result", "logs", "trace"):
+            raise ApiError(
+                "unsupported",
+                f"{request.method}: this is a cluster's gateway, whose clients talk to the nodes"
+                " themselves: use a client of pie_py that knows clusters",
+            )
+        methods = ", ".join(self._methods)
+        raise ApiError("unsupported", f"no method {request.method[:50]!r}; there are {methods}")
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: its unfinished uploads go."""
+        self._kept.forget(session)
+
+    # Where things are
+
+    async def _place(self, session: Session, asked: PlaceParams) -> Any:
+        program = self._programs.find(asked.program, session.user)
+        answer = await self._directory.ask(
+            lambda number: Place(number, session.user, program.hash, asked.near)
+        )
+        return {**_there(answer), "hash": program.hash, "program": program.name}
+
+    async def _where(self, session: Session, asked: WhereParams) -> Any:
+        answer = await self._directory.ask(
+            lambda number: Where(number, asked.instance, asked.broken)
+        )
+        return _there(answer)
+
+    async def _nodes(self, session: Session, asked: params.Nothing) -> Any:
+        return [msgspec.structs.asdict(node) for node in await self._all()]
+
+    async def _drain(self, session: Session, asked: DrainParams) -> Any:
+        session.check_admin(self._config.admins)
+        await self._directory.ask(lambda number: Drain(number, asked.node, asked.seconds))
+
+    async def _all(self) -> list[NodeFacts]:
+        answer = await self._directory.ask(Nodes)
+        assert isinstance(answer, NodeList)
+        self._links.keep_only({node.endpoint for node in answer.nodes})
+        return answer.nodes
+
+    # Of all nodes
+
+    async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
+        """The answers of the nodes that answer, by node."""
+        nodes = [n for n in await self._all() if n.state in ("ready", "draining")]
+        answers: dict[str, Any] = {}
+
+        async def ask(node: NodeFacts) -> None:
+            try:
+                with trio.move_on_after(NODE_SECONDS):
+                    answers[node.node] = await self._links.ask(node.endpoint, "", method, **asked)
+            except ClientError as error:
+                log.warning("a node does not answer", node=node.node, reason=str(error))
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(ask, node)
+        return {node.node: answers[node.node] for node in nodes if node.node in answers}
+
+    async def _server(self, session: Session, asked: params.Nothing) -> Any:
+        nodes = await self._all()
+        told = await self._ask_all("server")
+        return {
+            "version": __version__,
+            "contract": contract_version(),
+            "protocol": PROTOCOL,
+            "pid": os.getpid(),
+            "uptime": self._clock() - self._started,
+            "endpoint": self._config.endpoint,
+            "user": session.user,
+            "models": sorted({model for one in told.values() for model in one["models"]}),
+            "instances": sum(one["instances"] for one in told.values()),
+            "max_instances": sum(one["max_instances"] for one in told.values()),
+            "launched": sum(one["launched"] for one in told.values()),
+            "limits": self._config.limits.model_dump(mode="json"),
+            "nodes": [msgspec.structs.asdict(node) for node in nodes],
+        }
+
+    async def _models(self, session: Session, asked: params.Nothing) -> Any:
+        for models in (await self._ask_all("models")).values():
+            if session.user != LOCAL_USER:
+                for model in models:
+                    model.pop("folder", None)
+            return models
+        return []
+
+    async def _adapters(self, session: Session, asked: params.Nothing) -> Any:
+        for adapters in (await self._ask_all("adapters")).values():
+            return adapters
+        return []
+
+    async def _instances(self, session: Session, asked: params.Instances) -> Any:
+        scope = session.scope
+        if asked.users:
+            session.check_admin(self._config.admins)
+            scope = None
+        told = await self._ask_all("instances", all=asked.all)
+        found = [one for instances in told.values() for one in instances]
+        found.sort(key=lambda one: one["created_ns"])
+        return [one for one in found if scope is None or one["user"] == scope]
+
+    async def _stats(self, session: Session, asked: params.Nothing) -> Any:
+        told = await self._ask_all("stats")
+        return {f"{model}@{node}": one for node, of in told.items() for model, one in of.items()}
+
+    # Programs
+
+    async def _remove_program(self, session: Session, asked: params.RemoveProgram) -> Any:
+        programs = self._kept.to_remove(session, asked)
+        hashes = {program.hash for program in programs}
+        nodes = await self._all()
+        running = [
+            one
+            for instances in (await self._ask_all("instances")).values()
+            for one in instances
+            if one["program_hash"] in hashes and one["user"] == session.user
+        ]
+        check_unused(asked, [one["id"] for one in running])
+        endpoints = {f"{node.node}.{node.incarnation}": node.endpoint for node in nodes}
+        for one in running:
+            endpoint = endpoints.get(one["id"].rpartition("@")[2])
+            if endpoint is not None:
+                await self._links.ask(endpoint, "", "kill", instance=one["id"])
+        return self._kept.remove(programs)
+
+    def _program(self, session: Session, asked: ProgramParams) -> Any:
+        self._check_member(session)
+        return describe_program(self._programs.find(asked.hash, asked.user))
+
+    def _program_bytes(self, session: Session, asked: ProgramParams) -> Any:
+        self._check_member(session)
+        program = self._programs.find(asked.hash, asked.user)
+        with Path(program.path).open("rb") as file:
+            file.seek(asked.offset)
+            return file.read(CHUNK_BYTES)
+
+    def _check_member(self, session: Session) -> None:
+        """On loopback every client is the operator, who may read what is uploaded."""
+        if session.user != LOCAL_USER:
+            raise ApiError("permission-denied", "only nodes of the cluster may ask for programs")
+
+
+def _there(answer: object) -> dict[str, Any]:
+    assert isinstance(answer, There)
+    return {
+        "node": f"{answer.node}.{answer.incarnation}",
+        "endpoint": answer.endpoint,
+        "key": answer.public_key,
+    }

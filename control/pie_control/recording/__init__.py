@@ -1,0 +1,1 @@
+"""Records of programs' API calls, and their replay without a model."""

@@ -1,0 +1,91 @@
+"""What clients ask about the programs that are kept, of one server or of a cluster's gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from pie_control.confined.pool import ConfinedPool
+from pie_control.errors import ApiError
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc import params
+from pie_control.rpc.describe import describe_program
+from pie_control.rpc.session import Session
+from pie_control.rpc.uploads import Uploads
+from pie_py.config.quotas import Quotas
+from pie_py.config.server import ServerConfig
+
+
+class ProgramRequests:
+    """Lists and takes programs, and says which may be removed."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        programs: ProgramStore,
+        prepare: Callable[[Program], Awaitable[None]],
+        confined: ConfinedPool,
+    ) -> None:
+        """Takes the parts of `Uploads`; the configuration tells what a user's programs may take."""
+        quotas = Quotas(config.quota, config.quotas)
+        self._programs = programs
+        self._uploads = Uploads(
+            programs, prepare, confined, lambda user: quotas.most(user, config.program_bytes)
+        )
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: its unfinished uploads go."""
+        self._uploads.forget(session)
+
+    def list(self, session: Session, asked: params.Nothing) -> Any:
+        """The programs that a user sees."""
+        return [describe_program(program) for program in self._programs.list(session.scope)]
+
+    def has(self, session: Session, asked: params.Has) -> Any:
+        """Whether a program's bytes are here."""
+        return self._programs.has(asked.hash)
+
+    def upload(self, session: Session, asked: params.Upload) -> Any:
+        """Begins an upload; answers with the program if its bytes are here, else with null."""
+        program = self._uploads.begin(session, asked)
+        return None if program is None else describe_program(program)
+
+    async def upload_chunk(self, session: Session, asked: params.Chunk) -> Any:
+        """Takes the next bytes of an upload; answers with the program after the last ones."""
+        program = await self._uploads.add(session, asked)
+        return None if program is None else describe_program(program)
+
+    def to_remove(self, session: Session, asked: params.RemoveProgram) -> Sequence[Program]:
+        """The user's programs of a name, or of a hash.
+
+        Raises:
+            ApiError: `unknown-program`; `permission-denied` if they are another user's.
+        """
+        programs = self._programs.all_of(asked.program, session.user)
+        if not programs:
+            raise ApiError("permission-denied", f"{asked.program!r} was uploaded by another user")
+        return programs
+
+    def remove(self, programs: Sequence[Program]) -> Any:
+        """Removes programs, and tells which they were."""
+        self._programs.remove(programs)
+        return [describe_program(program) for program in programs]
+
+
+def check_unused(asked: params.RemoveProgram, running: Sequence[str]) -> None:
+    """Nothing runs of a program that is to go, or it goes by force.
+
+    Args:
+        asked: what is to go.
+        running: ids of its instances.
+
+    Raises:
+        ApiError: `busy`.
+    """
+    if running and not asked.force:
+        named = ", ".join(running[:5])
+        raise ApiError(
+            "busy",
+            f"{asked.program} has {len(running)} running instances ({named}): end them, or"
+            " have them ended by force",
+        )

@@ -1,0 +1,114 @@
+"""How much of a prompt goes beside work of other users: what takes no longer than the operator
+says.
+
+What an input costs depends on the model, the machine and its other work, and grows with the context
+that it attends to. So nothing is assumed: what a part took says how long the next one of the same
+prompt may be, and how costs have grown from part to part says what is to be added. A forward's
+first part goes by other forwards' first parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pie_control.commands.forward import ForwardCommand
+from pie_control.scheduler.company import Company
+
+LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
+APART = 4  # so many times the bound, for prompts where no user takes steps
+FASTER = 2  # inputs of the next part cost no less than one in so many of what those before did
+UNKNOWN = 8  # so many times the inputs of a step take all the time, until any have been measured
+
+
+@dataclass(slots=True)
+class _Costs:
+    """What inputs of one kind of forwards cost, in seconds."""
+
+    first: float = 0.0  # of a first part without context; 0 if none has been measured
+    growth: float = 0.0  # with each input that one attends to
+
+
+class PromptPace:
+    """Learns what steps and inputs of prompts cost, in seconds."""
+
+    def __init__(self, seconds: float | None, short: int) -> None:
+        """Nothing is known yet.
+
+        Args:
+            seconds: of a batch of forwards where several users have work; None for no bound.
+            short: inputs of the longest forward that counts as a step.
+        """
+        self._seconds = seconds
+        self._short = short
+        self._step = 0.0  # the steps of a batch
+        self._unknown = (seconds or 0.0) / (UNKNOWN * short)
+        self._plain, self._masked = _Costs(), _Costs()
+
+    def spare(self, steps: int, company: Company) -> float:
+        """Seconds for prompts beside so many steps in a batch.
+
+        Where the steps alone take nearly all the time, no bound holds, and prompts that wait for
+        long leave batches small: then they have as long as the steps.
+        """
+        if self._seconds is None or company is Company.NONE:
+            return math.inf
+        if company is Company.RESTS:
+            return APART * max(self._seconds, self._step)
+        if not steps:
+            return max(self._seconds, self._step)  # they come too late for it
+        left = self._seconds - self._step
+        return left if left >= self._seconds / LEAST else self._step
+
+    def cost(self, command: ForwardCommand) -> float:
+        """Seconds of an input of the next part."""
+        costs = self._costs(command)
+        if command.pace:
+            return command.pace + costs.growth * (_context(command) - command.pace_at)
+        return (costs.first or self._unknown) + costs.growth * _context(command)
+
+    def fitting(self, command: ForwardCommand, seconds: float) -> int:
+        """How many of a forward's next inputs take no longer."""
+        count = len(command.inputs)
+        if seconds == math.inf:
+            return count
+        cost = self.cost(command)
+        return count if cost * count <= seconds else int(seconds / cost)
+
+    def took(self, commands: Sequence[ForwardCommand], steps: int, seconds: float) -> None:
+        """Learns what a batch of forwards has taken, with so many steps of runs."""
+        prompts = [command for command in commands if len(command.inputs) > self._short]
+        steps += len(commands) - len(prompts)
+        if not prompts:
+            self._step = _mean(self._step, seconds)
+        elif steps or any(command.part_of or command.sent for command in prompts):
+            # Those that have a batch for themselves are computed whole.
+            count = sum([len(command.inputs) for command in prompts])
+            taken = seconds - self._step if steps else seconds
+            cost = max(taken, seconds / LEAST) / count
+            for command in prompts:
+                self._learn(command, cost)
+
+    def _learn(self, part: ForwardCommand, cost: float) -> None:
+        whole, context, costs = part.part_of or part, _context(part), self._costs(part)
+        if whole.pace:
+            grown = max(0.0, cost - whole.pace) / max(1, context - whole.pace_at)
+            costs.growth = _mean(costs.growth, grown)
+            cost = max(cost, whole.pace / FASTER)
+        else:
+            costs.first = max(cost - costs.growth * context, cost / FASTER)
+        whole.pace, whole.pace_at = cost, context
+
+    def _costs(self, command: ForwardCommand) -> _Costs:
+        """Rows of a mask cost more, some models' many times as much."""
+        return self._plain if command.mask is None else self._masked
+
+
+def _mean(before: float, new: float) -> float:
+    return (before + new) / 2 if before else new
+
+
+def _context(command: ForwardCommand) -> int:
+    """Inputs before those of a command, which these attend to."""
+    return int(command.page_used.sum())

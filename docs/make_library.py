@@ -1,0 +1,98 @@
+"""Writes `inferlets/README.md`: the library's programs, and how long each is.
+
+    python docs/make_library.py
+
+Lines are those of code: not blank, no comment, no docstring. The paper's are of Pie (SOSP 2025),
+Table 2, in Rust. A test compares the page with what this writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+LIBRARY = Path(__file__).resolve().parents[1] / "inferlets"
+PAGE = LIBRARY / "README.md"
+
+PAPER = {
+    "text_completion": 38,
+    "tree_of_thought": 198,
+    "recursion_of_thought": 106,
+    "graph_of_thought": 87,
+    "skeleton_of_thought": 82,
+    "prefix_caching": 45,
+    "modular_caching": 72,
+    "ebnf_decoding": 225,
+    "beam_search": 98,
+    "watermarking": 43,
+    "output_validation": 52,
+    "speculative_decoding": 255,
+    "jacobi_decoding": 88,
+    "attention_sink": 60,
+    "windowed_attention": 60,
+    "hierarchical_attention": 42,
+    "react": 60,
+    "code_act": 62,
+    "swarm": 95,
+}
+HEAD = """# The inferlet library
+
+    pie-py inferlets                 # lists these programs, a line each
+    pie-py run NAME -- --help        # its options
+    pie-py inferlets copy NAME       # its source, to change it
+
+Each folder has the program, and a README: what it does, why it needs a program, what to expect, and
+its source. `tests/inferlets` shows the effect of each.
+
+Written by `docs/make_library.py`. Lines are those of code: not blank, no comment, no docstring, the
+options among them; the paper's (Pie, SOSP 2025, Table 2) are Rust.
+
+| program | Python, lines | Rust, lines | paper, lines |
+|---|---:|---:|---:|
+"""
+
+
+def main() -> None:
+    """Writes the page."""
+    PAGE.write_text(render(), encoding="utf-8")
+
+
+def render() -> str:
+    """The page."""
+    folders = sorted(readme.parent for readme in LIBRARY.glob("*/README.md"))
+    folders.sort(key=lambda folder: (folder.name not in PAPER, folder.name))
+    return HEAD + "".join(map(_row, folders))
+
+
+def _row(folder: Path) -> str:
+    python, rust = folder / "main.py", sorted((folder / "rust" / "src").glob("*.rs"))
+    cells = [
+        f"[{folder.name}]({folder.name}/README.md)",
+        str(python_lines(python.read_text(encoding="utf-8"))) if python.exists() else "",
+        str(sum(rust_lines(file.read_text(encoding="utf-8")) for file in rust)) if rust else "",
+        str(PAPER.get(folder.name, "")),
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def python_lines(source: str) -> int:
+    """Lines of code of a module in Python."""
+    tree = ast.parse(source)
+    words: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            if ast.get_docstring(node, clean=False) is not None:
+                words |= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    lines = enumerate(source.splitlines(), 1)
+    return sum(n not in words and not re.match(r"\s*(#|$)", line) for n, line in lines)
+
+
+def rust_lines(source: str) -> int:
+    """Lines of code of a module in Rust."""
+    return sum(not re.match(r"\s*(//|$)", line) for line in source.splitlines())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Builds the documentation site, with what is in it from other places.
+
+    python docs/make_site.py [FOLDER]        # then: python -m http.server -d FOLDER/site
+
+The pages of `docs/`, a page per inferlet of the library, the reference of the SDK and of the client
+from their docstrings, the configuration from its classes, CONTRIBUTING and CHANGELOG are put
+together in FOLDER (`target/site`), and Zensical makes pages of them (`pip install -e .[docs]`). A
+warning, such as a link that leads nowhere, ends it with status 1.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+OF_SDK = (
+    "inferlet.model", "inferlet.context", "inferlet.generation", "inferlet.sample",
+    "inferlet.grammar", "inferlet.chat", "inferlet.branches", "inferlet.session", "inferlet.http",
+    "inferlet.mcp", "inferlet.messaging", "inferlet.store", "inferlet.runtime", "inferlet.tools",
+    "inferlet.watermark", "inferlet.errors",
+)  # fmt: skip
+OF_CLIENT = (
+    "pie_py.client.client", "pie_py.client.instance", "pie_py.client.functions",
+    "pie_py.client.errors", "pie_py.testing.plugin",
+)  # fmt: skip
+
+
+def main() -> int:
+    """Puts the sources together and builds the site; returns the exit status."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "target" / "site").absolute()
+    assemble(folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    return subprocess.run(command, cwd=folder, check=False).returncode
+
+
+def assemble(folder: Path) -> None:
+    """Writes the sources of the site, and its configuration, into a folder."""
+    pages = folder / "pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    ignored = shutil.ignore_patterns("*.py", "*.json", "*.toml", "__pycache__")
+    shutil.copytree(DOCS, pages, ignore=ignored)
+    techniques = dict(cookbook())
+    reference = {
+        "reference/inferlet.md": _docstrings("The Python SDK, function by function", OF_SDK),
+        "reference/client.md": _docstrings("The client and its test plugin", OF_CLIENT),
+        "reference/configuration.md": configuration(),
+    }
+    for name, text in {**techniques, **reference, **dict(_of_the_root())}.items():
+        path = pages / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    text = (DOCS / "site.toml").read_text(encoding="utf-8").replace("ROOT", str(ROOT))
+    text = _with_list(text, "COOKBOOK", sorted(techniques, key=lambda name: "/index" not in name))
+    text = _with_list(text, "SDKS", sorted(page.name for page in DOCS.glob("*-sdk.md")))
+    (folder / "zensical.toml").write_text(text, encoding="utf-8")
+    wanted = set(named(tomllib.loads(text)))
+    there = {str(page.relative_to(pages)) for page in pages.rglob("*.md")}
+    if wanted != there:
+        both = ", ".join(sorted(wanted ^ there))
+        raise SystemExit(f"docs/site.toml names a page that is not there, or not one: {both}")
+
+
+def _with_list(text: str, mark: str, names: list[str]) -> str:
+    return text.replace(f'"{mark}",', "".join(f'"{name}", ' for name in names).rstrip())
+
+
+def named(config: Any) -> Iterator[str]:
+    """All pages that the navigation of a configuration names."""
+    match config:
+        case str():
+            yield config
+        case dict():
+            for value in config["project"]["nav"] if "project" in config else config.values():
+                yield from named(value)
+        case list():
+            for value in config:
+                yield from named(value)
+
+
+def cookbook() -> Iterator[tuple[str, str]]:
+    """A page per inferlet of the library: its README and its program."""
+    index = (ROOT / "inferlets/README.md").read_text(encoding="utf-8")
+    index = index.replace("# The inferlet library", "# Cookbook", 1)
+    yield "cookbook/index.md", re.sub(r"\]\((\w+)/README\.md\)", r"](\1.md)", index)
+    for readme in sorted((ROOT / "inferlets").glob("*/README.md")):
+        program = readme.parent / "main.py"
+        text = readme.read_text(encoding="utf-8").rstrip()
+        if program.is_file():
+            source = program.read_text(encoding="utf-8").rstrip()
+            text += f"\n\n## The program\n```python\n{source}\n```"
+        yield f"cookbook/{readme.parent.name}.md", f"{text}\n"
+
+
+def _docstrings(title: str, modules: tuple[str, ...]) -> str:
+    return f"# {title}\n\n" + "\n".join(f"::: {module}\n" for module in modules)
+
+
+def _of_the_root() -> Iterator[tuple[str, str]]:
+    for name in ("CONTRIBUTING", "CHANGELOG"):
+        text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+        yield f"{name.lower()}.md", text.replace("](docs/", "](")
+
+
+def configuration() -> str:
+    """The fields of a server's configuration, section by section, from their classes."""
+    from pydantic import BaseModel
+
+    from pie_py.config.server import ServerConfig
+
+    parts = [
+        "# Configuration\n\nThe TOML file of `pie-py serve --config`. In the environment a field is"
+        " `PIE_PY_FIELD` or `PIE_PY_SECTION__FIELD`. Sizes are bytes, times seconds.\n"
+    ]
+    sections: list[tuple[str, type[BaseModel]]] = [("", ServerConfig)]
+    for section, of in sections:
+        title = f"`[{section}]`" if section else "The file's top"
+        rows = [f"\n## {title}\n\n{of.__doc__}\n\n| field | default | |\n|---|---|---|\n"]
+        notes = _comments(of)
+        for name, field in of.model_fields.items():
+            inner = field.annotation
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                sections.append((f"{section}.{name}" if section else name, inner))
+                continue
+            default = (
+                "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+            )
+            rows.append(f"| `{name}` | {default} | {notes.get(name, '')} |\n")
+        parts.append("".join(rows))
+    return "".join(parts)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Path):  # in the home of who builds
+        return "the user's folder for it"
+    text = str(value) if isinstance(value, str | int | float) else repr(value)
+    return f"`{text}`" if text and len(text) < 40 else ""
+
+
+def _comments(of: type) -> dict[str, str]:
+    """The comments on a class's fields, behind or above them."""
+    import inspect
+
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(of).splitlines():
+        field = re.match(r"    (\w+): [^#]*?(?:#\s*(.*))?$", line)
+        if field:
+            found[field[1]] = " ".join([*above, field[2] or ""]).strip().replace("|", "\\|")
+            above = []
+        elif comment := re.match(r"    # (.*)$", line):
+            above.append(comment[1])
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""An answer with one choice that grows part by part, and the events that tell of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from pie_gateway.backend.events import End, Prompt
+from pie_gateway.dialects.splitter import Call, Said
+from pie_gateway.http.answers import json_response
+from pie_gateway.http.door import Exchange
+from pie_gateway.http.streams import stream_response, while_asked
+from pie_gateway.openai.talk import Talk
+from pie_gateway.problems import Problem
+
+
+class Building(ABC):
+    """Builds the answer of one API: its parts are words, thoughts and calls, one open at a time.
+
+    Each of the methods changes `answer` and gives the server-sent events that tell of the change.
+    """
+
+    answer: Any
+
+    def __init__(self, talk: Talk) -> None:
+        """Takes what is told."""
+        self._talk = talk
+        self._kind: type[Said] | None = None  # of the open part
+
+    async def response(
+        self, exchange: Exchange, on_problem: Callable[[Problem], bytes] | None = None
+    ) -> Response:
+        """The events, or the answer once it is whole, as the request wants it.
+
+        Raises:
+            Problem: it cannot be answered.
+            ClientDisconnect: the client has left.
+        """
+        if self._talk.asked.stream:
+            return await stream_response(exchange, self._stream(), on_problem)
+
+        async def whole() -> Any:
+            async for _ in self._stream():
+                pass  # the events build the answer
+            return self.answer
+
+        return json_response(await while_asked(exchange, whole))
+
+    async def _stream(self) -> AsyncGenerator[bytes, None]:
+        begin = b""  # goes with the first text: an error before it has its status
+        async for told in self._talk.told():
+            match told:
+                case Prompt(tokens):
+                    begin = self._begin(tokens)
+                case End():
+                    yield begin + self._closed() + self._finish(told)
+                case said:
+                    yield begin + self._add(said)
+                    begin = b""
+
+    def _add(self, said: Said) -> bytes:
+        events = b""
+        if isinstance(said, Call) or type(said) is not self._kind:
+            events = self._closed() + self._open(said)
+            self._kind = type(said)
+        return events + self._go_on(said)
+
+    def _closed(self) -> bytes:
+        return b"" if self._kind is None else self._close()
+
+    @abstractmethod
+    def _begin(self, prompt: int) -> bytes:
+        """The prompt of so many tokens has been read."""
+
+    @abstractmethod
+    def _open(self, said: Said) -> bytes:
+        """Something said begins a part, which is empty yet."""
+
+    @abstractmethod
+    def _go_on(self, said: Said) -> bytes:
+        """The open part gets what is said."""
+
+    @abstractmethod
+    def _close(self) -> bytes:
+        """The open part is whole."""
+
+    @abstractmethod
+    def _finish(self, end: End) -> bytes:
+        """All is said."""

@@ -1,0 +1,61 @@
+"""An example of each command, at the end of its `--help`."""
+
+from __future__ import annotations
+
+import click
+
+EXAMPLES = {
+    "run": 'pie-py run text_completion --prompt "Once upon a time"',
+    "serve": "pie-py serve --model HuggingFaceTB/SmolLM2-135M-Instruct",
+    "new": "pie-py new my_inferlet && cd my_inferlet && pie-py test",
+    "test": "pie-py test -k capital",
+    "build": "pie-py build my_inferlet.py --package markdown",
+    "upload": "pie-py upload my_inferlet.py",
+    "launch": 'pie-py launch my_inferlet --prompt "Once upon a time"',
+    "ps": "pie-py ps --all",
+    "attach": "pie-py attach my_inferlet-70c6fc49",
+    "logs": "pie-py logs -f my_inferlet-70c6fc49",
+    "kill": "pie-py kill my_inferlet-70c6fc49",
+    "trace": "pie-py trace my_inferlet-70c6fc49 --follow -o trace.json",
+    "replay": "pie-py replay run.jsonl --source my_inferlet.py",
+    "top": "pie-py top --interval 0.5",
+    "models": "pie-py models pie-tiny --traits",
+    "adapters": "pie-py adapters list",
+    "adapters list": "pie-py adapters list --json",
+    "adapters load": "pie-py adapters load poet /adapters/poet",
+    "adapters unload": "pie-py adapters unload poet",
+    "mcp": "pie-py mcp list",
+    "mcp list": "pie-py mcp list --json",
+    "mcp add": "pie-py mcp add search https://example.org/mcp --header 'Authorization=${TOKEN}'",
+    "mcp remove": "pie-py mcp remove search",
+    "quota": "pie-py quota",
+    "programs": "pie-py programs --json",
+    "programs rm": "pie-py programs rm my_inferlet --force",
+    "inferlets": "pie-py inferlets",
+    "inferlets copy": "pie-py inferlets copy tree_of_thought",
+    "keys": "pie-py keys add ada",
+    "keys add": "pie-py keys add ada -o ada.key.json",
+    "keys http": "pie-py keys http ada.key.json",
+    "keys list": "pie-py keys list --json",
+    "keys remove": "pie-py keys remove ada",
+    "cluster": "pie-py cluster status",
+    "cluster up": "pie-py cluster up --config cluster.toml",
+    "cluster join": "pie-py cluster join tcp://127.0.0.1:7743 --token token.json --nodes 2",
+    "cluster status": "pie-py cluster status --json",
+    "cluster drain": "pie-py cluster drain n2 --seconds 600",
+    "cluster down": "pie-py cluster down",
+    "cluster simulate": "pie-py cluster simulate sample --nodes 256 --policy cached --check",
+    "doctor": "pie-py doctor --json",
+    "completion": "pie-py completion bash >> ~/.bashrc",
+    "version": "pie-py version",
+    "bench": "pie-py bench launch --json",
+}
+
+
+def with_example(command: click.Command, path: str) -> click.Command:
+    """The command, and those below it, with their examples."""
+    if path in EXAMPLES:
+        command.epilog = f"\b\nExample:\n  {EXAMPLES[path]}"
+    for name, below in getattr(command, "commands", {}).items():
+        with_example(below, f"{path} {name}")
+    return command

@@ -1,0 +1,42 @@
+"""`pie-py new`: a project to begin with."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from pie_py.cli.connect import EXIT_FAILED
+from pie_py.cli.console import say
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@click.command("new")
+@click.argument("name", type=click.Path(path_type=Path))
+@click.option(
+    "--lang",
+    type=click.Choice(["python", "rust", "js"]),
+    default="python",
+    show_default=True,
+    help="Language of the inferlet.",
+)
+def command(name: Path, lang: str) -> None:
+    """Make a folder NAME with an inferlet and a test of it that passes."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.name):
+        raise click.BadParameter(
+            f"{name.name!r} is no name of a program: letters, digits and _", param_hint="NAME"
+        )
+    if name.exists():
+        say(f"error: {name} exists already: take another name, or remove it")
+        sys.exit(EXIT_FAILED)
+    for file in sorted((TEMPLATES / lang).rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            target = name / str(file.relative_to(TEMPLATES / lang)).replace("NAME", name.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = file.read_text(encoding="utf-8").replace("NAME", name.name)
+            target.write_text(text, encoding="utf-8")
+    click.echo(name)
+    say(f"next: cd {name} && pie-py test && pie-py run . --prompt 'Once upon a time'")

@@ -1,0 +1,142 @@
+"""The nodes of a cluster, seen from a client: the gateway says where, the client goes there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+
+from pie_py.client.connection import Connection
+from pie_py.client.errors import ClientError, ConnectionLost, RpcError
+from pie_py.config.endpoint import BadEndpoint, parse_endpoint
+from pie_py.config.keys import ClientKey
+
+Value = TypeVar("Value")
+
+LOOK_SECONDS = 0.25  # between two questions whether a node that is not reached is lost
+TRIES = 6  # of a launch, each on another node
+AGAIN_SECONDS = 0.1  # before the second, and twice as long each time
+
+
+class Places:
+    """One connection to each node that instances of this client run on."""
+
+    def __init__(
+        self,
+        gateway: Connection,
+        key: ClientKey | None,
+        patience: float,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        """Has no connection to a node yet.
+
+        Args:
+            gateway: of the cluster.
+            key: the client's, off loopback.
+            patience: seconds to look for a node of which nothing is known.
+            tasks: run the connections.
+        """
+        self._gateway = gateway
+        self._key = key
+        self._patience = patience
+        self._tasks = tasks
+        self._nodes: dict[str, Connection] = {}  # by life
+        self._connecting: dict[str, anyio.Lock] = {}
+
+    async def of_instance(self, instance: str) -> Connection:
+        """The connection to the node that an instance runs on.
+
+        Raises:
+            RpcError: `node-lost` if that node has ended; `not-found` of an id of no cluster.
+        """
+        known = self._known(instance.rpartition("@")[2])
+        if known is not None:
+            return known
+        return await self._reach(await self._ask("where", instance=instance))
+
+    async def launch(
+        self, program: str, near: str | None, start: Callable[[Connection, str], Awaitable[Value]]
+    ) -> Value:
+        """Launches where the cluster says.
+
+        A node that takes no more, or ends before it has answered, has not run the program: the
+        cluster names another one.
+
+        Args:
+            program: its name or hash.
+            near: an instance's id, or the name of an export.
+            start: launches on a connection, by the program's hash.
+        """
+        for attempt in range(TRIES):
+            there = await self._ask("place", program=program, near=near)
+            try:
+                return await start(await self._reach(there), there["hash"])
+            except RpcError as error:
+                if error.code not in ("busy", "node-lost") or attempt == TRIES - 1:
+                    raise
+            await anyio.sleep(AGAIN_SECONDS * 2**attempt)
+        raise AssertionError("the last try returns or raises")
+
+    def _known(self, life: str) -> Connection | None:
+        connection = self._nodes.get(life)
+        if connection is None or connection.session.error is not None:
+            return None
+        return connection
+
+    async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Asks the gateway, which may be started again meanwhile: to ask twice does no harm."""
+        while True:
+            try:
+                there: dict[str, Any] = await self._gateway.request(method, **params)
+                return there
+            except ConnectionLost:
+                if self._gateway.session.error is not None:
+                    raise
+
+    async def _reach(self, there: dict[str, Any]) -> Connection:
+        life: str = there["node"]
+        lock = self._connecting.setdefault(life, anyio.Lock())
+        async with lock:
+            connection = self._known(life)
+            if connection is None:
+                connection = await self._connect(life, there)
+        return connection
+
+    async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
+        try:
+            endpoint = parse_endpoint(there["endpoint"])
+        except BadEndpoint as error:
+            raise RpcError("internal", f"the gateway names no endpoint: {error}") from None
+        key = self._key
+        if key is not None and there["key"]:
+            key = replace(key, server=there["key"])
+        connection = Connection(endpoint, None if endpoint.is_loopback else key, self._patience)
+        connection.session.life = life
+        await self._tasks.start(connection.run)
+        self._tasks.start_soon(self._watch, life, connection)
+        problem = await connection.ready()
+        if problem is not None:
+            if isinstance(problem, RpcError):
+                raise problem
+            raise RpcError("node-lost", f"node {life} is not reached: {problem}")
+        self._nodes[life] = connection
+        return connection
+
+    async def _watch(self, life: str, connection: Connection) -> None:
+        """While the node is not reached, asks the gateway whether it is lost."""
+        session = connection.session
+        while session.error is None:
+            await anyio.sleep(LOOK_SECONDS)
+            if session.is_open or session.error is not None:
+                continue
+            try:
+                await self._gateway.request("where", instance=life, broken=True)
+            except RpcError as error:
+                if error.code == "node-lost":
+                    session.lose(f"node-lost: {error.message}")
+            except ClientError:
+                if self._gateway.session.error is not None:
+                    return  # its patience decides

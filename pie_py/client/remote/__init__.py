@@ -1,0 +1,1 @@
+"""Functions and classes of the caller that run in an inferlet."""

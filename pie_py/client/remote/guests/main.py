@@ -1,0 +1,173 @@
+"""What runs in the inferlet: calls the caller's function, or a class's methods one by one, and
+tells what becomes of it in messages: bytes that begin with a mark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import field, make_dataclass
+from functools import partial, reduce
+from types import ModuleType
+from typing import Any
+
+from inferlet import session
+from inferlet._guest.modules import own_files
+from pie_py.client.remote.values import CannotTravel, dumps, loads
+
+MARK = b"\0call "  # what else a program sends is its own
+RUNNER = ("/main.py", "/pie_py/client/remote/values.py")  # files whose frames no traceback shows
+
+
+def tell(kind: str, **facts: Any) -> None:
+    """Tells the caller something."""
+    session.send_blob(MARK + json.dumps({"kind": kind, **facts}).encode())
+
+
+class Output(io.TextIOBase):
+    """Standard output or error: whole lines go to the caller."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._line = ""
+
+    def write(self, text: str, /) -> int:
+        """Sends the lines that the text completes; keeps the rest."""
+        lines, newline, rest = (self._line + text).rpartition("\n")
+        self._line = rest
+        if newline:
+            tell(self._kind, text=lines + newline)
+        return len(text)
+
+    def flush(self) -> None:
+        """Sends the rest of a line."""
+        if self._line:
+            tell(self._kind, text=self._line)
+            self._line = ""
+
+
+def type_of(name: str) -> type:
+    """The type of a name on the way."""
+    module, _, path = name.partition(":")
+    found: type = reduce(getattr, path.split("."), importlib.import_module(module))  # type: ignore[assignment]
+    return found
+
+
+def name_of(kind: type) -> str:
+    """Its name on the way."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def made_model(module: str, name: str, fields: list[tuple[str, str | None]]) -> type:
+    """A dataclass in place of a pydantic model."""
+    made: list[Any] = []
+    for one, default in fields:
+        factory = None if default is None else partial(loads, default, type_of)
+        made.append((one, Any) if factory is None else (one, Any, field(default_factory=factory)))
+    return make_dataclass(name, made, kw_only=True, module=module)  # type: ignore[call-arg]
+
+
+def load(asked: dict[str, Any]) -> ModuleType:
+    """The caller's module, with what its functions use."""
+    name = asked["module"]
+    names = (piece.removesuffix(".py").replace("/", ".") for piece in asked["pieces"])
+    specs = [importlib.util.find_spec(piece) for piece in names]  # while none is imported
+    module = ModuleType(name)
+    sys.modules[name] = module
+    space = vars(module)
+    for one, (source, path) in asked["imports"].items():
+        found: Any = importlib.import_module(source)
+        space[one] = reduce(getattr, path.split("."), found) if path else found
+    for one, fields in asked["models"].items():
+        space[one] = made_model(name, one, fields)
+    late = {}  # data of types that the module defines
+    for one, text in asked["given"].items():
+        try:
+            space[one] = loads(text, type_of)
+        except AttributeError:
+            late[one] = text
+    for spec in specs:
+        assert spec is not None
+        assert spec.loader is not None
+        module.__spec__ = spec
+        spec.loader.exec_module(module)
+    space |= {one: loads(text, type_of) for one, text in late.items()}
+    space |= {one: space[other] for one, other in asked["aliases"].items()}
+    return module
+
+
+def raised(error: BaseException) -> dict[str, Any]:
+    """An exception as the caller can raise it again."""
+    try:
+        value = dumps(error, "the exception", name_of)
+    except CannotTravel:
+        value = None
+    inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return {
+        "value": value,
+        "text": "".join(traceback.format_exception_only(error)).strip(),
+        "frames": [
+            (frame.f_code.co_filename, line, frame.f_code.co_name)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_filename in own_files
+            and not frame.f_code.co_filename.endswith(RUNNER)
+        ],
+        "is_cause": error.__cause__ is not None,
+        "inner": None if inner is None else raised(inner),
+    }
+
+
+async def call(target: Callable[..., Any], args: str, number: int) -> Any:
+    """One call: tells what it yields, and what it returns or raises; returns that, too."""
+    try:
+        given, options = loads(args, type_of)
+        answer = target(*given, **options)
+        if inspect.isasyncgen(answer):
+            async for value in answer:
+                tell("yield", n=number, value=dumps(value, "what it yields", name_of))
+            answer = None
+        elif inspect.isgenerator(answer):
+            for value in answer:
+                tell("yield", n=number, value=dumps(value, "what it yields", name_of))
+            answer = None
+        elif inspect.isawaitable(answer):
+            answer = await answer
+        told = None if inspect.isclass(target) else answer
+        text = dumps(told, "what it returns", name_of)
+    except BaseException as error:
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        flush()
+        tell("raise", n=number, **raised(error))
+        return None
+    flush()
+    tell("return", n=number, value=text)
+    return answer
+
+
+def flush() -> None:
+    """Sends what was printed without a newline."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+async def main(args: list[str]) -> str:
+    """Reads the request and does it."""
+    asked = json.loads(args[0])
+    sys.stdout, sys.stderr = Output("out"), Output("err")
+    try:
+        entry = getattr(load(asked), asked["entry"])
+    except Exception as error:
+        tell("raise", n=0, **raised(error))
+        return ""
+    made = await call(entry, asked["args"], 0)
+    if inspect.isclass(entry) and made is not None:
+        while (request := json.loads(await session.receive_blob()))["method"] is not None:
+            await call(getattr(made, request["method"]), request["args"], request["n"])
+    return ""

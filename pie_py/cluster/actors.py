@@ -1,0 +1,98 @@
+"""What runs in Ray: one actor per node, which keeps its control process.
+
+`python -m pie_py.cluster.actors FOLDER` has Ray place the nodes of a machine's folder that it does
+not have yet. It may be run again at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from pie_py.cluster.node_keeper import NodeKeeper
+from pie_py.cluster.settings import Machine, Names, Token
+from pie_py.config.server import ServerConfig
+
+log = logging.getLogger("pie.actors")
+
+NAMESPACE = "pie"
+PREFIX = "node-"
+
+
+class NodeActor:
+    """Keeps a node on the machine that Ray has chosen; if that ends, Ray starts it elsewhere."""
+
+    def __init__(self, node: str) -> None:
+        """Starts keeping; the directory tells when the node serves."""
+        self._folder = Path(os.environ["PIE_PY_CLUSTER_FOLDER"])
+        self._node = node
+        self._keeper = NodeKeeper(node, self._folder)
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def facts(self) -> dict[str, Any]:
+        """Its life, and the process identifiers of actor and control process."""
+        return {"life": self._keeper.life, "actor": os.getpid(), "control": self._keeper.pid}
+
+    def _keep(self) -> None:
+        self._keeper.run()
+        # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
+        Names(self._folder).drop(self._node)
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def connect(token: Token) -> None:
+    """Connects this process to Ray, as a driver; `ray_environment` must be its environment."""
+    ray.init(
+        address=token.ray,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def place_nodes(names: list[str], gpus: int) -> None:
+    """Has Ray place nodes that it does not have."""
+    named = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+    for name in names:
+        if PREFIX + name in named:
+            continue
+        actor = ray.remote(NodeActor).options(
+            name=PREFIX + name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            max_restarts=-1,
+            max_task_retries=0,
+            num_cpus=0,
+            num_gpus=gpus,
+            resources={"pie_node": 1},
+        )
+        actor.remote(name)
+
+
+def node_facts(node: str, seconds: float = 10.0) -> dict[str, Any]:
+    """What a node's actor tells of itself."""
+    actor = ray.get_actor(PREFIX + node, namespace=NAMESPACE)
+    facts: Any = ray.get(actor.facts.remote(), timeout=seconds)
+    return dict(facts)
+
+
+def main() -> int:
+    """Places the nodes of a machine."""
+    folder = Path(sys.argv[1])
+    token = Token.read(folder / "token.json")
+    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    size = ServerConfig.model_validate(token.server).tensor_parallel_size
+    connect(token)
+    place_nodes(Names(folder).read(), size if machine.gpus else 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""`python -m pie_py.cluster.directory_process --config JSON`: the directory, around its decisions.
+
+One thread, one ROUTER: what comes is answered before the next message is read. Nothing is kept but
+the numbers of lives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import zmq
+from pydantic import BaseModel, ConfigDict
+from zmq.utils import z85
+
+from pie_py.cluster.directory import Directory, Refusal
+from pie_py.cluster.directory import Place as Request
+from pie_py.cluster.lives import Lives, LivesUnusable
+from pie_py.cluster.names import Life
+from pie_py.cluster.policies import load_policy
+from pie_py.config.child import tell_error, tell_ready
+from pie_py.config.cluster import read_member_pair
+from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.policies import UnknownPolicy
+from pie_py.wire.cluster import (
+    Allot,
+    Allotted,
+    Answer,
+    Begin,
+    Begun,
+    Done,
+    Drain,
+    Join,
+    NodeFacts,
+    NodeList,
+    Nodes,
+    NotOfCluster,
+    Place,
+    Question,
+    Refused,
+    Report,
+    There,
+    ToDirectory,
+    ToNode,
+    Where,
+    decode_to_directory,
+    encode,
+)
+from pie_py.wire.cluster_socket import directory_router
+
+log = logging.getLogger("pie.directory")
+
+LOOK_SECONDS = 0.25  # between two looks at leases
+TURN_MESSAGES = 1000  # answered before the next look
+
+
+class DirectoryConfig(BaseModel):
+    """What the directory's process must know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoint: str
+    folder: Path  # of the numbers of lives
+    policy: str = "cached"
+    keys: Path | None = None
+
+
+class DirectoryServer:
+    """The directory behind a socket."""
+
+    def __init__(self, config: DirectoryConfig) -> None:
+        """Binds the socket.
+
+        Raises:
+            KeyProblem, LivesUnusable, UnknownPolicy: of the configuration.
+            zmq.ZMQError: if it cannot listen there.
+        """
+        pair = None if config.keys is None else read_member_pair(config.keys)
+        config.folder.mkdir(parents=True, exist_ok=True)
+        self._lives = Lives(config.folder / "lives.json")
+        self._directory = Directory(load_policy(config.policy), random.Random(), time.monotonic())
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._zap = None if pair is None else _zap(self._context)
+        self._pair = pair
+        self._router = directory_router(self._context, config.endpoint, pair)
+        self._router.bind(config.endpoint)
+        bound = self._router.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        self.endpoint = bound.rstrip(b"\0").decode()
+
+    def serve(self) -> None:
+        """Answers until the process ends."""
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        if self._zap is not None:
+            poller.register(self._zap, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll(int(LOOK_SECONDS * 1000)))
+            if self._zap is not None and self._zap in ready:
+                self._let_in(self._zap)
+            if self._router in ready:
+                self._answer_all()
+            for order in self._directory.due(time.monotonic()):
+                # The actor around a node's process ends and replaces it by itself; Ray does so for
+                # the actor.
+                log.warning("%s: %s", order.life, type(order).__name__.lower())
+
+    def _answer_all(self) -> None:
+        for _ in range(TURN_MESSAGES):
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(frames) != 2:
+                log.warning("refused a message of %d frames", len(frames))
+                continue
+            sender, frame = frames
+            try:
+                message = decode_to_directory(frame)
+            except NotOfCluster as error:
+                log.warning("refused a message: %s", error)
+                continue
+            self._router.send_multipart((sender, encode(self._answer(message, sender))))
+
+    def _answer(self, message: ToDirectory, sender: bytes) -> ToNode | Answer:
+        now = time.monotonic()
+        match message:
+            case Report():
+                return self._directory.report(message, sender, now)
+            case Join():
+                return self._directory.join(message, sender, now)
+        try:
+            return self._answer_question(message, now)
+        except Refusal as refusal:
+            return Refused(message.number, refusal.code, str(refusal))
+        except LivesUnusable as error:
+            log.error("%s", error)
+            return Refused(message.number, "out-of-resources", str(error))
+
+    def _answer_question(self, asked: Question, now: float) -> Answer:
+        directory, number = self._directory, asked.number
+        match asked:
+            case Place(_, user, program, near, parent):
+                there = directory.place(Request(user, program, near, parent), now)
+            case Where(_, instance, broken):
+                there = directory.where(instance, now, broken=broken)
+            case Begin(_, node, reason):
+                life = Life(node, self._lives.next(node, directory.last(node)))
+                directory.begin(life, reason, now)
+                log.info("%s begins: %s", life, reason or "the first life")
+                return Begun(number, life.incarnation)
+            case Allot(_, count):
+                return Allotted(number, self._lives.allot(count))
+            case Drain(_, node, seconds):
+                directory.drain(node, seconds, now)
+                return Done(number)
+            case Nodes():
+                return NodeList(number, self._facts(now))
+        return There(
+            number, there.life.node, there.life.incarnation, there.endpoint, there.public_key
+        )
+
+    def _facts(self, now: float) -> list[NodeFacts]:
+        return [
+            NodeFacts(
+                node.life.node,
+                node.life.incarnation,
+                node.state.value,
+                node.version,
+                node.endpoint,
+                node.instances,
+                node.pool,
+                node.silent_seconds,
+                node.reason,
+            )
+            for node in self._directory.status(now)
+        ]
+
+    def _let_in(self, zap: zmq.Socket[bytes]) -> None:
+        """Answers ZeroMQ's question whether a connection may be made (ZAP): members may."""
+        version, number, _, address, _, mechanism, *credentials = zap.recv_multipart()
+        assert self._pair is not None
+        key = z85.encode(credentials[0]).decode() if credentials else ""
+        member = mechanism == b"CURVE" and key == self._pair.public
+        if not member:
+            log.warning("refused a connection from %s", address.decode("ascii", "replace"))
+        status = (b"200", b"OK", b"member") if member else (b"400", b"no member", b"")
+        zap.send_multipart((version, number, *status, b""))
+
+
+def _zap(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.REP)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.bind("inproc://zeromq.zap.01")
+    return socket
+
+
+def make_member_pair() -> KeyPair:
+    """A key pair for the members of a new cluster."""
+    public, secret = zmq.curve_keypair()
+    return KeyPair(public.decode(), secret.decode())
+
+
+def _leave_with_parent() -> None:
+    """Ends this process once standard input does: its parent is gone."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main() -> int:
+    """Serves until killed, or (with `--with-parent`) until standard input ends."""
+    parser = argparse.ArgumentParser(prog="python -m pie_py.cluster.directory_process")
+    parser.add_argument("--config", required=True, help="a DirectoryConfig, as JSON")
+    parser.add_argument("--with-parent", action="store_true", help="exit when stdin closes")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    config = DirectoryConfig.model_validate_json(options.config)
+    try:
+        server = DirectoryServer(config)
+    except (KeyProblem, LivesUnusable, UnknownPolicy) as error:
+        tell_error(str(error))
+        return 1
+    except zmq.ZMQError as error:
+        tell_error(f"the directory cannot listen on {config.endpoint}: {error.strerror}")
+        return 1
+    if options.with_parent:
+        _leave_with_parent()
+    tell_ready(server.endpoint)
+    server.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The numbers of lives that were given out, on disk: none is given twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+
+class LivesUnusable(Exception):
+    """The file cannot be read or written; the text says what to do."""
+
+
+class Lives:
+    """Per node the number of its last life, and how many nodes were named, in one small file."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads the file, if it is there.
+
+        Raises:
+            LivesUnusable: if it cannot be read.
+        """
+        self._path = path
+        self._last: dict[str, int] = {}
+        self._named = 0
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self._named = int(found["named"])
+            self._last = {str(node): int(number) for node, number in found["lives"].items()}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise LivesUnusable(
+                f"{path} tells which numbers of lives were given out, and cannot be read ({error});"
+                " put a copy back. Without it names of instances could be used twice"
+            ) from None
+
+    def next(self, node: str, above: int) -> int:
+        """The number of a node's next life, which is on disk when this returns.
+
+        Args:
+            node: its name.
+            above: the highest number that has been seen otherwise.
+
+        Raises:
+            LivesUnusable: if it cannot be written.
+        """
+        number = max(self._last.get(node, 0), above) + 1
+        self._write(self._named, {**self._last, node: number})
+        return number
+
+    def allot(self, count: int) -> list[str]:
+        """Names for nodes, which none has had before.
+
+        Raises:
+            LivesUnusable: as `next`.
+        """
+        first = self._named + 1
+        self._write(self._named + count, self._last)
+        return [f"n{number}" for number in range(first, first + count)]
+
+    def _write(self, named: int, last: dict[str, int]) -> None:
+        beside = self._path.with_name(f".{self._path.name}")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                json.dump({"named": named, "lives": last}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self._path)
+        except OSError as error:
+            raise LivesUnusable(
+                f"{self._path} cannot be written ({error.strerror}): make room on the disk"
+            ) from None
+        self._named, self._last = named, last

@@ -1,0 +1,159 @@
+"""What a cluster is made of, from a file; and what its machines must know, on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+
+from pie_py.config.server import ServerConfig
+
+TOKEN_FILE = "token.json"
+STATE_FILE = "machine.json"
+
+
+class ClusterProblem(Exception):
+    """A cluster cannot be started, joined or reached; the text says why and how to mend it."""
+
+
+class ClusterConfig(BaseModel):
+    """`cluster.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoint: str = "tcp://127.0.0.1:7743"  # of the gateway
+    host: str = "127.0.0.1"  # the head's address, by which other machines reach it
+    nodes: NonNegativeInt = 1  # on the head's machine, at first
+    policy: str = "cached"
+    folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
+    ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
+    directory_port: int = Field(default=0, ge=0, le=65535)
+    server: dict[str, Any] = {}  # each node's, as in a server's configuration
+
+
+class Token(BaseModel):
+    """What a machine needs to join: it gives every right on the cluster, so it is kept secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gateway: str
+    directory: str
+    ray: str  # HOST:PORT
+    ray_token: str
+    member_public: str = ""  # the members' pair; empty where all is on loopback
+    member_secret: str = ""
+    server_public: str = ""  # the pair that clients know the cluster by
+    server_secret: str = ""
+    versions: dict[str, str]
+    server: dict[str, Any]  # the nodes' configuration
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether members encrypt: other machines reach them."""
+        return bool(self.member_public)
+
+    @staticmethod
+    def read(path: Path) -> Token:
+        """Reads a token file.
+
+        Raises:
+            ClusterProblem: if it is none.
+        """
+        try:
+            return Token.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ClusterProblem(
+                f"the token {path} cannot be read: {error.strerror}; `pie-py cluster up` has"
+                f" written it as {TOKEN_FILE} in its folder"
+            ) from None
+        except (ValidationError, ValueError):
+            raise ClusterProblem(
+                f"{path} is no token of a cluster, or of another version of pie_py"
+            ) from None
+
+
+class Names:
+    """The nodes that a machine has brought into the cluster: a small file of its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "nodes.json"
+
+    def read(self) -> list[str]:
+        """Their names; none if the file is not there."""
+        try:
+            names: list[str] = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        return names
+
+    def write(self, names: list[str]) -> None:
+        """Keeps other names from now on."""
+        write_private(self._path, json.dumps(names))
+
+    def drop(self, name: str) -> None:
+        """One is drained, and must not come back."""
+        self.write([other for other in self.read() if other != name])
+
+
+class Machine(BaseModel):
+    """One machine of a cluster, as its folder tells it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: str  # "head" or "nodes"
+    host: str
+    nodes: int = 0
+    policy: str = "cached"
+    shares_data: bool = True  # the head's data folder is this machine's
+    gpus: int = 0
+
+
+def read_config(path: Path | None) -> ClusterConfig:
+    """Reads `cluster.toml`, and checks what it says of servers.
+
+    Raises:
+        ClusterProblem: if something in it is wrong.
+    """
+    try:
+        fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+        config = ClusterConfig.model_validate(fields)
+        for name in ("endpoint", "cluster"):
+            if name in config.server:
+                raise ClusterProblem(f"{path}: server.{name} is set by the cluster: leave it out")
+        ServerConfig.model_validate(config.server)
+    except OSError as error:
+        raise ClusterProblem(f"{path} cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ClusterProblem(f"{path} is no TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ClusterProblem(f"{path}: {where}: {first['msg']}") from None
+    return config
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone may read, in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(handle)
+    os.replace(beside, path)
+
+
+def member_keys_file(folder: Path, token: Token) -> Path | None:
+    """The file of the members' pair in a machine's folder, which is made; None on loopback."""
+    if not token.is_encrypted:
+        return None
+    path = folder / "members.json"
+    pair = {"public": token.member_public, "secret": token.member_secret}
+    if not path.exists():
+        write_private(path, json.dumps(pair))
+    return path

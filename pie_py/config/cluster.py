@@ -1,0 +1,51 @@
+"""What a process of a cluster must know of it, and the keys that its members share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import Field, NonNegativeInt
+
+from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.section import Section
+
+NODE_NAME = "[a-z][a-z0-9-]{0,31}"
+
+
+class MemberConfig(Section):
+    """Makes a server a node of a cluster; a gateway has no node and no incarnation."""
+
+    directory: str  # its endpoint
+    gateway: str = ""  # where programs come from that this node does not have
+    node: str = Field(default="", pattern=f"^({NODE_NAME})?$")
+    incarnation: NonNegativeInt = 0
+    keys: Path | None = None  # of the members' file; None where all of the cluster is on loopback
+    # Whether the data folder is that of the whole cluster: if not, and without a database, there is
+    # no store here.
+    shares_data: bool = True
+
+    @property
+    def life(self) -> str:
+        """`n7.3`: the node and its incarnation."""
+        return f"{self.node}.{self.incarnation}"
+
+    def pair(self) -> KeyPair | None:
+        """The key pair that all members of the cluster have; None on loopback.
+
+        Raises:
+            KeyProblem: if its file cannot be read.
+        """
+        return None if self.keys is None else read_member_pair(self.keys)
+
+
+def read_member_pair(path: Path) -> KeyPair:
+    """The members' key pair.
+
+    Raises:
+        KeyProblem: if the file cannot be read.
+    """
+    try:
+        return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise KeyProblem(f"the members' keys {path} cannot be read: {error}") from None

@@ -1,0 +1,1 @@
+"""What authors test with: a model that answers what a test says, and the plugin of pytest."""

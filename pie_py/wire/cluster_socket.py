@@ -1,0 +1,66 @@
+"""Sockets between the members of a cluster and its directory.
+
+Off loopback they are encrypted by CURVE, with one key pair that all members have: who does not hold
+it is not let in.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import zmq
+
+from pie_py.config.endpoint import parse_endpoint
+from pie_py.config.keys import KeyPair
+from pie_py.wire.zmq_socket import keep_alive
+
+FRAME_BYTES = 1 << 20  # of one message, at most
+IDENTITY_BYTES = 16
+RECONNECT_MS = 50
+
+
+def member_dealer(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, pair: KeyPair | None
+) -> zmq.Socket[bytes]:
+    """A member's socket, connected to the directory.
+
+    Its routing id is random and stays over reconnections, so that the directory knows the sender of
+    a report again.
+    """
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.IPV6, int(parse_endpoint(endpoint).is_ipv6))
+    # The first byte must not be 0.
+    socket.setsockopt(zmq.ROUTING_ID, b"m" + os.urandom(IDENTITY_BYTES))
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # what the directory cannot get now is said again
+    socket.setsockopt(zmq.MAXMSGSIZE, 64 * FRAME_BYTES)  # a list of all nodes
+    keep_alive(socket)
+    if pair is not None:
+        socket.setsockopt(zmq.CURVE_SERVERKEY, pair.public.encode())
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+        socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+    socket.connect(endpoint)
+    return socket
+
+
+def directory_router(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, pair: KeyPair | None
+) -> zmq.Socket[bytes]:
+    """The directory's socket, not bound yet."""
+    socket: zmq.Socket[Any] = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.IPV6, int(parse_endpoint(endpoint).is_ipv6))
+    socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a member that connects again keeps its routing id
+    socket.setsockopt(zmq.SNDHWM, 10_000)
+    socket.setsockopt(zmq.RCVHWM, 100_000)
+    keep_alive(socket)
+    if pair is not None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+        socket.setsockopt(zmq.ZAP_DOMAIN, b"pie-cluster")
+    return socket

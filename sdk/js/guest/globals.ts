@@ -1,0 +1,159 @@
+/**
+ * What programs expect of a JavaScript engine and a sandbox does not have: clocks, timers, randomness
+ * and a console, from the server.
+ */
+
+import { describe } from "./describe.ts";
+import { forget, whenReady } from "../src/loop.ts";
+import * as raw from "../src/raw.ts";
+
+const NS_PER_MS = 1_000_000;
+const RealDate = Date;
+
+function now(): number {
+  return Math.floor(Number(raw.now()) / NS_PER_MS);
+}
+
+function HostDate(this: unknown, ...args: unknown[]): unknown {
+  if (new.target === undefined) return new RealDate(now()).toString();
+  const made = args.length === 0 ? [now()] : args;
+  return Reflect.construct(RealDate, made, new.target === HostDate ? RealDate : new.target);
+}
+HostDate.prototype = RealDate.prototype;
+HostDate.now = now;
+HostDate.parse = RealDate.parse;
+HostDate.UTC = RealDate.UTC;
+
+const started = { at: 0n };
+
+function performanceNow(): number {
+  return Number(raw.monotonicNow() - started.at) / NS_PER_MS;
+}
+
+// Timers
+
+const timers = new Map<number, number>(); // futures of the host, by the timer's number
+let lastTimer = 0;
+
+function setTimer(call: (...args: unknown[]) => void, ms: number, again: boolean, args: unknown[]) {
+  const number = ++lastTimer;
+  const start = () => {
+    const future = raw.sleep(Math.max(0, Math.round((Number(ms) || 0) * NS_PER_MS)));
+    timers.set(number, future);
+    whenReady(future, () => {
+      raw.take(future);
+      timers.delete(number);
+      if (again) start();
+      call(...args);
+    });
+  };
+  start();
+  return number;
+}
+
+function clearTimer(number: number): void {
+  const future = timers.get(number);
+  if (future !== undefined) forget(future);
+  timers.delete(number);
+}
+
+// Randomness
+
+/** Numbers of xoshiro128**, seeded by the server for each instance. */
+const state = new Uint32Array(4);
+
+function seed(): void {
+  const bytes = raw.randomBytes(16);
+  for (let i = 0; i < 4; i++) {
+    state[i] = bytes[4 * i] | (bytes[4 * i + 1] << 8) | (bytes[4 * i + 2] << 16) | (bytes[4 * i + 3] << 24);
+  }
+  state[0] |= 1; // not all of them 0
+}
+
+function next(): number {
+  const [s0, s1, s2, s3] = state;
+  const times5 = Math.imul(s1, 5);
+  const result = Math.imul((times5 << 7) | (times5 >>> 25), 9) >>> 0;
+  state[2] = s2 ^ s0;
+  state[3] = s3 ^ s1;
+  state[1] = s1 ^ state[2];
+  state[0] = s0 ^ state[3];
+  state[2] ^= s1 << 9;
+  state[3] = (state[3] << 11) | (state[3] >>> 21);
+  return result;
+}
+
+/** A number of 53 random bits, at least 0 and less than 1. */
+function random(): number {
+  return ((next() >>> 5) * 2 ** 26 + (next() >>> 6)) / 2 ** 53;
+}
+
+function getRandomValues<T extends ArrayBufferView>(view: T): T {
+  const bytes = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+  for (let at = 0; at < bytes.length; at += 65536) {
+    bytes.set(raw.randomBytes(Math.min(65536, bytes.length - at)), at);
+  }
+  return view;
+}
+
+function randomUUID(): string {
+  const bytes = raw.randomBytes(16);
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+// The console: lines of the instance's log
+
+function shown(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (value instanceof Error) return describe(value);
+  if (typeof value === "object" && value !== null) {
+    try {
+      return JSON.stringify(value, (_, inner) => (typeof inner === "bigint" ? `${inner}n` : inner));
+    } catch {
+      return String(value); // it holds itself
+    }
+  }
+  return typeof value === "bigint" ? `${value}n` : String(value);
+}
+
+function logger(level: raw.LogLevel): (...values: unknown[]) => void {
+  return (...values) => {
+    for (const line of values.map(shown).join(" ").split("\n")) raw.log(level, line.toWellFormed());
+  };
+}
+
+/** Puts all of it in place; before the program is evaluated. */
+export function install(): void {
+  const timer = (again: boolean) => (call: () => void, ms: number, ...args: unknown[]) =>
+    setTimer(call, ms, again, args);
+  Object.assign(globalThis, {
+    Date: HostDate,
+    setTimeout: timer(false),
+    setInterval: timer(true),
+    clearTimeout: clearTimer,
+    clearInterval: clearTimer,
+  });
+  RealDate.prototype.constructor = HostDate as unknown as DateConstructor;
+  Math.random = random;
+  Object.defineProperty(globalThis, "performance", { value: { now: performanceNow } });
+  Object.defineProperty(globalThis, "crypto", { value: { getRandomValues, randomUUID } });
+  for (const [name, level] of LEVELS) (console as unknown as Record<string, unknown>)[name] = logger(level);
+}
+
+const LEVELS: [string, raw.LogLevel][] = [
+  ["debug", "debug"],
+  ["log", "info"],
+  ["info", "info"],
+  ["warn", "warning"],
+  ["error", "error"],
+  ["trace", "debug"],
+];
+
+/** What each instance needs for itself. */
+export function begin(): void {
+  seed();
+  started.at = raw.monotonicNow();
+}

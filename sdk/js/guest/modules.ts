@@ -1,0 +1,96 @@
+/** A program's modules: how they become code, and how they import each other. */
+
+import { transform } from "sucrase";
+import * as sdk from "../src/index.ts";
+
+/** Paths and texts, the main module first. */
+export type Modules = Map<string, string>;
+
+const MARK = "\0javascript\0";
+
+/** The modules of a program as it is uploaded: a mark, then a path and a text for each. */
+export function unpack(text: string): Modules {
+  const parts = text.slice(MARK.length).split("\0");
+  const modules: Modules = new Map();
+  for (let i = 0; i + 1 < parts.length; i += 2) modules.set(parts[i], parts[i + 1]);
+  return modules;
+}
+
+/**
+ * Modules of today's syntax, or TypeScript, as functions that `require` each other. Lines stay where
+ * they are.
+ *
+ * @throws SyntaxError with the place.
+ */
+export function compile(modules: Modules): Modules {
+  const compiled: Modules = new Map();
+  for (const [path, text] of modules) {
+    try {
+      const typed = path.endsWith(".ts");
+      const { code } = transform(text, {
+        transforms: typed ? ["imports", "typescript"] : ["imports"],
+        disableESTransforms: true,
+        preserveDynamicImport: false,
+        filePath: path,
+      });
+      compiled.set(path, code);
+    } catch (error) {
+      throw new SyntaxError((error as Error).message.replace(/^Error transforming [^:]*: /, `${path}: `));
+    }
+  }
+  return compiled;
+}
+
+type Exports = Record<string, unknown>;
+
+/**
+ * Evaluates the main module, and those that it imports.
+ *
+ * @returns what the main module exports.
+ */
+export async function evaluate(compiled: Modules): Promise<Exports> {
+  const loaded = new Map<string, { exports: Exports }>();
+  const main = compiled.keys().next().value as string;
+
+  const load = (path: string): { module: { exports: Exports }; end: Promise<void> | null } => {
+    const known = loaded.get(path);
+    if (known) return { module: known, end: null };
+    const module = { exports: {} as Exports };
+    loaded.set(path, module);
+    const require = (name: string) => {
+      if (name === "inferlet") return sdk;
+      const found = name.startsWith(".") ? resolve(path, name, compiled) : undefined;
+      if (found === undefined) throw new Error(`${path}: ${unknownModule(name)}`);
+      return load(found).module.exports;
+    };
+    // Only the main module may `await` outside of functions: those that import another go on at once.
+    const kind = path === main ? "async function" : "function";
+    const code = `(${kind} (require, module, exports) {${compiled.get(path)}\n})\n//# sourceURL=${path}`;
+    const run = (0, eval)(code) as (...args: unknown[]) => Promise<void> | null;
+    return { module, end: run(require, module, module.exports) };
+  };
+
+  const { module, end } = load(main);
+  await end;
+  return module.exports;
+}
+
+function resolve(from: string, name: string, modules: Modules): string | undefined {
+  const parts = from.split("/").slice(0, -1);
+  for (const part of name.split("/")) {
+    if (part === "..") parts.pop();
+    else if (part !== ".") parts.push(part);
+  }
+  const path = parts.join("/");
+  const endings = ["", ".js", ".ts", ".mjs", "/index.js", "/index.ts"];
+  const replaced = path.replace(/\.js$/, ".ts"); // as TypeScript has its modules imported
+  return [...endings.map((ending) => path + ending), replaced].find((each) => modules.has(each));
+}
+
+function unknownModule(name: string): string {
+  if (name.startsWith(".")) return `there is no module ${name} beside it`;
+  return (
+    `there is no package ${name} in an inferlet that runs from its source, but for "inferlet";` +
+    " `pie-py build` puts packages in"
+  );
+}

@@ -1,0 +1,305 @@
+/** Who chooses the tokens of a generation: the program, or the server. */
+
+import { DeviceSampler } from "./device.ts";
+import { isPieError } from "./errors.ts";
+import type { Grammar, Matcher } from "./grammar.ts";
+import { ready } from "./loop.ts";
+import * as raw from "./raw.ts";
+import { Run, SCARCE, type WholeText } from "./run.ts";
+import { Distribution, Sampler } from "./sample.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** A token, null where a grammar has come to its end, and what is known about it. */
+export interface Choice {
+  token: number | null;
+  /** The most likely tokens, as many as the chooser looked at or was to tell. */
+  distribution: Distribution;
+  /** The token's log-probability at temperature 1, if the server chose it. */
+  logprob?: number;
+}
+
+/** Chooses the tokens of one generation, each after all that is in the sequence by then. */
+export interface Chooser {
+  /** Whether the text may end here: always without a grammar. */
+  readonly isComplete: boolean;
+  /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
+  nextToken(most: number, stops: Set<number>): Promise<number | null>;
+  /** All tokens at once, if the server goes on by itself; else the next one, or none. */
+  nextTokens(most: number, stops: Set<number>): Promise<number[]>;
+  /** All tokens at once with their text; null if the server does not go on by itself. */
+  wholeText(
+    most: number,
+    stops: Set<number>,
+    ends: string[],
+    toClient: boolean,
+  ): Promise<WholeText | null>;
+  /** As `nextToken`, with what is known about the token. */
+  choose(): Promise<Choice>;
+  /** Refuses tokens that the program has chosen itself, if they are not allowed. */
+  check(tokens: number[]): void;
+  /** Takes note of tokens that the program has chosen itself, after `check`. */
+  note(tokens: number[]): void;
+  /** The program reads no further for now: what the server goes on with is undone. */
+  pause(): void;
+  /** The generation has ended. */
+  close(): void;
+}
+
+/** How the tokens of a generation are to be chosen. */
+export interface Choosing {
+  sampler: Sampler | DeviceSampler;
+  grammar: Grammar | null;
+  /** Whether tokens that the grammar leaves no choice about are taken without the model. */
+  forced: boolean;
+  /** Other texts, which get the same tokens; the sampler mixes their logits in. */
+  beside: Sequence[];
+}
+
+/**
+ * Makes the chooser of a generation.
+ *
+ * @param bySteps whether the program reads step by step, and so may look at distributions.
+ */
+export async function makeChooser(
+  { sampler, grammar, forced, beside }: Choosing,
+  sequence: Sequence,
+  bySteps: boolean,
+): Promise<Chooser> {
+  const { model } = sequence;
+  if (sampler instanceof DeviceSampler || grammar !== null) {
+    const device = sampler instanceof DeviceSampler ? sampler : sampler.onDevice();
+    const matcher = grammar === null ? null : await grammar.matcher(model);
+    return new DeviceChoice(sequence, device, matcher, forced, beside);
+  }
+  // A subclass of Sampler may have a rule of its own, which the server does not know.
+  if (bySteps || sampler.constructor !== Sampler || !model.samples) {
+    return new OwnChoice(sequence, sampler);
+  }
+  try {
+    return new DeviceChoice(sequence, sampler.onDevice(), null, forced, beside);
+  } catch (error) {
+    if (!isPieError(error, ...SCARCE)) throw error;
+    return new OwnChoice(sequence, sampler); // all of the server's samplers are in use
+  }
+}
+
+/** The program's own choice, from the distributions that the server sends. */
+class OwnChoice implements Chooser {
+  readonly isComplete = true;
+  #random: () => number;
+
+  constructor(
+    readonly sequence: Sequence,
+    readonly sampler: Sampler,
+  ) {
+    this.#random = sampler.seed === undefined ? Math.random : seeded(sampler.seed);
+  }
+
+  async nextToken(): Promise<number> {
+    return (await this.choose()).token as number;
+  }
+
+  async nextTokens(): Promise<number[]> {
+    return [await this.nextToken()];
+  }
+
+  async wholeText(): Promise<null> {
+    return null;
+  }
+
+  async choose(): Promise<Choice> {
+    const seen = await this.sequence.nextDistribution(this.sampler.size);
+    const token = this.sampler.choose(seen.tokens, seen.probabilities, this.#random);
+    return { token, distribution: seen };
+  }
+
+  check(): void {}
+  note(): void {}
+  pause(): void {}
+  close(): void {}
+}
+
+/** Random numbers from a seed: SplitMix64. */
+function seeded(seed: number | bigint): () => number {
+  let state = BigInt.asUintN(64, BigInt(seed));
+  return () => {
+    state = BigInt.asUintN(64, state + 0x9e3779b97f4a7c15n);
+    let mixed = state;
+    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 30n)) * 0xbf58476d1ce4e5b9n);
+    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 27n)) * 0x94d049bb133111ebn);
+    return Number((mixed ^ (mixed >> 31n)) >> 11n) / 2 ** 53;
+  };
+}
+
+/** The server's choice, within a grammar if there is one. */
+class DeviceChoice implements Chooser {
+  #sequence: Sequence;
+  #sampler: DeviceSampler;
+  #matcher: Matcher | null;
+  #forced: boolean;
+  #beside: Sequence[];
+  #waiting: number[] = []; // forced tokens that the matcher has consumed
+  #run: Run;
+  #given: number; // tokens before the first choice
+  #handle: number;
+  #ended = true; // whether the text might end where the matcher was closed
+
+  constructor(
+    sequence: Sequence,
+    sampler: DeviceSampler,
+    matcher: Matcher | null,
+    forced: boolean,
+    beside: Sequence[],
+  ) {
+    this.#sequence = sequence;
+    this.#sampler = sampler;
+    this.#matcher = matcher;
+    this.#forced = forced;
+    this.#beside = beside;
+    this.#run = new Run(sequence);
+    this.#given = sequence.knownTokens().length;
+    try {
+      this.#handle = sequence.openSampler(sampler.toJSON());
+    } catch (error) {
+      matcher?.close();
+      throw error;
+    }
+    this.#feedAll();
+  }
+
+  get isComplete(): boolean {
+    return this.#matcher === null ? this.#ended : this.#matcher.isAccepting;
+  }
+
+  async nextToken(most: number, stops: Set<number>): Promise<number | null> {
+    if (!this.#run.goesOn() && !(await this.#start(most, stops))) return (await this.choose()).token;
+    const token = await this.#run.next();
+    return token === null ? this.nextToken(most, stops) : token;
+  }
+
+  async nextTokens(most: number, stops: Set<number>): Promise<number[]> {
+    if (this.#run.goesOn() || (await this.#start(most, stops))) {
+      const tokens = await this.#run.rest();
+      if (tokens.length) return tokens;
+    }
+    const token = await this.nextToken(most, stops);
+    return token === null ? [] : [token];
+  }
+
+  async wholeText(
+    most: number,
+    stops: Set<number>,
+    ends: string[],
+    toClient: boolean,
+  ): Promise<WholeText | null> {
+    const before = this.#sequence.tail();
+    if (!(await this.#start(most, stops))) return null;
+    return this.#run.text(before, ends, toClient);
+  }
+
+  /** Starts a run after all that is pending; whether there is one now. */
+  async #start(most: number, stops: Set<number>): Promise<boolean> {
+    // Each token's mask depends on the one before; and a run goes on with one text alone.
+    if (this.#matcher !== null || this.#beside.length || most < 2) return false;
+    await this.#prepare();
+    return this.#run.start(this.#handle, most, stops);
+  }
+
+  async choose(): Promise<Choice> {
+    const matcher = this.#matcher;
+    if (matcher !== null) {
+      if (this.#force(matcher)) {
+        return { token: this.#waiting.shift() as number, distribution: new Distribution([], []) };
+      }
+      if (matcher.isFinished) return { token: null, distribution: new Distribution([], []) };
+    }
+    const future = await this.#queueChoice();
+    await ready(future);
+    const [token, logprob, top, logprobs] = raw.takeSample(future);
+    for (const sequence of [this.#sequence, ...this.#beside]) sequence.completed();
+    return { token, logprob, distribution: new Distribution(top, logprobs.map(Math.exp)) };
+  }
+
+  /** The embed after which the next token is chosen, after all that is pending. */
+  async #prepare(): Promise<number> {
+    this.#run.retract();
+    if (this.#run.undone) {
+      this.#run.undone = false;
+      if (this.#sampler.counts) this.#renew();
+    }
+    return this.#sequence.outputEmbed();
+  }
+
+  /** The future of the next token, after all that is pending has been queued. */
+  async #queueChoice(): Promise<number> {
+    const { queue } = this.#sequence;
+    const embed = await this.#prepare();
+    for (const other of this.#beside) {
+      raw.mixLogits(other.queue, await other.outputEmbed(), queue, this.#handle);
+    }
+    if (this.#matcher === null) return raw.sample(queue, embed, this.#handle);
+    return raw.sampleConstrained(queue, embed, this.#handle, this.#matcher.handle);
+  }
+
+  /** Replaces the sampler, which has counted choices that were undone. */
+  #renew(): void {
+    const { seed } = this.#sampler.options;
+    if (seed !== undefined) this.#sampler = this.#sampler.seeded(BigInt(seed) + 1n); // other draws
+    this.#sequence.closeSampler(this.#handle);
+    this.#handle = this.#sequence.openSampler(this.#sampler.toJSON());
+    this.#feedAll();
+  }
+
+  /** Whether a forced token waits; asks the grammar for more of them. */
+  #force(matcher: Matcher): boolean {
+    if (!this.#waiting.length && this.#forced) {
+      const tokens = matcher.forced();
+      if (tokens.length) {
+        matcher.advance(tokens);
+        this.#feed(tokens);
+        this.#waiting.push(...tokens);
+      }
+    }
+    return this.#waiting.length > 0;
+  }
+
+  check(tokens: number[]): void {
+    if (this.#matcher === null) return;
+    const allowed = this.#matcher.countAllowed(tokens);
+    if (allowed < tokens.length) {
+      throw new RangeError(`the grammar does not allow token ${tokens[allowed]} here`);
+    }
+  }
+
+  note(tokens: number[]): void {
+    this.#matcher?.advance(tokens);
+    this.#feed(tokens);
+  }
+
+  #feed(tokens: number[]): void {
+    if (this.#sampler.looksBack) raw.feedSampler(this.#sequence.queue, this.#handle, tokens, true);
+  }
+
+  /** Tells a new sampler of all tokens of the context. */
+  #feedAll(): void {
+    if (!this.#sampler.looksBack) return;
+    const { queue } = this.#sequence;
+    const known = this.#sequence.knownTokens();
+    raw.feedSampler(queue, this.#handle, known.slice(0, this.#given), false);
+    raw.feedSampler(queue, this.#handle, known.slice(this.#given), true);
+  }
+
+  pause(): void {
+    this.#run.retract();
+  }
+
+  close(): void {
+    this.#run.retract();
+    this.#sequence.closeSampler(this.#handle);
+    if (this.#matcher !== null) {
+      this.#ended = this.#matcher.isAccepting;
+      this.#matcher.close();
+      this.#matcher = null;
+    }
+  }
+}

@@ -1,0 +1,397 @@
+/** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
+
+import { Conversation } from "./chat.ts";
+import type { Choosing } from "./choice.ts";
+import { DeviceSampler } from "./device.ts";
+import { isPieError } from "./errors.ts";
+import { Generator, type Stops } from "./generation.ts";
+import type { Grammar } from "./grammar.ts";
+import type { Message, Model } from "./model.ts";
+import * as raw from "./raw.ts";
+import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
+import { Sequence } from "./sequence.ts";
+import { distributions, logProbabilities } from "./several.ts";
+
+/** Options of a context. */
+export interface ContextOptions {
+  /** Whether `fill` starts an empty context with the model's beginning-of-sequence token, if its
+   * tokenizer does so; by default so. */
+  addBos?: boolean;
+  /** LoRA adapter that everything goes through, one of `model.adapters`. */
+  adapter?: string;
+  /** Whether to begin with what this user's inferlets have computed of the same text, and to let them
+   * find what is computed here; by default so. */
+  prefixCache?: boolean;
+  /** Position of the first token. */
+  firstPosition?: number;
+  /** What else the chat template takes, by its names: `tools`, `enable_thinking`, ... */
+  chat?: Record<string, unknown>;
+}
+
+/** Options of a generation. */
+export interface GenerateOptions {
+  /** Most tokens to generate; by default up to the model's longest context. */
+  maxTokens?: number;
+  /** Token ids and strings that end it, or one string; by default the model's stop tokens. */
+  stop?: Stops;
+  /** Makes the choices repeatable; overrides the sampler's. */
+  seed?: number | bigint;
+  /** What the text has to look like; the server then chooses, and ends where the grammar does. */
+  grammar?: Grammar;
+  /** Whether tokens that the grammar leaves no choice of are taken without asking the model. */
+  forced?: boolean;
+  /** Whether the server may go on before a token has arrived here; the output is the same. */
+  runAhead?: boolean;
+  /** Other contexts, which get the same tokens; the sampler's `mix` has a weight for each. */
+  beside?: Context[];
+}
+
+/**
+ * A text that grows: prompts are filled in, tokens are generated, forks share what is there.
+ *
+ *     const context = new Context(Model.load()).fill("The capital of France is");
+ *     const text = await context.generate(Sampler.argmax(), { maxTokens: 8 }).collectText();
+ *
+ * What is filled in waits in a buffer until `flush` or the next generation, which runs it through the
+ * model. Full pages are never written again, so forks share them and copy only the last, partial page,
+ * when they first write to it. Commands of different contexts are batched together: run many with
+ * `Promise.all`; use one context from one branch at a time.
+ *
+ * A context gives its pages back on `release`, or when the inferlet ends.
+ */
+export class Context {
+  #sequence: Sequence;
+  #addBos: boolean;
+  #chat: Conversation;
+
+  /** Makes an empty context. */
+  constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
+    const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } = options;
+    this.#sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
+    if (!forked) this.#sequence.shift = firstPosition;
+    this.#addBos = addBos;
+    this.#chat = forked?.chat ?? new Conversation(model, chat);
+  }
+
+  // What is in it
+
+  get model(): Model {
+    return this.#sequence.model;
+  }
+
+  /** Tokens that fit into a page. */
+  get pageSize(): number {
+    return this.#sequence.pages.size;
+  }
+
+  /** Handles of its KV pages, in order; forks have those in common that they share. */
+  get pages(): number[] {
+    return this.#sequence.pages.addresses.slice();
+  }
+
+  /** Its command queue, for functions of `raw`. */
+  get queue(): number {
+    return this.#sequence.queue;
+  }
+
+  /** Tokens in the pages; those of `buffer` are not among them. */
+  get seqLen(): number {
+    return this.#sequence.tokens.length;
+  }
+
+  /** Position of the token that comes next; less than the model's `maxPosition`. */
+  get nextPosition(): number {
+    return this.length + this.#sequence.shift;
+  }
+
+  /** All tokens, buffered ones included. Those of an opened context are -1. */
+  get tokens(): number[] {
+    this.#render();
+    return this.#all();
+  }
+
+  /** Tokens that wait for the next `flush` or generation. */
+  buffer(): number[] {
+    this.#render();
+    return this.#sequence.pending.slice();
+  }
+
+  /** How many tokens there are, buffered ones included. */
+  get length(): number {
+    this.#render();
+    return this.#sequence.length;
+  }
+
+  // Filling
+
+  /** Appends text. Special tokens written in it are recognised. */
+  fill(text: string): this {
+    this.#render();
+    const tokens = this.model.tokenizer.encode(text);
+    const bos = this.model.bosToken;
+    if (this.#addBos && !this.#sequence.length && bos !== null && tokens[0] !== bos) {
+      this.#sequence.pending.push(bos);
+    }
+    this.#sequence.pending.push(...tokens);
+    this.#chat.unanswered = false;
+    return this;
+  }
+
+  /** Appends tokens as they are. */
+  append(tokens: Iterable<number>): this {
+    this.#render();
+    this.#sequence.pending.push(...tokens);
+    this.#chat.unanswered = false;
+    return this;
+  }
+
+  /** Appends a system message in the model's chat format. */
+  system(message: string): this {
+    return this.message("system", message);
+  }
+
+  /** Appends a user message in the model's chat format. */
+  user(message: string): this {
+    return this.message("user", message);
+  }
+
+  /** Appends an assistant message in the model's chat format (a turn of the past). */
+  assistant(message: string): this {
+    return this.message("assistant", message);
+  }
+
+  /** Appends the start of the assistant's turn; `generate` does so itself after a message. */
+  cue(): this {
+    this.#goOn(true);
+    return this;
+  }
+
+  /** Ends the assistant's turn with the model's stop token. */
+  seal(): this {
+    this.#render();
+    this.#sequence.pending.push(...this.model.stopTokens.slice(0, 1));
+    return this;
+  }
+
+  /** Appends a message with all that its role has: `context.message("tool", "21 °C", { name })`. */
+  message(role: string, content: unknown = null, fields: Omit<Message, "role"> = {}): this {
+    this.#chat.add({ role, content, ...fields }, this.#all());
+    return this;
+  }
+
+  /** Tokens that were cut off since the chat template changed what it had written of them. */
+  get recomputed(): number {
+    return this.#chat.recomputed;
+  }
+
+  // Running the model
+
+  /** Runs what is buffered through the model, and waits until it is in the pages. */
+  async flush(): Promise<void> {
+    this.#render();
+    await this.#sequence.flush();
+  }
+
+  /**
+   * Continues the context.
+   *
+   * @param sampler how to choose tokens; by default always the most likely one.
+   * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
+   */
+  generate(sampler?: Sampler | DeviceSampler, options: GenerateOptions = {}): Generator {
+    const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
+    let chosen = sampler ?? Sampler.argmax();
+    if (seed !== undefined) chosen = chosen.seeded(seed);
+    const weights = (chosen instanceof DeviceSampler && chosen.options.mix) || [1];
+    if (weights.length !== 1 + beside.length) {
+      throw new RangeError(
+        `the sampler has ${weights.length} weights in \`mix\` for the logits of this context and of` +
+          ` ${beside.length} beside it`,
+      );
+    }
+    for (const other of beside) other.#startTurn();
+    const others = beside.map((other) => other.#sequence);
+    const choosing: Choosing = { sampler: chosen, grammar, forced, beside: others };
+    // Within a grammar the server needs each token before it can tell what may follow.
+    return new Generator(this.#sequence, () => this.#startTurn(), choosing, {
+      maxTokens: options.maxTokens,
+      stop: options.stop,
+      runAhead: runAhead && grammar === null,
+    });
+  }
+
+  /** The `k` most likely next tokens after all that is filled in. */
+  distribution(k = DISTRIBUTION_SIZE): Promise<Distribution> {
+    this.#render();
+    return this.#sequence.nextDistribution(k);
+  }
+
+  /**
+   * Runs tokens at once, and tells what may follow each: the `k` most likely tokens. They join the
+   * context, behind what is filled in; `truncate` takes back those that turn out wrong.
+   */
+  async forward(tokens: Iterable<number>, k = DISTRIBUTION_SIZE): Promise<Distribution[]> {
+    this.#render();
+    this.#chat.unanswered = false;
+    const list = [...tokens];
+    return list.length ? distributions(this.#sequence, list, k) : [];
+  }
+
+  /**
+   * Runs a draft at once, and keeps as much of it as greedy decoding would have written.
+   *
+   * @param draft tokens that may follow; what does not fit into the model's context is left out.
+   * @returns the tokens kept, and the one that follows them, which waits in the buffer.
+   */
+  async verify(draft: Iterable<number>): Promise<number[]> {
+    this.#render();
+    const sequence = this.#sequence;
+    sequence.retract();
+    const tokens = [...draft].slice(0, Math.max(0, this.model.maxPosition - this.nextPosition));
+    if (!sequence.pending.length) sequence.rerunLast(sequence.tokens.length);
+    const last = sequence.pending.pop();
+    if (last === undefined) {
+      throw new RangeError("nothing to continue from: fill something into the context first");
+    }
+    let found: Distribution[];
+    try {
+      found = await this.forward([last, ...tokens], 1);
+    } catch (error) {
+      sequence.pending.push(last);
+      throw error;
+    }
+    const likely = found.map((each) => each.tokens[0]);
+    const wrong = tokens.findIndex((token, i) => token !== likely[i]);
+    const good = wrong < 0 ? tokens.length : wrong;
+    sequence.truncate(sequence.length - tokens.length + good);
+    sequence.pending.push(likely[good]);
+    return [...tokens.slice(0, good), likely[good]];
+  }
+
+  /**
+   * Log-probabilities of texts that might follow, a number for each token of each text. They run at
+   * once, on forks; the context stays as it is.
+   */
+  async score(continuations: Iterable<string | Iterable<number>>): Promise<number[][]> {
+    this.#render();
+    const { tokenizer } = this.model;
+    const texts = [...continuations].map((c) => (typeof c === "string" ? tokenizer.encode(c) : [...c]));
+    if (texts.some((text) => !text.length)) {
+      throw new RangeError("an empty continuation has no log-probability");
+    }
+    if (this.#sequence.pending.length > 1) await this.#sequence.submit(); // once, for all of them
+    const forks = texts.map(() => this.#sequence.fork());
+    try {
+      return await Promise.all(texts.map((text, i) => logProbabilities(forks[i], text)));
+    } finally {
+      for (const fork of forks) fork.release();
+    }
+  }
+
+  // Branching and keeping
+
+  /**
+   * A second context with the same content, that shares the pages. If it generates at once, it runs
+   * the last token again, for a hidden state of its own.
+   */
+  fork(): Context {
+    const forked = { sequence: this.#sequence.fork(), chat: this.#chat.copy() };
+    return new Context(this.model, { addBos: this.#addBos }, forked);
+  }
+
+  /**
+   * Keeps the first `length` tokens only. Chat messages that wait are rendered first; the conversation
+   * is forgotten: the next message starts a new one.
+   */
+  truncate(length: number): this {
+    if (!(length >= 0 && length <= this.length)) {
+      throw new RangeError(`length ${length} is outside this context of ${this.length} tokens`);
+    }
+    this.#chat = new Conversation(this.model, this.#chat.more);
+    this.#sequence.truncate(length);
+    return this;
+  }
+
+  /**
+   * Keeps the pages under a name, for `open` in this and other instances, until `delete`.
+   *
+   * @param shared whether other users may open it.
+   * @param seconds after how long without an `open` the saved context ends.
+   * @throws Error if something is buffered (`flush` first); PieError `already-exists`.
+   */
+  save(name: string, { shared = false, seconds }: { shared?: boolean; seconds?: number } = {}): void {
+    if (this.buffer().length) {
+      throw new Error("some tokens are not in the pages yet: `await context.flush()` first");
+    }
+    if (!this.seqLen) throw new RangeError("an empty context can't be saved");
+    this.#sequence.save(name, shared, seconds ?? null);
+  }
+
+  /**
+   * A context with the content saved under names, one behind the other; null if one is not there. Its
+   * tokens are not known, so something has to be filled in before it generates.
+   */
+  static open(model: Model, ...names: string[]): Context | null {
+    const context = new Context(model);
+    try {
+      for (const name of names) context.#sequence.load(name);
+    } catch (error) {
+      context.release();
+      if (!isPieError(error, "not-found")) throw error;
+      return null;
+    }
+    return context;
+  }
+
+  /** `open`, and `delete` the name. */
+  static take(model: Model, name: string): Context | null {
+    const context = Context.open(model, name);
+    if (context !== null) Context.delete(model, name);
+    return context;
+  }
+
+  /** Withdraws a saved context. Contexts opened from it stay. Throws PieError `not-found`. */
+  static delete(model: Model, name: string): void {
+    withQueue(model, (queue) => raw.releaseExport(queue, name));
+  }
+
+  /** Names of the saved contexts that may be opened. */
+  static saved(model: Model): string[] {
+    return withQueue(model, raw.listExports);
+  }
+
+  /** Gives the pages back. The context can't be used any more; a second call does nothing. */
+  release(): void {
+    this.#sequence.release();
+  }
+
+  #all(): number[] {
+    return [...this.#sequence.tokens, ...this.#sequence.pending];
+  }
+
+  /** Makes the context what the chat template makes of the conversation. */
+  #goOn(cue: boolean): void {
+    const [keep, added] = this.#chat.render(cue, this.#all());
+    if (keep < this.#sequence.length) this.#sequence.truncate(keep);
+    this.#sequence.pending.push(...added);
+  }
+
+  /** Starts the assistant's turn after a message. */
+  #startTurn(): void {
+    if (this.#chat.unanswered) this.cue();
+  }
+
+  /** Turns the messages that wait into tokens. */
+  #render(): void {
+    if (this.#chat.waiting) this.#goOn(false);
+  }
+}
+
+function withQueue<T>(model: Model, work: (queue: number) => T): T {
+  const queue = raw.createQueue(model.name);
+  try {
+    return work(queue);
+  } finally {
+    raw.destroyQueue(queue);
+  }
+}

@@ -1,0 +1,425 @@
+/** Generating tokens one after the other. */
+
+import { type Choice, type Chooser, type Choosing, makeChooser } from "./choice.ts";
+import { PieError } from "./errors.ts";
+import { DISTRIBUTION_SIZE, type Distribution } from "./sample.ts";
+import type { Sequence } from "./sequence.ts";
+import * as session from "./session.ts";
+import { StopStrings, TextDecoder } from "./stream.ts";
+
+const MOST_END_CHARACTERS = 1024; // of stop strings that the server looks for
+
+/** Token ids and strings that end a generation. */
+export type Stops = Iterable<number | string> | string;
+
+/**
+ * A generation under way; made by `Context.generate`. Read it in one of these ways:
+ *
+ *     const text = await generator.collectText();
+ *     const tokens = await generator.collectTokens();
+ *     for await (const text of generator.streamText()) { ... }
+ *     const text = await generator.sendText(); // to the client, as it comes
+ *     for await (const token of generator.streamTokens()) { ... }
+ *     for await (const step of generator) { const output = await step.execute(); ... }
+ *
+ * A generated token joins the context; the stop token that ends a generation does not. The text of a
+ * stop string is left out of the text, its tokens stay in the context.
+ *
+ * The way in which the first token is read decides how all are chosen. Read by steps, a plain
+ * `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server chooses,
+ * and goes on by itself while the program reads (`runAhead`).
+ *
+ * A context has one generation at a time. If another one begins, this one can't go on.
+ */
+export class Generator {
+  #sequence: Sequence;
+  #begin: () => void;
+  #choosing: Choosing;
+  #chooser: Chooser | null = null; // made for the first token
+  #runAhead: boolean;
+  #most: number | null = null;
+  #number = 0; // among the generations of the sequence; 0 before it has begun
+  #count = 0;
+  #done = false;
+  #openStep = false; // a step was handed out, and has not been used
+  #decoder: TextDecoder | null = null;
+  #stopStrings: StopStrings | null = null;
+  #stopTokens = new Set<number>();
+
+  /** @internal */
+  constructor(
+    sequence: Sequence,
+    begin: () => void,
+    choosing: Choosing,
+    options: { maxTokens?: number; stop?: Stops; runAhead: boolean },
+  ) {
+    this.#sequence = sequence;
+    this.#begin = begin;
+    this.#choosing = choosing;
+    this.#runAhead = options.runAhead;
+    if (options.maxTokens !== undefined) this.maxTokens(options.maxTokens);
+    this.stop(options.stop ?? sequence.model.stopTokens);
+  }
+
+  /** Sets the most tokens to generate. */
+  maxTokens(count: number): this {
+    if (!Number.isInteger(count) || count < 0) {
+      throw new RangeError(`maxTokens is ${count}: it must be a whole number, 0 or more`);
+    }
+    this.#most = count;
+    return this;
+  }
+
+  /**
+   * Sets the token ids and strings that end the generation; a single string is one of them. They take
+   * the place of the model's own stop tokens: `stop(["END", ...model.stopTokens])`.
+   */
+  stop(stops: Stops): this {
+    const list = typeof stops === "string" ? [stops] : [...stops];
+    this.#stopTokens = new Set(list.filter((each) => typeof each === "number"));
+    const strings = list.filter((each) => typeof each === "string");
+    this.#stopStrings = strings.length ? new StopStrings(strings) : null;
+    return this;
+  }
+
+  /** Tokens so far. */
+  get tokensGenerated(): number {
+    return this.#count;
+  }
+
+  /** Whether nothing more comes. */
+  get isDone(): boolean {
+    return this.#done;
+  }
+
+  /** Whether the text so far satisfies the grammar; always true without one. */
+  get isComplete(): boolean {
+    return this.#choosing.grammar === null || (this.#chooser?.isComplete ?? false);
+  }
+
+  // Reading
+
+  /** All tokens. */
+  async collectTokens(): Promise<number[]> {
+    const tokens: number[] = [];
+    for (;;) {
+      const part = await this.#advanceFar();
+      if (!part.length) return tokens;
+      tokens.push(...part);
+    }
+  }
+
+  /** All text. */
+  async collectText(): Promise<string> {
+    const whole = await this.#wholeText(false);
+    if (whole !== null) return whole;
+    let text = "";
+    for await (const piece of this.streamText()) text += piece;
+    return text;
+  }
+
+  /**
+   * Sends the text to the client as it comes; returns all of it. The server does so by itself where
+   * it goes on by itself, and waits while the client does not read.
+   */
+  async sendText(): Promise<string> {
+    const whole = await this.#wholeText(true);
+    if (whole !== null) return whole;
+    let text = "";
+    for await (const piece of this.streamText()) {
+      session.send(piece);
+      text += piece;
+    }
+    return text;
+  }
+
+  /** Tokens as they come. */
+  async *streamTokens(): AsyncGenerator<number, void, void> {
+    try {
+      for (let step; (step = await this.#advance()) !== null; ) yield step[0];
+    } finally {
+      this.#pause();
+    }
+  }
+
+  /** Text as it comes, in pieces of whole characters. */
+  async *streamText(): AsyncGenerator<string, void, void> {
+    this.#start();
+    if (this.#decoder === null && !this.#done) this.#decoder = this.#makeDecoder();
+    try {
+      for (let step; (step = await this.#advance()) !== null; ) if (step[1]) yield step[1];
+    } finally {
+      this.#pause();
+    }
+    const rest = this.#rest();
+    if (rest) yield rest;
+  }
+
+  /** Steps: each has to be executed, or followed by `accept`. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<GenStep, void, void> {
+    for (;;) {
+      this.#start();
+      if (!this.#done && this.#chooser === null) await this.#alone(() => this.#decide(true));
+      if (this.#done) return;
+      if (this.#openStep) {
+        throw new Error(
+          "the step before did nothing, so the loop would never end: in each step, either" +
+            " `await step.execute()` or pass tokens to `generator.accept`",
+        );
+      }
+      this.#openStep = true;
+      yield new GenStep(
+        () => this.#execute(),
+        (k) => this.#sequence.nextDistribution(k),
+      );
+    }
+  }
+
+  /**
+   * Continues with tokens chosen by the program, as if they had been sampled.
+   *
+   * @returns those before a stop token, up to the end of a stop string and within `maxTokens`.
+   * @throws RangeError if the grammar does not allow one of them.
+   */
+  accept(tokens: Iterable<number>): number[] {
+    this.#start();
+    this.#checkTurn();
+    this.#openStep = false;
+    const list = [...tokens];
+    this.#chooser?.check(this.#wanted(list));
+    const accepted: number[] = [];
+    for (const token of list) {
+      if (this.#take(token) === null) break;
+      accepted.push(token);
+    }
+    this.#chooser?.note(accepted);
+    return accepted;
+  }
+
+  /** The tokens before a stop token, within `maxTokens`. */
+  #wanted(tokens: number[]): number[] {
+    const stop = tokens.findIndex((token) => this.#stopTokens.has(token));
+    const room = (this.#most ?? 0) - this.#count;
+    return tokens.slice(0, Math.min(stop < 0 ? tokens.length : stop, room));
+  }
+
+  /** All text, read by the server; null if it cannot, as where each token is needed first. */
+  async #wholeText(toClient: boolean): Promise<string | null> {
+    const ends = this.#stopStrings?.stops ?? [];
+    if (this.#number || ends.join("").length > MOST_END_CHARACTERS) return null;
+    this.#start();
+    if (this.#done) return "";
+    const whole = await this.#alone(async () => {
+      const chooser = await this.#decide(false);
+      return chooser.wholeText(this.#ahead(), this.#stopTokens, ends, toClient);
+    });
+    if (whole === null) return null;
+    this.#decoder = null; // the text is read
+    this.#join(whole.tokens);
+    this.#done = true;
+    this.#chooser?.close();
+    return whole.text;
+  }
+
+  /** Begins the generation, with its first token or before. */
+  #start(): void {
+    if (this.#number) return;
+    const sequence = this.#sequence;
+    this.#checkTurn();
+    this.#begin();
+    // Of positions: of a context whose parts have positions of their own they go on from there.
+    const length = sequence.length + sequence.shift;
+    const longest = sequence.model.maxPosition;
+    if (length > longest) {
+      throw new PieError(
+        `invalid-argument: the context has ${length} tokens and the model takes ${longest} at the` +
+          " most: shorten the prompt, or `truncate` the context",
+      );
+    }
+    this.#number = ++sequence.generation;
+    this.#most = Math.min(longest - length, this.#most ?? Infinity);
+    this.#done = this.#most === 0;
+    sequence.expect(this.#most);
+    if (this.#stopStrings !== null) this.#decoder = this.#makeDecoder();
+  }
+
+  /** Refuses to mix this generation with another one, or with itself. */
+  #checkTurn(): void {
+    if (this.#sequence.choosing) {
+      throw new Error(
+        "a generation of this context is under way: wait for its token (is an `await` missing?), or" +
+          " generate on `context.fork()`, which may go on at the same time",
+      );
+    }
+    if (this.#number && this.#number !== this.#sequence.generation) {
+      throw new Error(
+        "another generation of this context has begun since, so this one can't go on: generate on" +
+          " `context.fork()` where both are wanted",
+      );
+    }
+  }
+
+  /** Keeps other generations of the context out. */
+  async #alone<T>(work: () => Promise<T>): Promise<T> {
+    this.#checkTurn();
+    this.#sequence.choosing = true;
+    try {
+      return await work();
+    } finally {
+      this.#sequence.choosing = false;
+    }
+  }
+
+  /** Makes the chooser, for the first token. */
+  async #decide(bySteps: boolean): Promise<Chooser> {
+    this.#chooser ??= await makeChooser(this.#choosing, this.#sequence, bySteps);
+    return this.#chooser;
+  }
+
+  /** The next token and the text that it completes, if text is read; null at the end. */
+  async #advance(): Promise<[number, string] | null> {
+    this.#start();
+    if (this.#done) return null;
+    const token = await this.#alone(async () => {
+      const chooser = await this.#decide(false);
+      return chooser.nextToken(this.#ahead(), this.#stopTokens);
+    });
+    const text = this.#take(token);
+    if (this.#done) this.#chooser?.close();
+    return token === null || text === null ? null : [token, text];
+  }
+
+  /** As many of the next tokens as come at once; none at the end. */
+  async #advanceFar(): Promise<number[]> {
+    this.#start();
+    if (this.#decoder !== null || this.#done) {
+      const step = await this.#advance();
+      return step === null ? [] : [step[0]];
+    }
+    const tokens = await this.#alone(async () => {
+      const chooser = await this.#decide(false);
+      return chooser.nextTokens(this.#ahead(), this.#stopTokens);
+    });
+    const joined = this.#join(tokens);
+    if (this.#done) this.#chooser?.close();
+    return joined;
+  }
+
+  /**
+   * Notes tokens of which all but the last are in the context already; those that belong to it.
+   */
+  #join(tokens: number[]): number[] {
+    this.#count += Math.max(0, tokens.length - 1);
+    const last = tokens.length ? tokens[tokens.length - 1] : null;
+    return this.#take(last) === null ? tokens.slice(0, -1) : tokens;
+  }
+
+  /** Tokens that the server may go on to by itself. */
+  #ahead(): number {
+    return this.#runAhead ? (this.#most ?? 0) - this.#count : 1;
+  }
+
+  /** The program reads no further for now: the server need not go on. */
+  #pause(): void {
+    if (this.#number === this.#sequence.generation) this.#chooser?.pause();
+  }
+
+  /** One step, with all that is known of its token. */
+  async #execute(): Promise<Output> {
+    this.#openStep = false;
+    const choice = await this.#alone(() => (this.#chooser as Chooser).choose());
+    const text = this.#take(choice.token);
+    const tokens = choice.token === null || text === null ? [] : [choice.token];
+    const rest = this.#done ? this.#rest() : "";
+    if (this.#done) this.#chooser?.close();
+    return new Output(tokens, (text ?? "") + rest, choice);
+  }
+
+  /**
+   * Appends a token to the context, unless it ends the generation.
+   *
+   * @returns the text that it completes, empty where no text is read; null if it was not appended.
+   */
+  #take(token: number | null): string | null {
+    if (this.#done) return null;
+    if (token === null || this.#stopTokens.has(token)) {
+      this.#done = true;
+      return null;
+    }
+    for (const sequence of [this.#sequence, ...this.#choosing.beside]) sequence.pending.push(token);
+    this.#count += 1;
+    if (this.#count === this.#most) this.#done = true;
+    if (this.#decoder === null) return "";
+    const added = this.#decoder.feed(token);
+    if (this.#stopStrings === null) return added;
+    const [text, found] = this.#stopStrings.feed(added);
+    if (found) {
+      this.#done = true;
+      this.#decoder = null;
+    }
+    return text;
+  }
+
+  /** Text that waited for more, at the end. */
+  #rest(): string {
+    if (this.#decoder === null) return "";
+    const last = this.#decoder.finish();
+    this.#decoder = null;
+    if (this.#stopStrings === null) return last;
+    const [text, found] = this.#stopStrings.feed(last);
+    return found ? text : text + this.#stopStrings.finish();
+  }
+
+  #makeDecoder(): TextDecoder {
+    const { tokenizer } = this.#sequence.model;
+    return new TextDecoder((tokens) => tokenizer.decode(tokens), this.#sequence.tail());
+  }
+}
+
+/** What a step gave: its tokens (none, if a stop token came) and the text they complete. */
+export class Output {
+  /** The token's log-probability at temperature 1, if the server chose it from a distribution. */
+  readonly logprob: number | undefined;
+  #distribution: Distribution;
+
+  /** @internal */
+  constructor(
+    readonly tokens: number[],
+    /** Empty unless the generator has stop strings. */
+    readonly text: string,
+    choice: Choice,
+  ) {
+    this.logprob = choice.logprob;
+    this.#distribution = choice.distribution;
+  }
+
+  /** The model's distribution, as much of it as the sampler looked at, or as `logprobs` asked for. */
+  distribution(): Distribution {
+    return this.#distribution;
+  }
+}
+
+/** One step of a generation: `execute` it, or look at `distribution` and `accept` a token. */
+export class GenStep {
+  #execute: () => Promise<Output>;
+  #look: (k: number) => Promise<Distribution>;
+
+  /** @internal */
+  constructor(execute: () => Promise<Output>, look: (k: number) => Promise<Distribution>) {
+    this.#execute = execute;
+    this.#look = look;
+  }
+
+  /** Runs the model, samples a token, and appends it to the context. */
+  execute(): Promise<Output> {
+    return this.#execute();
+  }
+
+  /**
+   * Runs the model and returns the `k` most likely tokens, without choosing. Follow it with
+   * `Generator.accept` to continue with a token of your own choice.
+   */
+  distribution(k = DISTRIBUTION_SIZE): Promise<Distribution> {
+    return this.#look(k);
+  }
+}

@@ -1,0 +1,54 @@
+/** Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours, registered. */
+
+import { textOf } from "./loop.ts";
+import * as raw from "./raw.ts";
+
+/** What a server says of one of its tools; the schemas are JSON Schemas. */
+export interface Tool {
+  name: string;
+  title: string | null;
+  description: string | null;
+  inputSchema: Record<string, unknown>;
+  outputSchema: Record<string, unknown> | null;
+}
+
+/** A tool's answer. */
+export interface ToolResult {
+  /** MCP content blocks: `{ type: "text", text: ... }` and others. */
+  content: Record<string, any>[];
+  /** The tool itself says that it failed; the content says why. */
+  isError: boolean;
+  /** What the tool's output schema describes, or null. */
+  structured: any;
+  /** The text blocks, one after the other. */
+  text: string;
+}
+
+/** Names of the servers that this user may use. */
+export function servers(): string[] {
+  return raw.mcpServers();
+}
+
+/** The tools of a server. Throws PieError `not-found`, `remote-failed`, `timed-out`. */
+export async function listTools(server: string): Promise<Tool[]> {
+  const listed = JSON.parse(await textOf(raw.mcpListTools(server)));
+  return listed.map((tool: any) => ({
+    name: tool.name,
+    title: tool.title,
+    description: tool.description,
+    inputSchema: tool.input_schema,
+    outputSchema: tool.output_schema,
+  }));
+}
+
+/** Calls a tool. A tool's own failure is an answer, with `isError`. */
+export async function callTool(server: string, tool: string, args: object = {}): Promise<ToolResult> {
+  const answer = JSON.parse(await textOf(raw.mcpCallTool(server, tool, JSON.stringify(args))));
+  const texts = answer.content.filter((block: any) => block.type === "text");
+  return {
+    content: answer.content,
+    isError: answer.is_error,
+    structured: answer.structured,
+    text: texts.map((block: any) => block.text).join("\n"),
+  };
+}

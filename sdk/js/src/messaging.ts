@@ -1,0 +1,76 @@
+/**
+ * Messages between the instances of one user: topics that are broadcast to, and work queues.
+ *
+ * Messages live in the server's memory. What must survive it belongs in `store`.
+ */
+
+import { isPieError, PieError } from "./errors.ts";
+import { done, textOf } from "./loop.ts";
+import * as raw from "./raw.ts";
+
+/** Appends a message to the work queue of a topic: text as it is, anything else as JSON. */
+export function push(topic: string, message: unknown): Promise<void> {
+  const text = asText(message);
+  return whenRoom(() => raw.push(topic, text), () => raw.pushRoom(topic));
+}
+
+/** The oldest message of a work queue; waits for one. */
+export function pull(topic: string): Promise<string> {
+  return textOf(raw.pull(topic));
+}
+
+/**
+ * Sends to every current subscriber of a topic and returns how many there are. Waits while a
+ * subscriber has too much unread, so that none misses a message.
+ */
+export function broadcast(topic: string, message: unknown): Promise<number> {
+  const text = asText(message);
+  return whenRoom(() => raw.broadcast(topic, text), () => raw.broadcastRoom(topic));
+}
+
+/** Subscribes to what is broadcast from now on. */
+export function subscribe(topic: string): Subscription {
+  return new Subscription(topic);
+}
+
+/** What is broadcast to a topic: `for await (const text of subscription)`, or `receive`. */
+export class Subscription {
+  #handle: number | null;
+
+  constructor(readonly topic: string) {
+    this.#handle = raw.subscribe(topic);
+  }
+
+  /** The next message. */
+  async receive(): Promise<string> {
+    if (this.#handle === null) {
+      throw new PieError(`invalid-handle: the subscription to ${this.topic} is closed`);
+    }
+    return textOf(raw.nextMessage(this.#handle));
+  }
+
+  /** Unsubscribes and drops what has not been read. A second call does nothing. */
+  close(): void {
+    if (this.#handle !== null) raw.unsubscribe(this.#handle);
+    this.#handle = null;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<string, void, void> {
+    while (this.#handle !== null) yield await this.receive();
+  }
+}
+
+async function whenRoom<T>(start: () => T, room: () => number): Promise<T> {
+  for (;;) {
+    try {
+      return start();
+    } catch (error) {
+      if (!isPieError(error, "would-block")) throw error;
+    }
+    await done(room());
+  }
+}
+
+function asText(message: unknown): string {
+  return typeof message === "string" ? message : (JSON.stringify(message) ?? "null");
+}

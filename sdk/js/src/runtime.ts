@@ -1,0 +1,76 @@
+/** The server and this instance: who, where, when, and what else runs. */
+
+import { done, textOf } from "./loop.ts";
+import { Model } from "./model.ts";
+import * as raw from "./raw.ts";
+
+/** The server's version. */
+export function version(): string {
+  return raw.version();
+}
+
+/** This instance's identifier, unique on the server. */
+export function instanceId(): string {
+  return raw.instanceId();
+}
+
+/** The user who launched this instance. */
+export function username(): string {
+  return raw.user();
+}
+
+/** The arguments given at launch. */
+export function args(): string[] {
+  return raw.getArg();
+}
+
+/** Names of the models being served, the default one first. */
+export function models(): string[] {
+  return raw.availableModels();
+}
+
+/** The server's default model. */
+export function getAutoModel(): Model {
+  return Model.load();
+}
+
+/** The model of this name. Throws PieError `unknown-model`. */
+export function getModel(name: string): Model {
+  return Model.load(name);
+}
+
+/** Waits so many seconds; other branches run meanwhile. */
+export function sleep(seconds: number): Promise<void> {
+  return done(raw.sleep(Math.max(0, Math.round(seconds * 1e9))));
+}
+
+/** Seconds since the Unix epoch. */
+export function now(): number {
+  return Number(raw.now()) / 1e9;
+}
+
+/** Seconds of a clock that never goes back, from an arbitrary start. */
+export function monotonic(): number {
+  return Number(raw.monotonicNow()) / 1e9;
+}
+
+/** Random bytes fit for cryptography. */
+export function randomBytes(count: number): Uint8Array {
+  return crypto.getRandomValues(new Uint8Array(count));
+}
+
+/** Writes a line to the instance's log, which `pie-py logs` shows. `console.log` does the same. */
+export function log(message: unknown, level: raw.LogLevel = "info"): void {
+  raw.log(level, String(message));
+}
+
+/**
+ * Runs a child instance of an uploaded program to its end and returns its result.
+ *
+ * @param program its name or content hash.
+ * @throws PieError `not-found`; `limit-exceeded`; `failed-dependency` if the child failed, with the
+ *   child's own error text as its message; `cancelled` if the child was killed.
+ */
+export function launch(program: string, ...args: string[]): Promise<string> {
+  return textOf(raw.launch(program, args));
+}

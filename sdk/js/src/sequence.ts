@@ -1,0 +1,333 @@
+/**
+ * A sequence: tokens whose keys and values lie in the server's KV pages, and the commands for that.
+ *
+ * Programs use a `Context`, which adds texts, messages and generations.
+ */
+
+import { isPieError } from "./errors.ts";
+import { done, ready } from "./loop.ts";
+import type { Model } from "./model.ts";
+import { addresses, Pages, spans } from "./pages.ts";
+import * as raw from "./raw.ts";
+import { Distribution } from "./sample.ts";
+
+/** A token whose keys and values are in the pages, but whose number is not known here. */
+export const UNKNOWN = -1;
+
+/** What the server does for a sequence that may turn out not to take it: a run. */
+export interface Tentative {
+  /** Undoes what the sequence does not show. */
+  retract(): void;
+}
+
+/** Tokens in pages, tokens that wait for their run, and the queue of commands. */
+export class Sequence {
+  readonly queue: number;
+  readonly pages: Pages;
+  /** Tokens whose keys and values are in the pages, or will be when the queued commands have run. */
+  tokens: number[] = [];
+  /** Tokens that follow these and are not queued yet. */
+  pending: number[] = [];
+  /** Span of the embed for the newest token's hidden state; empty before the first run. */
+  embed: number[] = [];
+  /** Span of a second embed, for runs; empty before the first. */
+  spare: number[] = [];
+  /** Whether `embed` holds the hidden state after the last of `tokens`. */
+  hasHidden = false;
+  /** Whether commands are queued whose end has not been seen. */
+  inFlight = false;
+  /** Whether a step of a run that has ended may still run, and write. */
+  unseen = false;
+  /** A run that goes on beyond all this; it is ended before anything else is queued. */
+  tentative: Tentative | null = null;
+  /** Number of the generation that began last. */
+  generation = 0;
+  /** Whether that generation waits for a token. */
+  choosing = false;
+  /** How far the next token's position lies behind its place among `tokens`. */
+  shift = 0;
+  #offered = 0; // how many of the first pages the prefix cache has been offered
+  #released = false;
+  #samplers = new Set<number>(); // of generations under way
+
+  constructor(
+    readonly model: Model,
+    readonly adapter: string | null,
+    public prefixCache: boolean,
+  ) {
+    this.queue = raw.createQueue(model.name);
+    this.pages = new Pages(model, this.queue);
+  }
+
+  get length(): number {
+    return this.tokens.length + this.pending.length;
+  }
+
+  /** Runs what is pending; the embed of the hidden state after it. */
+  async outputEmbed(): Promise<number> {
+    this.retract();
+    if (!this.pending.length && !this.hasHidden) this.rerunLast(this.tokens.length);
+    if (this.pending.length === 1) {
+      this.forward(this.pending, true);
+      this.pending = []; // only now: if that fails, the token still waits
+    } else {
+      await this.submit();
+    }
+    if (!this.hasHidden) {
+      throw new RangeError("nothing to continue from: fill something into the context first");
+    }
+    return this.embed[0];
+  }
+
+  /** Runs what is pending; the `k` most likely tokens after it. */
+  async nextDistribution(k: number): Promise<Distribution> {
+    const future = raw.getNextDist(this.queue, await this.outputEmbed(), k);
+    await ready(future);
+    const [tokens, probabilities] = raw.takeDist(future);
+    this.completed();
+    return new Distribution(tokens, probabilities);
+  }
+
+  /** Queues what is pending, in chunks that the model and the embed pool can take. */
+  async submit(): Promise<void> {
+    if (this.prefixCache && !this.shift && !this.pages.addresses.length && this.pending.length) {
+      await this.#findPrefix();
+    }
+    let most = this.model.maxBatchTokens;
+    while (this.pending.length) {
+      const chunk = this.pending.slice(0, most);
+      const last = chunk.length === this.pending.length;
+      try {
+        this.forward(chunk, last);
+      } catch (error) {
+        // Embeds are few, and other inferlets use them too: a smaller chunk needs fewer at once. If it
+        // was pages that ran out, a smaller chunk does not help.
+        const room = this.pages.addresses.length * this.pages.size;
+        const shortOfPages = room < this.tokens.length + chunk.length;
+        if (!isPieError(error, "out-of-resources") || chunk.length < 2 || shortOfPages) throw error;
+        most = chunk.length >> 1;
+        continue;
+      }
+      this.pending = this.pending.slice(chunk.length);
+      this.#offerPrefix();
+      // The next chunk needs the embeds of this one, which are free once it has run.
+      if (!last) await done(raw.synchronize(this.queue));
+    }
+  }
+
+  /** Runs what is pending, and waits until it is in the pages. */
+  async flush(): Promise<void> {
+    this.retract();
+    await this.submit();
+    await done(raw.synchronize(this.queue));
+    this.completed();
+  }
+
+  /**
+   * Queues tokens: embeds them, runs them, keeps their keys and values. If it throws, none of them is
+   * queued.
+   *
+   * @param output whether the last one's hidden state is wanted.
+   * @param given span of embeds that hold them already.
+   * @param others spans of embeds for the hidden states after tokens before the last.
+   */
+  forward(tokens: number[], output: boolean, given?: number[], others: number[] = []): void {
+    if (this.#released) throw new Error("the context is released");
+    this.tentative?.retract();
+    const { queue, pages } = this;
+    const start = this.tokens.length;
+    const count = tokens.length;
+    const first = Math.floor(start / pages.size);
+    const need = Math.ceil((start + count) / pages.size);
+    if (first < pages.readOnly) {
+      this.inFlight = true;
+      pages.copyOnWrite(start);
+    }
+    if (need > pages.addresses.length) pages.grow(need);
+    if (!this.embed.length) this.embed = [raw.allocEmb(queue, 1), 1];
+    const embeds = given ?? (count === 1 ? this.embed : [raw.allocEmb(queue, count), count]);
+    this.inFlight = true;
+    this.hasHidden = false;
+    try {
+      if (!given) raw.embedTxt(queue, tokens, [start + this.shift, count], embeds);
+      const inputs = spans(pages.addresses.slice(0, Math.ceil(start / pages.size)));
+      const targets = spans(pages.addresses.slice(first, need));
+      const outputs = output ? [...others, ...this.embed] : [];
+      if (this.adapter === null) raw.forward(queue, inputs, embeds, targets, outputs, []);
+      else raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, []);
+    } finally {
+      if (count > 1 && !given) raw.deallocEmb(queue, embeds);
+    }
+    this.tokens.push(...tokens);
+    this.hasHidden = output;
+  }
+
+  /** A run has run the first pending tokens: they are in the pages. */
+  ran(count: number): void {
+    if (count <= 0) return;
+    this.tokens.push(...this.pending.splice(0, count));
+    this.hasHidden = false;
+  }
+
+  /** Notes that all commands so far have taken effect. */
+  completed(): void {
+    this.inFlight = false;
+    this.pages.completed();
+  }
+
+  /** Ends a run, and waits until all commands so far have taken effect: the whole inferlet waits. */
+  settle(): void {
+    this.retract();
+    if (!this.inFlight) return;
+    const future = raw.synchronize(this.queue);
+    raw.wait([future]);
+    raw.take(future);
+    this.completed();
+    this.unseen = false;
+  }
+
+  /** Ends the run, if there is one: what the sequence does not show is undone. */
+  retract(): void {
+    this.tentative?.retract();
+  }
+
+  /** Begins the empty sequence with shared pages that hold the first of the pending tokens. */
+  async #findPrefix(): Promise<void> {
+    if (this.#released) throw new Error("the context is released");
+    for (;;) {
+      const [found, other] = raw.matchPrefix(this.queue, this.adapter ?? "", this.pending.slice(0, -1));
+      if (other) {
+        await done(other); // another inferlet computes more of it at this moment
+        continue;
+      }
+      const { pages } = this;
+      pages.addresses = addresses(found);
+      pages.readOnly = this.#offered = pages.addresses.length;
+      const length = this.#offered * pages.size;
+      this.tokens = this.pending.slice(0, length);
+      this.pending = this.pending.slice(length);
+      return;
+    }
+  }
+
+  /** Lets other inferlets find the pages that are full, if there are more than there were. */
+  #offerPrefix(): void {
+    const full = Math.floor(this.tokens.length / this.pages.size);
+    if (!this.prefixCache || full <= this.#offered) return;
+    raw.insertPrefix(this.queue, spans(this.pages.addresses.slice(0, full)));
+    this.#offered = full;
+    this.pages.freeze(full);
+  }
+
+  /** A second sequence with the same content, that shares the pages. */
+  fork(): Sequence {
+    if (this.#released) throw new Error("the context is released");
+    this.settle();
+    const other = new Sequence(this.model, this.adapter, this.prefixCache);
+    this.pages.shareWith(other.pages);
+    other.tokens = this.tokens.slice();
+    other.pending = this.pending.slice();
+    other.#offered = this.#offered;
+    other.shift = this.shift;
+    return other;
+  }
+
+  /** Keeps the first `length` tokens, at most as many as there are. */
+  truncate(length: number): void {
+    const held = this.tokens.length;
+    if (length >= held) {
+      this.pending.length = Math.min(this.pending.length, length - held);
+      return;
+    }
+    this.settle();
+    this.setLength(length);
+    this.pending = [];
+  }
+
+  /** Keeps the pages under a name. Nothing is pending. */
+  save(name: string, shared: boolean, seconds: number | null): void {
+    this.retract();
+    this.inFlight ||= this.unseen; // a page that a queued command writes can't be saved
+    this.settle();
+    const used = Math.ceil(this.tokens.length / this.pages.size);
+    raw.exportKvpage(this.queue, spans(this.pages.addresses.slice(0, used)), name, shared);
+    if (seconds !== null) {
+      try {
+        raw.expireExport(this.queue, name, Math.max(0, Math.round(seconds * 1e9)));
+      } catch (error) {
+        raw.releaseExport(this.queue, name);
+        throw error;
+      }
+    }
+    this.pages.freeze(used);
+  }
+
+  /** Appends the pages saved under a name; their tokens are not known. */
+  load(name: string): void {
+    const mapped = raw.importKvpage(this.queue, name);
+    const used = raw.kvpageUsed(this.queue, mapped);
+    this.pages.append(addresses(mapped), used, this.tokens.length);
+    const count = used.reduce((sum, each) => sum + each, 0);
+    for (let i = 0; i < count; i++) this.tokens.push(UNKNOWN);
+    this.inFlight = true; // slots may be copied
+  }
+
+  /** Cuts off the last of `length` tokens, to run it again for its hidden state. */
+  rerunLast(length: number): void {
+    if (!length || this.tokens[length - 1] === UNKNOWN) return;
+    this.pending = [this.tokens[length - 1]];
+    this.setLength(length - 1);
+  }
+
+  /** Forgets the tokens in the pages from `length` on. */
+  setLength(length: number): void {
+    this.pages.truncate(length);
+    this.tokens.length = length;
+    this.#offered = Math.min(this.#offered, Math.floor(length / this.pages.size));
+    this.hasHidden = false;
+  }
+
+  /** Gives everything back; a second call does nothing. It can't be used any more. */
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.retract();
+    // Commands here may still read pages that a fork is then free to give back.
+    if (this.inFlight && this.model.sharedPages.size) this.settle();
+    this.#offerPrefix();
+    this.pages.release();
+    for (const embed of [this.embed, this.spare]) {
+      if (embed.length) raw.deallocEmb(this.queue, embed);
+    }
+    for (const sampler of [...this.#samplers]) this.closeSampler(sampler);
+    raw.destroyQueue(this.queue);
+  }
+
+  /** Notes how many tokens a generation may add: pages are then allocated several at once. */
+  expect(tokens: number): void {
+    this.pages.expected = Math.ceil((this.length + tokens) / this.pages.size);
+  }
+
+  /** Makes a sampler on the server, which ends with the sequence at the latest. */
+  openSampler(parameters: string): number {
+    const sampler = raw.createSampler(this.queue, parameters);
+    this.#samplers.add(sampler);
+    return sampler;
+  }
+
+  /** Ends a sampler. A second call does nothing. */
+  closeSampler(sampler: number): void {
+    if (this.#samplers.delete(sampler)) raw.destroySampler(this.queue, sampler);
+  }
+
+  /** All tokens that are known, pending ones included. */
+  knownTokens(): number[] {
+    return [...this.tokens, ...this.pending].filter((token) => token !== UNKNOWN);
+  }
+
+  /** The known tokens before the next one, as many as a decoder of text looks at. */
+  tail(): number[] {
+    const last = [...this.tokens.slice(-9), ...this.pending].slice(-9);
+    return last.filter((token) => token !== UNKNOWN);
+  }
+}

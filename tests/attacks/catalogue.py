@@ -1,0 +1,293 @@
+"""The attacks, by what they have in common: each is many instances of `guests/hostile.py`, or what
+an attacker's own client does.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+from attacks.place import EVE, MALLORY, Place
+from support.wat_guests import OK, guest
+
+from pie_py.client.errors import ClientError
+from pie_py.client.sync import Client
+from pie_py.config.keys import ClientKey
+from pie_py.wire.rpc import PROTOCOL, Hello, Request, encode
+
+GUEST = Path(__file__).parent / "guests" / "hostile.py"
+HEARD = 6  # messages of an attacker's instances that are read, of each
+
+Act = Callable[[Client, Place, float], list[str]]  # until a time of the clock; what it was told
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack.
+
+    Attributes:
+        cause: what it exploits; attacks of one cause are mended by one thing.
+        name: of the attack, as the table shows it.
+        act: attacks for a while.
+        short: whether it is one of those that CI runs.
+    """
+
+    cause: str
+    name: str
+    act: Act = field(compare=False)
+    short: bool = False
+
+
+def instances(count: int, *args: str) -> Act:
+    """So many instances of the hostile guest, whose first argument says what they do."""
+
+    def act(client: Client, place: Place, end: float) -> list[str]:
+        program = client.upload(GUEST, name="hostile")
+        given = [program if arg == "PROGRAM" else arg for arg in args]
+        launched, told = [], []
+        for _ in range(count):
+            try:
+                launched.append(client.launch(program, given))
+            except ClientError as error:
+                told.append(str(error))
+                break
+        time.sleep(max(0.0, end - time.monotonic()))
+        for instance in launched:
+            with suppress(ClientError, TimeoutError):
+                for _ in range(HEARD):
+                    told.append(str(instance.receive(0.001)))
+        for one in client.instances():
+            with suppress(ClientError):
+                client.kill(one["id"])
+        for instance in launched[:3]:
+            try:
+                told.append(instance.result(30))
+            except (ClientError, TimeoutError) as error:
+                told.append(str(error))
+        return told
+
+    return act
+
+
+def _repeat(call: Callable[[Client, int], object]) -> Act:
+    """A call of the client, again and again."""
+
+    def act(client: Client, place: Place, end: float) -> list[str]:
+        told, number = [], 0
+        while time.monotonic() < end:
+            number += 1
+            try:
+                call(client, number)
+            except ClientError as error:
+                told.append(str(error))
+        return told
+
+    return act
+
+
+@contextmanager
+def _sockets(place: Place, count: int, user: str = MALLORY) -> Iterator[list[zmq.Socket[bytes]]]:
+    """Connections of a user on which nothing has been said."""
+    key = ClientKey.read(place.keys[user])
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, 8192)
+    sockets = []
+    for _ in range(count):
+        socket = context.socket(zmq.DEALER)
+        socket.curve_publickey = key.public.encode()
+        socket.curve_secretkey = key.secret.encode()
+        socket.curve_serverkey = key.server.encode()
+        socket.setsockopt(zmq.SNDHWM, 100)
+        socket.connect(place.server.endpoint)
+        sockets.append(socket)
+    try:
+        yield sockets
+    finally:
+        context.destroy(linger=0)
+
+
+def _sessions(client: Client, place: Place, end: float) -> list[str]:
+    with _sockets(place, 1, EVE) as [socket]:  # who has no other one for two minutes then
+        for _ in range(4096):
+            socket.send(encode(Hello(PROTOCOL, os.urandom(16), "mallory")))
+        time.sleep(max(0.0, end - time.monotonic()))
+    return []
+
+
+def _connections(client: Client, place: Place, end: float) -> list[str]:
+    with _sockets(place, 300) as sockets:
+        for socket in sockets:
+            with suppress(zmq.Again):
+                socket.send(encode(Hello(PROTOCOL, os.urandom(16), "mallory")), zmq.NOBLOCK)
+        time.sleep(max(0.0, end - time.monotonic()))
+    return []
+
+
+def _unread(client: Client, place: Place, end: float) -> list[str]:
+    """Asks for long answers on 20 connections, and reads none."""
+    request = {"instance": _logs(client), "after": 0}
+    with _sockets(place, 20) as sockets:
+        for socket in sockets:
+            socket.send(encode(Hello(PROTOCOL, os.urandom(16), "mallory")))
+        number = 0
+        while time.monotonic() < end:
+            number += 1
+            for socket in sockets:
+                with suppress(zmq.Again):
+                    socket.send(encode(Request(number, 0, "logs", request)), zmq.NOBLOCK)
+            time.sleep(0.002)
+    return []
+
+
+def _logs(client: Client) -> str:
+    """An instance with long logs."""
+    source = b"from inferlet import raw\ndef main(args):\n  for _ in range(900):\n    "
+    source += b"raw.log('info', 'x' * 10000)\n  return 'done'\n"
+    instance = client.launch(client.upload(source, name="logs"))
+    with suppress(ClientError):
+        instance.result(60)
+    return instance.id
+
+
+def _garbage(client: Client, place: Place, end: float) -> list[str]:
+    chance = random.Random(1)
+    with _sockets(place, 4) as sockets:
+        while time.monotonic() < end:
+            for socket in sockets:
+                with suppress(zmq.Again):
+                    socket.send(chance.randbytes(chance.randrange(2000)), zmq.NOBLOCK)
+            time.sleep(0.0002)
+    return []
+
+
+def _requests(client: Client, place: Place, end: float) -> list[str]:
+    """Requests that are cheap to ask and not to answer, as fast as they are taken."""
+    with _sockets(place, 4) as sockets:
+        for socket in sockets:
+            socket.send(encode(Hello(PROTOCOL, os.urandom(16), "mallory")))
+        number = 0
+        while time.monotonic() < end:
+            number += 1
+            for socket in sockets:
+                for method, given in (
+                    ("launch", {"program": "x" * 60}),
+                    ("instances", {"all": True}),
+                ):
+                    with suppress(zmq.Again):
+                        socket.send(encode(Request(number, number, method, given)), zmq.NOBLOCK)
+                with suppress(zmq.Again):
+                    while True:
+                        socket.recv(zmq.NOBLOCK)
+            time.sleep(0.0005)
+    return []
+
+
+def _nested_finally(client: Client, number: int) -> object:
+    lines = ["def f():"]
+    for level in range(18):
+        lines += [" " * (level + 1) + "try: x", " " * (level + 1) + "finally:"]
+    source = "\n".join([*lines, " " * 19 + "x", f"async def main(args): return {number}", ""])
+    return client.upload(source.encode(), name="bomb")
+
+
+def _long_source(client: Client, number: int) -> object:
+    source = f"x = {number}\n" + "-" * 200_000 + "1\nasync def main(args): return 1\n"
+    return client.upload(source.encode(), name="nested")
+
+
+def _component(client: Client, number: int) -> object:
+    """Another component each time, of 60 000 instructions."""
+    extra = "".join(
+        f"(func (param i32) (result i32) {'(local.get 0) (i32.const 3) i32.mul drop ' * 100}"
+        f" (i32.const {number * 100 + each}))"
+        for each in range(150)
+    )
+    data = guest([], OK, extra=extra)
+    return client.launch(client.upload(data, name="component")).result()
+
+
+def _uploads(client: Client, number: int) -> object:
+    source = b"async def main(args): return 1\n#" + os.urandom(500_000).hex().encode()
+    return client.upload(source, name=f"p{number}")
+
+
+def _tokenizing(count: int, text: str, size: int) -> Act:
+    return instances(count, "tokenize", text, str(size))
+
+
+TIME, MODEL, NATIVE, COUNTS, MESSAGES, DOOR, OUTSIDE = (
+    "time of the control thread",
+    "time of the worker",
+    "native code",
+    "counts",
+    "messages and disk",
+    "the door",
+    "outside",
+)
+ATTACKS = [
+    Attack(TIME, "40 spin", instances(40, "spin"), short=True),
+    Attack(TIME, "40 spin and catch what ends them", instances(40, "spin_and_catch")),
+    Attack(TIME, "10 spin in finally", instances(10, "spin_in_finally")),
+    Attack(TIME, "10 recurse without end", instances(10, "recurse")),
+    Attack(TIME, "10 in one long operation of CPython", instances(10, "bignum")),
+    Attack(TIME, "300 yield before their slice ends", instances(300, "yield_early"), short=True),
+    Attack(TIME, "300 sleep for 0 ns", instances(300, "wake_often")),
+    Attack(TIME, "40 × 4096 futures ready at once", instances(40, "futures_together")),
+    Attack(TIME, "fork bomb", instances(4, "fork_bomb", "PROGRAM"), short=True),
+    Attack(TIME, "60 measure images of 2 MB of markers", instances(60, "image_size")),
+    Attack(TIME, "20 take random bytes", instances(20, "random_bytes")),
+    Attack(TIME, "20 log long lines", instances(20, "log")),
+    Attack(MODEL, "8 × prompts of 2000 tokens", instances(8, "prompts"), short=True),
+    Attack(MODEL, "8 × the same, priority 100", instances(8, "prompts", "2000", "100")),
+    Attack(MODEL, "60 × forwards of 16 inputs", instances(60, "steps")),
+    Attack(MODEL, "60 × the same, priority 100", instances(60, "steps", "100")),
+    Attack(MODEL, "forwards that keep nothing", instances(4, "forwards_that_keep_nothing")),
+    Attack(MODEL, "4 × masks of 600 × 600", instances(4, "masks")),
+    Attack(NATIVE, "7000 chained Lark rules", instances(2, "grammar", "lark", "rules"), short=True),
+    Attack(NATIVE, "2500 chained $ref", instances(2, "grammar", "json-schema", "references")),
+    Attack(NATIVE, "repeats of repeats", instances(2, "grammar", "regex", "repeats")),
+    Attack(NATIVE, "count-allowed of 2400 tokens", instances(4, "count_allowed")),
+    Attack(NATIVE, "tokenize 16 M newlines", _tokenizing(4, "\\n", 16 << 20)),
+    Attack(NATIVE, "40 × tokenize 120 kB", _tokenizing(40, "ab cd ", 120_000)),
+    Attack(NATIVE, "detokenize 500 000 tokens", instances(8, "detokenize")),
+    Attack(NATIVE, "chat templates of 1 MB", instances(8, "chat_template")),
+    Attack(NATIVE, "18 nested finally", _repeat(_nested_finally), short=True),
+    Attack(NATIVE, "200 000 unary minus", _repeat(_long_source)),
+    Attack(NATIVE, "components, one after the other", _repeat(_component)),
+    Attack(COUNTS, "1000 launches", instances(1000, "memory")),
+    Attack(COUNTS, "16 fill their memory", instances(16, "memory")),
+    Attack(COUNTS, "all KV pages, held", instances(2, "pages"), short=True),
+    Attack(COUNTS, "all embeds", instances(4, "embeds")),
+    Attack(COUNTS, "all samplers", instances(20, "samplers")),
+    Attack(COUNTS, "exports", instances(2, "exports")),
+    Attack(MESSAGES, "20 send blobs of 1.9 MB", instances(20, "send_blobs")),
+    Attack(MESSAGES, "40 send short lines", instances(40, "send_lines")),
+    Attack(MESSAGES, "20 broadcast 100 kB to each other", instances(20, "broadcast")),
+    Attack(MESSAGES, "10 fill work queues", instances(10, "push")),
+    Attack(MESSAGES, "10 fill the store", instances(10, "store")),
+    Attack(MESSAGES, "uploads of 1 MB", _repeat(_uploads)),
+    Attack(DOOR, "4096 sessions on one connection", _sessions, short=True),
+    Attack(DOOR, "300 connections", _connections),
+    Attack(DOOR, "garbage", _garbage),
+    Attack(DOOR, "answers that are not read", _unread),
+    Attack(DOOR, "requests as fast as they go", _requests),
+    Attack(OUTSIDE, "private URLs", instances(10, "http")),
+    Attack(OUTSIDE, "launch what there is not", instances(20, "launch_unknown")),
+]
+
+
+def acts(attack: Attack, client: Client, place: Place, seconds: float) -> list[str]:
+    """Attacks for some seconds; gives the codes that the attacker was told, each once."""
+    told: list[Any] = attack.act(client, place, time.monotonic() + seconds)
+    codes: dict[str, None] = {}
+    for text in told:
+        if text not in ("None", "done"):
+            codes[text.split(":")[0][:40].strip()] = None
+    return list(codes)

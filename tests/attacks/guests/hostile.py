@@ -1,0 +1,415 @@
+"""What attackers launch: the first argument says which attack, and each goes on until it is ended.
+
+Each error's code is told once, to whoever reads.
+"""
+
+import json
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from inferlet import PieError, raw
+
+TOLD: set[str] = set()
+
+
+def main(args: list[str]) -> str:
+    """Attacks; returns only if there is nothing more to do."""
+    attack: Callable[..., None] = globals()[f"attack_{args[0]}"]
+    attack(*args[1:])
+    return "done"
+
+
+def tries(call: Callable[..., object], *args: object) -> object:
+    """The result of a call; its error's code is told and the result None."""
+    try:
+        return call(*args)
+    except PieError as error:
+        tell(f"{error.code}: {error}")
+        return None
+
+
+def tell(text: str) -> None:
+    code = text.split(":")[0]
+    if code not in TOLD:
+        TOLD.add(code)
+        with suppress(PieError):
+            raw.send(text[:200])
+
+
+def pause(milliseconds: float) -> None:
+    future = raw.sleep(int(milliseconds * 1e6))
+    raw.wait([future])
+    raw.take(future)
+
+
+def hold() -> None:
+    while True:
+        pause(1000)
+
+
+def work(milliseconds: float) -> None:
+    end = time.monotonic() + milliseconds / 1000
+    while time.monotonic() < end:
+        pass
+
+
+# Time
+
+
+def attack_spin() -> None:
+    while True:
+        pass
+
+
+def attack_spin_and_catch() -> None:
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+
+def attack_spin_in_finally() -> None:
+    try:
+        raise ValueError
+    finally:
+        while True:
+            pass
+
+
+def attack_recurse() -> None:
+    def deeper(depth: int) -> int:
+        return deeper(depth + 1) + 1
+
+    sys.setrecursionlimit(100_000_000)
+    while True:
+        try:
+            deeper(0)
+        except RecursionError:
+            tell("RecursionError")
+
+
+def attack_bignum() -> None:
+    while True:
+        pow(7, 10_000_000)
+
+
+def attack_yield_early() -> None:
+    while True:
+        work(4)
+        raw.wait([])
+
+
+def attack_wake_often() -> None:
+    while True:
+        pause(0)
+
+
+def attack_futures_together() -> None:
+    while True:
+        start = time.monotonic_ns()
+        futures = []
+        for _ in range(4096):
+            future = tries(raw.sleep, max(0, 1_000_000_000 - (time.monotonic_ns() - start)))
+            if not isinstance(future, int):
+                break
+            futures.append(future)
+        while futures:
+            ready = raw.wait(futures[::-1])
+            for future in ready:
+                raw.take(future)
+            gone = set(ready)
+            futures = [future for future in futures if future not in gone]
+        pause(10)
+
+
+def attack_fork_bomb(program: str) -> None:
+    while True:
+        if tries(raw.launch, program, ["fork_bomb", program]) is None:
+            pause(5)
+
+
+def attack_image_size() -> None:
+    marker = b"\xff\xe2" + struct.pack(">H", 2) + b""
+    data = b"\xff\xd8" + marker * 500_000
+    while True:
+        tries(raw.image_size, data)
+
+
+def attack_random_bytes() -> None:
+    while True:
+        if tries(raw.random_bytes, 1 << 20) is None:
+            pause(1)
+
+
+def attack_log() -> None:
+    while True:
+        raw.log("info", "x" * 100_000)
+
+
+# Messages
+
+
+def attack_send_blobs() -> None:
+    data = bytes(1_900_000)
+    while True:
+        if tries(raw.send_blob, data) is None:
+            pause(1)
+
+
+def attack_send_lines() -> None:
+    while True:
+        if tries(raw.send, "x" * 10) is None:
+            pause(1)
+
+
+def attack_broadcast() -> None:
+    tries(raw.subscribe, "t")
+    text = "x" * 100_000
+    while True:
+        if tries(raw.broadcast, "t", text) is None:
+            pause(1)
+
+
+def attack_push() -> None:
+    number, text = 0, "x" * 100_000
+    while True:
+        number += 1
+        if tries(raw.push, f"t{number % 100}", text) is None:
+            pause(1)
+
+
+def attack_store() -> None:
+    number, value = 0, bytes(1 << 20)
+    while True:
+        number += 1
+        future = tries(raw.store_set, f"k{number % 300}", value)
+        if isinstance(future, int):
+            raw.wait([future])
+            tries(raw.take, future)
+        else:
+            pause(1)
+
+
+# The model
+
+
+def model() -> str:
+    return raw.available_models()[0]
+
+
+def queue() -> int:
+    return raw.create_queue(model())
+
+
+def page_size() -> int:
+    return int(json.loads(raw.model_info(model()))["page_size"])
+
+
+def wait_for(line: int) -> None:
+    future = raw.synchronize(line)
+    raw.wait([future])
+    tries(raw.take, future)
+
+
+def filled(line: int, count: int) -> list[int] | None:
+    """Embeds of so many tokens."""
+    first = tries(raw.alloc_emb, line, count)
+    if not isinstance(first, int):
+        return None
+    embeds = [first, count]
+    raw.embed_txt(line, [5] * count, [0, count], embeds)
+    return embeds
+
+
+def attack_prompts(tokens: str = "2000", priority: str = "0") -> None:
+    line, count = queue(), int(tokens)
+    tries(raw.set_queue_priority, line, int(priority))
+    pages = -(-count // page_size())
+    while True:
+        embeds = filled(line, count)
+        first = None if embeds is None else tries(raw.alloc_kvpage, line, pages)
+        if embeds is not None and isinstance(first, int):
+            tries(raw.forward, line, [], embeds, [first, pages], [embeds[0] + count - 1, 1], [])
+            wait_for(line)
+            raw.dealloc_kvpage(line, [first, pages])
+        else:
+            pause(5)
+        if embeds is not None:
+            raw.dealloc_emb(line, embeds)
+
+
+def attack_forwards_that_keep_nothing() -> None:
+    line = queue()
+    for count in (2048, 512):
+        embeds = filled(line, count)
+        while embeds is not None:
+            if tries(raw.forward, line, [], embeds, [], [embeds[0], 1], []) is None and TOLD:
+                break
+            wait_for(line)
+    hold()
+
+
+def attack_masks() -> None:
+    line, count = queue(), 600
+    pages = -(-count // page_size())
+    mask = [n for row in range(count) for n in (3, 0, row + 1, count - 1 - row)]
+    while True:
+        embeds = filled(line, count)
+        first = None if embeds is None else tries(raw.alloc_kvpage, line, pages)
+        if embeds is not None and isinstance(first, int):
+            tries(raw.forward, line, [], embeds, [first, pages], [embeds[0], 1], mask)
+            wait_for(line)
+            raw.dealloc_kvpage(line, [first, pages])
+        else:
+            pause(5)
+        if embeds is not None:
+            raw.dealloc_emb(line, embeds)
+
+
+def attack_steps(priority: str = "0") -> None:
+    line = queue()
+    tries(raw.set_queue_priority, line, int(priority))
+    embeds = filled(line, 16)
+    while embeds is not None:
+        for _ in range(16):
+            tries(raw.forward, line, [], embeds, [], [embeds[0], 1], [])
+        wait_for(line)
+    hold()
+
+
+def attack_pages() -> None:
+    line, size = queue(), 1024
+    while size:
+        if tries(raw.alloc_kvpage, line, size) is None:
+            size //= 2
+    hold()
+
+
+def attack_embeds() -> None:
+    line, size = queue(), 1024
+    while size:
+        if tries(raw.alloc_emb, line, size) is None:
+            size //= 2
+    hold()
+
+
+def attack_samplers() -> None:
+    line = queue()
+    while tries(raw.create_sampler, line, "{}") is not None:
+        pass
+    hold()
+
+
+def attack_exports() -> None:
+    line, number = queue(), 0
+    mine = raw.instance_id()
+    while True:
+        number += 1
+        first = tries(raw.alloc_kvpage, line, 64)
+        while not isinstance(first, int):
+            pause(1000)
+        tries(raw.export_kvpage, line, [first, 64], f"{mine}-{number}", False)
+        raw.dealloc_kvpage(line, [first, 64])
+        if TOLD:
+            hold()
+
+
+def attack_memory() -> None:
+    held = []
+    try:
+        while True:
+            held.append(bytearray(b"x") * (8 << 20))
+    except MemoryError:
+        tell("MemoryError")
+    hold()
+
+
+# What native code works on
+
+
+def attack_grammar(kind: str, name: str) -> None:
+    text = globals()[f"_{name}"]()
+    while True:
+        future = tries(raw.compile_grammar, model(), kind, text)
+        if isinstance(future, int):
+            raw.wait([future])
+            tries(raw.take_grammar, future)
+        else:
+            pause(5)
+        text += " "  # another one each time: it is kept
+
+
+def _rules() -> str:
+    lines = [f'r{i}: "a" r{i + 1}' for i in range(7000)]
+    return "\n".join(["start: r0", *lines, 'r7000: "b"'])
+
+
+def _references() -> str:
+    count = 2500
+    defs: dict[str, object] = {f"d{count}": {}}
+    for i in range(count):
+        defs[f"d{i}"] = {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{i + 1}"}]}
+    return json.dumps({"$defs": defs, "$ref": "#/$defs/d0"})
+
+
+def _repeats() -> str:
+    return "((a{1,500}){1,500}){1,500}"
+
+
+def attack_count_allowed() -> None:
+    future = raw.compile_grammar(model(), "regex", "(a|b|c|[a-z ]*x)*")
+    raw.wait([future])
+    matcher = raw.create_matcher(raw.take_grammar(future))
+    tokens = raw.tokenize(model(), "a b c " * 400)
+    while True:
+        if tries(raw.count_allowed, matcher, tokens) is None:
+            tokens = tokens[: len(tokens) // 2] or tokens
+
+
+def attack_tokenize(text: str, size: str) -> None:
+    data = text.encode().decode("unicode_escape") * (int(size) // len(text.encode()))
+    while True:
+        if tries(raw.tokenize, model(), data) is None:
+            pause(1)
+
+
+def attack_chat_template() -> None:
+    messages = [{"role": "user", "content": "x" * 1000}] * 1000
+    text = json.dumps(messages)
+    while True:
+        if tries(raw.apply_chat_template, model(), text, True) is None:
+            pause(1)
+
+
+def attack_detokenize() -> None:
+    tokens = [7] * 500_000
+    while True:
+        if tries(raw.detokenize, model(), tokens) is None:
+            pause(1)
+
+
+# Outside
+
+
+def attack_http() -> None:
+    urls = ["http://127.0.0.1:1/", "http://169.254.169.254/", "http://[::1]/", "file:///etc/passwd"]
+    while True:
+        for url in urls:
+            future = tries(raw.http_get, url, [])
+            if isinstance(future, int):
+                raw.wait([future])
+                tries(raw.take_response, future)
+        pause(0)
+
+
+def attack_launch_unknown() -> None:
+    while True:
+        future = tries(raw.launch, "x" * 60, [])
+        if isinstance(future, int):
+            raw.wait([future])
+            tries(raw.take_text, future)

@@ -1,0 +1,70 @@
+"""A server with the limits that it has by default, which wants keys, and its users."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from support.servers import Server
+
+from pie_py.client.sync import Client
+from pie_py.config.keys import KeyStore
+
+VICTIM, MALLORY, EVE = "victim", "mallory", "eve"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server, and the key files of its users."""
+
+    server: Server
+    keys: dict[str, Path]
+
+    def client(self, user: str) -> Client:
+        """A client of one of the users, to be used in a `with`."""
+        return Client(self.server.endpoint, key=self.keys[user], patience=60.0)
+
+    @property
+    def control(self) -> psutil.Process:
+        """The control process."""
+        return psutil.Process(self.server.process.pid)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended."""
+        return self.server.process.poll() is not None
+
+    def problems(self) -> list[str]:
+        """What the server's log has that no client may cause, and whether it has ended."""
+        found = [f"the server has ended: {self.server.process.returncode}"] if self.ended else []
+        marks = ("Traceback (most", "internal error", "[error")
+        return found + [line for line in self.server.log.splitlines() if _has(line, marks)][:5]
+
+
+def _has(line: str, marks: tuple[str, ...]) -> bool:
+    return any(mark in line for mark in marks)
+
+
+@contextmanager
+def place(**settings: Any) -> Iterator[Place]:
+    """Starts a server with three users; takes fields of `ServerConfig`."""
+    settings = {
+        "endpoint": "tcp://0.0.0.0:*",  # so that it wants keys
+        "models": [{"source": "pie-tiny", "kv_pages": 8192}],
+        "limits": {"cpu_seconds": 10.0},
+        "log": {"level": "warning"},
+        **settings,
+    }
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder, keys = Path(name), {}
+        for user in (VICTIM, MALLORY, EVE):
+            keys[user] = folder / f"{user}.json"
+            KeyStore(folder / "data").add(user).write(keys[user])
+        with Server(folder, **settings) as server:
+            server.endpoint = server.endpoint.replace("0.0.0.0", "127.0.0.1")
+            yield Place(server, keys)

@@ -1,0 +1,73 @@
+"""Long forwards of one user beside the steps of another: by masks, and by keeping nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.prompts import Decoder, Timed
+from support.scheduler_fixtures import Guest, Server
+
+from pie_control.errors import ApiError
+
+FACTS: dict[str, Any] = {
+    "kv_pages": 1200,
+    "embeds": 5000,
+    "max_batch_tokens": 2048,
+    "max_batch_commands": 64,
+}
+
+
+def timed() -> Server:
+    server = Server(prompt_tokens=512, prompt_ms=50.0, **FACTS)
+    server.worker = Timed(server.facts)
+    return server
+
+
+def flood(server: Server, users: int, mask: list[int]) -> None:
+    """Each of so many instances of mallory has a forward of 1000 inputs that it keeps."""
+    for _ in range(users):
+        guest = Guest(server, server.launch("mallory"))
+        embeds, pages = guest.embeds(1000), guest.pages(125)
+        guest.embed([1] * 1000, 0, embeds)
+        guest.forward([], embeds, pages, [], mask)
+
+
+def longest(server: Server, plans: int) -> float:
+    """Milliseconds of the longest batch between steps of a bystander, after the first ones."""
+    victim = Decoder(server, "victim")
+    for _ in range(plans):
+        victim.step()
+        server.step()
+        assert victim.is_right(), "each plan has its step"
+        if len(victim.tokens) == 16:
+            victim = Decoder(server, "victim")
+    assert isinstance(server.worker, Timed)
+    return max(server.worker.took[8:])
+
+
+def test_a_bystander_beside_forwards_with_masks_waits_no_longer_than_the_operator_says() -> None:
+    server = timed()
+    window = [n for row in range(1000) for n in (3, max(0, row - 9), min(row, 9) + 1, 999 - row)]
+    flood(server, 4, window)
+    assert longest(server, 60) < 75
+    assert server.scheduler.stats()["parts"] > 20
+
+
+def test_masks_are_not_taken_for_plain_prompts_which_cost_less() -> None:
+    server = timed()
+    flood(server, 2, [])
+    longest(server, 12)
+    flood(server, 2, [n for row in range(1000) for n in (3, 0, row + 1, 999 - row)])
+    assert longest(server, 40) < 110, "the first part of one; as a plain prompt it would take 130"
+
+
+def test_what_keeps_nothing_and_is_too_long_is_refused_and_told_how_to_go_on() -> None:
+    server = timed()
+    guest = Guest(server, server.launch("mallory"))
+    embeds = guest.embeds(1000)
+    guest.embed([1] * 1000, 0, embeds)
+    with pytest.raises(ApiError, match=r"1000 inputs .* 512 at most may: give it output pages"):
+        guest.forward([], embeds)
+    guest.forward([], embeds, guest.pages(125))
+    server.drain()

@@ -1,0 +1,64 @@
+"""Short forms of `python tests/attacks`: what each looks for. Times are in its reports only."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks.bystander import Bystander
+from attacks.calls import Calls, corpus
+from attacks.catalogue import ATTACKS
+from attacks.frames import Fuzzer
+from attacks.kills import kill
+from attacks.place import VICTIM, place
+from attacks.table import undergo
+from conformance.values import argument
+from support.servers import Server
+
+from pie_py.testing.plugin import replaying
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_attacks_of_every_cause_leave_a_bystander_his_text() -> None:
+    with place() as where, Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander:
+        for attack in ATTACKS:
+            if attack.short:
+                outcome = undergo(attack, where, bystander, 0.7)
+                assert not outcome.problems, attack.name
+                assert not outcome.gaps.wrong, attack.name
+
+
+def test_frames_that_are_wrong_somewhere() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        with Server(folder, **replaying(folder), spare_instances=2) as server:
+            found = Fuzzer(server, seed=7).run(4000)
+    assert not found.wrong
+    assert found.failures > 500, "most are understood far enough to be refused"
+    assert found.answers > 1.5 * found.failures, "and many are right"
+
+
+def test_processes_are_killed_under_load() -> None:
+    found = kill(3, clients=2, seed=26, replays=True, tell=None)
+    assert all(found.kills.values()), "each kind"
+    assert not found.wrong
+
+
+def test_calls_are_of_the_contracts_types() -> None:
+    """Those that `tests/conformance/test_bad_input.py` makes, and what they are changed to."""
+    made = corpus(300, seed=1)
+    changed = Calls(made, random.Random(1)).take(3000)
+    kinds: dict[str, Any] = {}
+    for name, args in made:
+        kinds.setdefault(name, [set() for _ in args])
+        for kind, value in zip(kinds[name], args, strict=True):
+            kind.add(type(value))
+    for name, args in changed:
+        json.dumps([argument(value) for value in args])
+        assert all(type(value) in kind for kind, value in zip(kinds[name], args, strict=True))
+    assert any(call not in made for call in changed)

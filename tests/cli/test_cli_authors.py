@@ -1,0 +1,186 @@
+"""The commands that authors use beside `run`: help, completion, doctor, `--watch`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from click.testing import CliRunner
+from support.doc_scripts import DOCS, load_script
+from support.servers import Server
+
+from pie_py.cli import main
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    model = DOCS.parent / "inference/pie_inference/embedded/pie-tiny"
+    settings = {"models": [{"source": str(model)}], "worker_module": "benchmarks.instant_worker"}
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Server(Path(folder), **settings) as server,
+    ):
+        yield server.endpoint
+
+
+def test_the_page_is_the_help_of_all_commands() -> None:
+    written = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert written == load_script("make_cli").render(), "run `python docs/make_cli.py`"
+
+
+def test_every_help_has_an_example_of_the_command() -> None:
+    helps = list(load_script("make_cli").helps(main, "pie-py", None))
+    assert len(helps) > 35
+    for path, text in helps:
+        example = text.partition("\nExample:\n")[2] or text.partition("\n  Example:\n")[2]
+        assert example.strip().startswith(path.removesuffix(" keys")), path
+
+
+def test_completion() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        script = CliRunner().invoke(main, ["completion", shell])
+        assert "_PIE_PY_COMPLETE" in script.stdout
+    asked = {"COMP_WORDS": "pie-py pro", "COMP_CWORD": "1", "_PIE_PY_COMPLETE": "bash_complete"}
+    told = subprocess.run(
+        [sys.executable, "-c", "from pie_py.cli import main; main(prog_name='pie-py')"],
+        env=asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "plain,programs\n"
+
+
+def test_the_doctor(tmp_path: Path) -> None:
+    environment = {"PIE_PY_DATA_FOLDER": str(tmp_path), "PIE_PY_KEY": str(tmp_path / "none")}
+    done = CliRunner().invoke(main, ["doctor", "--json"], env=environment)
+    found = {one["what"]: one for one in json.loads(done.stdout)}
+    assert found["PyTorch"]["state"] == "ok"
+    assert found["PIE_PY_KEY"]["state"] == "bad"
+    assert all(one["mend"] for one in found.values() if one["state"] != "ok")
+    assert done.exit_code == 1
+    del environment["PIE_PY_KEY"]
+    assert CliRunner().invoke(main, ["doctor"], env=environment).exit_code == 0
+
+
+def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
+    listings = (
+        ["ps", "--all"], ["quota"], ["models"], ["programs"], ["adapters", "list"],
+        ["mcp", "list"], ["top"],
+    )  # fmt: skip
+    for words in listings:
+        done = CliRunner().invoke(main, [*words, "--json", "--endpoint", endpoint])
+        assert isinstance(json.loads(done.stdout), dict | list), words
+    for words in (["inferlets"], ["keys", "list", "--data-folder", str(tmp_path)]):
+        assert isinstance(json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout), list)
+
+
+def test_watch_runs_again_at_each_save(endpoint: str, tmp_path: Path) -> None:
+    program = tmp_path / "it.py"
+    program.write_text("from part import text\n\nasync def main():\n    return text\n")
+    part = tmp_path / "part.py"
+    part.write_text("text = 'one'\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", "run", str(program), "--watch", "--endpoint", endpoint],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "one\n"
+        part.write_text("text = 1 / 0\n")
+        assert "ZeroDivisionError" in _until(process.stderr, "ZeroDivisionError")
+        program.write_text("import asyncio\n\nasync def main():\n    await asyncio.sleep(1000)\n")
+        _until(process.stderr, "has changed")
+        program.write_text("async def main():\n    return 'three'\n")
+        assert process.stdout.readline() == "three\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40) == 130
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until(stream: IO[str], text: str) -> str:
+    return next(line for line in stream if text in line)
+
+
+def test_a_breakpoint_opens_pdb_over_the_session(endpoint: str, tmp_path: Path) -> None:
+    program = tmp_path / "it.py"
+    program.write_text(
+        "def double(n):\n    twice = n * 2\n    breakpoint()\n    return twice\n\n"
+        "async def main():\n    return f'total {double(5) + double(6)}'\n"
+    )
+    command = [sys.executable, "-m", "pie_py", "run", str(program), "--endpoint", endpoint]
+    commands = "p twice\nl\nb 7\ntwice = 100\nc\nw\nc\n"
+    done = subprocess.run(command, input=commands, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "total 112\n", done.stderr
+    assert "(pdb) 10\n" in done.stderr
+    assert "  4  \t    return twice" in done.stderr
+    assert "Breakpoint 1 at it/it.py:7" in done.stderr
+    assert "it/it.py(7)main()" in done.stderr
+    done = subprocess.run(command, input="q\n", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "BdbQuit" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["models", "top", "replay", "test"])
+def test_ctrl_c_ends_a_command_quietly(command: str, tmp_path: Path) -> None:
+    """As a terminal does it: the signal goes to all processes of the group."""
+    silent = socket.socket()
+    silent.bind(("127.0.0.1", 0))
+    silent.listen()  # a server that never answers
+    endless = tmp_path / "test_endless.py"
+    endless.write_text("import time\n\ndef test_it():\n    print('x')\n    time.sleep(100)\n")
+    record = tmp_path / "record"
+    os.mkfifo(record)
+    arguments = {"replay": [str(record)], "test": ["-s", "-p", "no:cacheprovider"]}.get(
+        command, ["--endpoint", f"tcp://127.0.0.1:{silent.getsockname()[1]}"]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTED, command, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    _until(process.stdout, "x" if command == "test" else "started")
+    if command == "replay":
+        with record.open("w"):  # once the child reads it
+            os.killpg(process.pid, signal.SIGINT)
+            _, told = process.communicate(timeout=40)
+    else:
+        # It stays open: a server that hangs up is none, and the command says so.
+        connection = None if command == "test" else silent.accept()[0]
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=40)
+        if connection is not None:
+            connection.close()
+    silent.close()
+    assert process.returncode == (2 if command == "test" else 130), told
+    assert "Traceback" not in told
+    assert "Aborted" not in told
+
+
+# What a shell runs in the background is started with the signal ignored, and so are its children.
+STARTED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("started", flush=True)
+from pie_py.cli import main
+main(sys.argv[1:])
+"""

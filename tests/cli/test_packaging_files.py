@@ -1,0 +1,111 @@
+"""The systemd unit and the container files: what they say works, without systemd and containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pie_py.testing.plugin import replaying
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "packaging"
+CONTAINERS = ("Containerfile", "Containerfile.cuda")
+PIE_PY = (sys.executable, "-m", "pie_py")
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    """What a container file says, line by line: the instruction and the rest."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    return [(line.split()[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
+
+
+def of(name: str, kind: str) -> str:
+    """The last instruction of a kind."""
+    return next(rest for found, rest in reversed(instructions(name)) if found == kind)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_the_unit_is_one(tmp_path: Path) -> None:
+    unit = tmp_path / "pie-py.service"
+    text = (FOLDER / unit.name).read_text(encoding="utf-8")
+    unit.write_text(text.replace("/opt/pie-py/bin/pie-py", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(unit) not in done.stderr, done.stderr  # nor a word it does not know
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_have_what_they_copy_and_install(name: str) -> None:
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    assert [kind for kind, _ in instructions(name)].count("FROM") == 2
+    assert of(name, "USER") == "pie"
+    for extra in re.findall(r"\.whl\)\[(\w+)\]", text):
+        assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for command in (rest for kind, rest in instructions(name) if kind == "RUN"):
+        checked = subprocess.run(["sh", "-n", "-c", command], check=False)
+        assert checked.returncode == 0, command
+    assert of(CONTAINERS[0], "CMD") == of(CONTAINERS[1], "CMD")
+
+
+@pytest.mark.slow
+def test_what_a_container_runs() -> None:
+    """Keys are made, the server comes up as CMD says, the health check agrees, SIGTERM ends it."""
+    name = CONTAINERS[0]
+    with tempfile.TemporaryDirectory(prefix="pie-") as place:
+        folder = Path(place)
+        variables = dict(word.split("=", 1) for word in shlex.split(of(name, "ENV")))
+        settings = replaying(folder)
+        environment = {
+            **os.environ,
+            **{key: value.replace("/data", place) for key, value in variables.items()},
+            "PIE_PY_CACHE_FOLDER": os.environ.get("PIE_PY_CACHE_FOLDER", f"{place}/cache"),
+            "PIE_PY_MODELS": json.dumps(settings["models"]),
+            "PIE_PY_WORKER_MODULE": settings["worker_module"],
+        }
+        assert json.loads(of(name, "ENTRYPOINT")) == ["pie-py"]
+        key = folder / "ada.key.json"
+        subprocess.run(
+            [*PIE_PY, "keys", "add", "ada", "-o", key], env=environment, check=True, timeout=60,
+            capture_output=True,
+        )  # fmt: skip
+        clients, http = free_port(), free_port()
+        ports = {"0.0.0.0:7743": f"127.0.0.1:{clients}", "0.0.0.0:8000": f"127.0.0.1:{http}"}
+        command = of(name, "CMD")
+        for old, new in ports.items():
+            assert old in command
+            command = command.replace(old, new)
+        health = json.loads(of(name, "HEALTHCHECK").partition("CMD ")[2])
+        health = [part.replace(":8000", f":{http}") for part in health]
+        process = subprocess.Popen(
+            [*PIE_PY, *json.loads(command)], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stderr is not None
+            assert any("ready at" in line for line in process.stderr), "it has ended"
+            subprocess.run([sys.executable, *health[1:]], check=True, timeout=30)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,259 @@
+"""Functions and classes of the caller that run in an inferlet, against a real server."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from support import travelling
+from support.servers import Server
+from support.travelling import Account, City, Colour, Point, Refused
+
+from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
+from pie_py.client.remote.reach import Reach
+from pie_py.client.remote.values import dumps, loads
+
+BROKEN = np.zeros(2)
+CLIENT = sync.Client()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder, Server(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[sync.Client]:
+    with server.client() as connected:
+        yield connected
+
+
+def test_values_come_back_as_they_were() -> None:
+    values = [
+        None, True, 1.5, "ü\ud800", b"\0\xff", [1, (2, {3}), frozenset({4})], {"$": 1},
+        {(1, 2): b"x"}, {"a": Point(1, 2, ["t"])}, City(name="x"), Colour.RED, ValueError("a", 1),
+        Refused("r"), ExceptionGroup("several", [KeyError(1)]), float("inf"),
+    ]  # fmt: skip
+    names: dict[str, type] = {}
+
+    def name_of(kind: type) -> str:
+        names[kind.__name__] = kind
+        return kind.__name__
+
+    for value in values:
+        back = loads(dumps(value, "it", name_of), names.__getitem__)
+        assert type(back) is type(value)
+        if isinstance(value, BaseException):
+            assert str(back) == str(value)
+            assert vars(back) == vars(value)
+        else:
+            assert back == value
+
+
+def test_arguments_results_and_what_is_printed(
+    client: sync.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = client.run(travelling.complete, "Once upon a time", tokens=6)
+    assert isinstance(text, str)
+    assert text
+    assert capsys.readouterr().out == "thinking of Once upon a time\n"
+    client.run(travelling.talk)
+    assert capsys.readouterr().out == "a message\nprinted"
+    value = {"bytes": b"\0", 1: (2.5, {3})}
+    back = client.run(travelling.mixed, value, City(name="paris"))
+    assert back == (value, City(name="PARIS", size=17), Point(10), Colour.RED)
+
+
+def test_what_is_around_a_function_goes_with_it(client: sync.Client) -> None:
+    factor, names = 3, {"a": 1}
+
+    def scaled(n: int) -> int:
+        return n * factor + names["a"]
+
+    @inferlet
+    def outer(n: int) -> int:
+        return scaled(n) + 1
+
+    assert client.run(outer, 2) == 8
+    assert outer(2) == 8
+    assert client.run(lambda n: scaled(n), 4) == 13
+
+
+def test_exceptions_come_with_the_lines_of_the_caller(client: sync.Client) -> None:
+    with pytest.raises(Refused, match="no") as caught:
+        client.run(travelling.refuse, 1)
+    assert caught.value.code == 7
+    assert isinstance(caught.value.__cause__, ValueError)
+    source = Path(travelling.__file__).read_text().splitlines()
+    line = 1 + next(n for n, text in enumerate(source) if "the line that tracebacks name" in text)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    own = [(frame.name, frame.lineno) for frame in frames if frame.filename == travelling.__file__]
+    assert [name for name, _ in own] == ["refuse", "refuse", "inner"]
+    assert own[-1][1] == line
+    assert "raise Refused" in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(InferletFailed, match="Hidden: of the inferlet alone"):
+        client.run(travelling.unknown_error)
+
+
+def test_streams_and_many_at_once(client: sync.Client) -> None:
+    assert list(client.stream(travelling.count, 3)) == [Point(0), Point(1), Point(2)]
+    stream = client.stream(travelling.count, 10**6)
+    assert next(stream) == Point(0)
+    stream.close()  # type: ignore[attr-defined]
+    assert not client.instances()  # it has not gone on
+    with pytest.raises(TypeError, match=r"client.stream\(count"):
+        client.run(travelling.count, 3)
+    assert client.map(lambda n, m: n * m, range(20), range(20), at_once=7) == [
+        n * n for n in range(20)
+    ]
+    with pytest.raises(ZeroDivisionError):
+        client.map(lambda n: 1 // n, [1, 0, 1])
+    first, second = client.map(lambda n: 1 // n, [1, 0], return_exceptions=True)
+    assert first == 1
+    assert isinstance(second, ZeroDivisionError)
+    call = client.spawn(travelling.complete, "A word")
+    assert call.result()
+
+
+def test_objects_live_in_an_inferlet(client: sync.Client) -> None:
+    with client.create(Account, "Ada") as account:
+        assert account.add(3) == 3
+        assert account.add(4) == 7
+        assert list(account.history()) == ["Ada", "7"]
+        with pytest.raises(Refused, match="Ada"):
+            account.fail()
+        assert account.add(0) == 7  # it has outlived that
+        with pytest.raises(AttributeError, match="withdraw"):
+            account.withdraw(1)
+    with pytest.raises(Refused, match="nameless"):
+        client.create(Account, "")
+    assert not client.instances()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_asynchronous_client(server: Server, backend: str) -> None:
+    async def main() -> None:
+        async with Client(server.endpoint) as client:
+            assert [point.x async for point in client.stream(travelling.count, 2)] == [0, 1]
+            assert await client.map(lambda n: n + 1, range(3)) == [1, 2, 3]
+            async with await client.create(Account, "Ada") as account:
+                assert [text async for text in account.history()] == ["Ada", "0"]
+            with anyio.move_on_after(0.5):
+                await client.run(_sleep)
+            assert not await client.instances()  # ended with its caller
+
+    anyio.run(main, backend=backend)
+
+
+async def _sleep() -> None:
+    import asyncio
+
+    await asyncio.sleep(1000)
+
+
+def test_limits_end_a_call(client: sync.Client) -> None:
+    with pytest.raises(MemoryError):
+        client.run(lambda: len([bytearray(1 << 20) for _ in range(1000)]))
+    call = client.spawn(_sleep)
+    call.cancel()
+    with pytest.raises(InferletFailed, match="killed"):
+        call.result()
+
+
+def test_packages_go_if_they_are_named(
+    client: sync.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "tinypackage"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from tinypackage.inner import VALUE\n")
+    (package / "inner.py").write_text("VALUE = 42\n")
+    monkeypatch.syspath_prepend(package.parent)
+
+    def use() -> int:
+        from tinypackage import VALUE  # type: ignore[import-not-found]
+
+        return int(VALUE)
+
+    with pytest.raises(CannotTravel, match=r"name it, @inferlet\(modules=\['tinypackage'\]\)"):
+        client.run(use)
+    assert client.run(inferlet(modules=["tinypackage"])(use)) == 42
+
+
+def compiled() -> Any:
+    return np.zeros(3)
+
+
+def global_that_is_no_data() -> Any:
+    return BROKEN
+
+
+def client_inside() -> Any:
+    return CLIENT
+
+
+def changes_outside() -> Callable[[], None]:
+    n = 0
+
+    def change() -> None:
+        nonlocal n
+        n += 1
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (compiled, "compiled uses numpy, which has compiled parts"),
+        (global_that_is_no_data, r"`BROKEN` \(.*test_sent_functions.py:\d+\), which can't travel"),
+        (client_inside, "pie_py.client"),
+        (changes_outside(), "change changes n of the function around it"),
+        (len, "not a function or a class written in Python"),
+        (Account("x").fail, "spawn its class|create"),
+        (eval("lambda: 1"), "has no source"),
+    ],
+)  # fmt: skip
+def test_what_cannot_travel_says_why(target: Callable[..., Any], said: str) -> None:
+    with pytest.raises(CannotTravel, match=said):
+        Reach(target)
+
+
+def test_arguments_that_cannot_travel(client: sync.Client) -> None:
+    with pytest.raises(CannotTravel, match=r"an argument of complete.*\['a'\] is a numpy.ndarray"):
+        client.run(travelling.complete, {"a": BROKEN})
+    with pytest.raises(TypeError, match=r"what it returns is a .*object, which can't travel"):
+        client.run(lambda: object())
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    with pytest.raises(CannotTravel, match="refers to itself"):
+        client.run(travelling.mixed, cycle, 1)
+
+
+def test_a_script_and_a_local_server(tmp_path: Path, server: Server) -> None:
+    """As a user's script: `__main__`, and the server that runs already."""
+    import subprocess
+
+    (tmp_path / "test.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from pie_py.client.sync import Client\n"
+        "@dataclass\nclass Pair:\n    a: int\n    b: int\n"
+        "def swap(pair):\n    print('swapping')\n    return Pair(pair.b, pair.a)\n"
+        "with Client.local() as client:\n    print(client.run(swap, Pair(1, 2)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "test.py"],
+        cwd=tmp_path,
+        env={"PIE_PY_ENDPOINT": server.endpoint, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "swapping\nPair(a=2, b=1)\n", done.stderr

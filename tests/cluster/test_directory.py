@@ -1,0 +1,224 @@
+"""The directory's decisions, one by one: joins, reports, leases, drains, placements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from cluster.messages import KEY, join, report
+
+from pie_py.cluster.directory import Directory, Place, Refusal, Remove, Replace
+from pie_py.cluster.names import Life
+from pie_py.cluster.node import State
+from pie_py.cluster.policies import cached
+from pie_py.wire.cluster import Fenced, JoinAgain, Load, Renewed, Report
+from pie_py.wire.cluster_keys import export_key, program_key
+
+CHAT = Place("ann", "chat")
+
+
+def directory(*nodes: str) -> Directory:
+    made = Directory(cached, Random(1), 0.0)
+    for node in nodes:
+        assert isinstance(made.join(join(node), KEY, 0.0), Renewed)
+    return made
+
+
+def refused(code: str, act: Callable[[], object]) -> str:
+    with pytest.raises(Refusal) as found:
+        act()
+    assert found.value.code == code
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def states(of: Directory, now: float) -> dict[str, str]:
+    return {str(one.life): one.state.value for one in of.status(now)}
+
+
+def test_a_placement_tells_where_the_node_is() -> None:
+    there = directory("n1").place(CHAT, 0.0)
+    assert there == (Life("n1", 1), "tcp://n1:7743", "key of n1")
+
+
+def test_no_node_no_placement() -> None:
+    some = directory()
+    refused("starting", lambda: some.place(CHAT, 2.9))
+    assert "no node yet" in refused("busy", lambda: some.place(CHAT, 3.0))
+
+
+def test_what_is_full_takes_no_launches() -> None:
+    some = directory("n1", "n2")
+    lives = [some.place(Place(f"user {i}", "chat"), 0.0).life.node for i in range(20)]
+    assert lives.count("n1") == lives.count("n2") == 10
+    refused("starting", lambda: some.place(CHAT, 0.0))  # others may not have been heard of yet
+    for now in (1.0, 2.0):
+        assert isinstance(some.report(report(int(now), instances=10), KEY, now), Renewed)
+        some.report(report(int(now), "n2", instances=10), KEY, now)
+    assert "no room" in refused("busy", lambda: some.place(CHAT, 3.0))
+    some.report(report(3, "n2", instances=9), KEY, 3.1)
+    assert some.place(CHAT, 3.1).life.node == "n2"
+
+
+def test_launches_of_a_program_stay_together_until_waiting_takes_longer() -> None:
+    some = directory(*(f"n{i}" for i in range(20)))
+    key = program_key("ann", "chat")
+    some.report(report(1, "n7", cached=[(key, 8000)]), KEY, 0.1)
+    assert {some.place(CHAT, 0.1).life.node for _ in range(5)} == {"n7"}
+    busy = Load(5, 50_000)  # five seconds; the cache saves 0.8
+    some.report(Report("n7", 1, 2, busy), KEY, 0.2)
+    assert some.place(CHAT, 0.2).life.node != "n7"
+
+
+def test_near_an_instance_or_an_export() -> None:
+    some = directory(*(f"n{i}" for i in range(20)))
+    assert some.place(Place("ann", "x", near="chat-1a2b3c4d@n5.1"), 0.0).life.node == "n5"
+    some.report(report(1, "n6", exported=[export_key("ann", "notes")]), KEY, 0.0)
+    assert some.place(Place("ann", "x", near="notes"), 0.0).life.node == "n6"
+    gone = refused("near-gone", lambda: some.place(Place("bob", "x", near="notes"), 3.0))
+    assert "near='notes'" in gone
+    some.report(report(2, "n6", released=[export_key("ann", "notes")]), KEY, 0.0)
+    refused("near-gone", lambda: some.place(Place("ann", "x", near="notes"), 3.0))
+    refused("near-gone", lambda: some.place(Place("ann", "x", near="chat-1a2b3c4d@n99.1"), 5.0))
+    refused("not-found", lambda: some.place(Place("ann", "x", near="chat@n5.1"), 5.0))
+
+
+def test_children_stay_with_their_parent_while_there_is_room() -> None:
+    some = directory(*(f"n{i}" for i in range(20)))
+    child = Place("ann", "x", parent="chat-1a2b3c4d@n5.1")
+    nodes = [some.place(child, 0.0).life.node for _ in range(11)]
+    assert nodes[:10] == ["n5"] * 10
+    assert nodes[10] != "n5"
+
+
+def test_a_silent_node_gets_nothing_and_is_replaced() -> None:
+    some = directory("n1", "n2")
+    orders = []
+    for tenth in range(1, 101):
+        now = tenth / 10
+        assert isinstance(some.report(report(tenth, "n2"), KEY, now), Renewed)
+        if now >= 3:
+            assert some.place(CHAT, now).life.node == "n2"
+        orders += [(now, order) for order in some.due(now)]
+        if 3 <= now < 10:
+            assert states(some, now) == {"n1.1": "silent", "n2.1": "ready"}
+    assert orders == [(10.0, Replace(Life("n1", 1)))]
+    late = some.report(report(1, "n1"), KEY, 10.1)
+    assert isinstance(late, Fenced)
+    assert isinstance(some.join(join("n1"), KEY, 10.1), Fenced)
+    assert isinstance(some.join(join("n1", 2), KEY, 10.1), Renewed)
+    lost = refused("node-lost", lambda: some.where("chat-1a2b3c4d@n1.1", 10.1))
+    assert "n1.1" in lost
+    assert some.where("chat-1a2b3c4d@n1.2", 10.1).life == Life("n1", 2)
+
+
+def test_a_silent_node_that_reports_again_goes_on() -> None:
+    some = directory("n1")
+    for now in (1.0, 2.0, 3.0, 4.0):
+        assert some.due(now) == []
+    refused("busy", lambda: some.place(CHAT, 4.0))
+    assert some.where("chat-1a2b3c4d@n1.1", 4.0).life == Life("n1", 1)  # its client may reach it
+    assert isinstance(some.report(report(1), KEY, 4.1), Renewed)
+    assert some.place(CHAT, 4.1).life.node == "n1"
+
+
+def test_a_directory_that_stood_still_does_not_blame_the_nodes() -> None:
+    some = directory("n1", "n2")
+    some.due(1.0)
+    assert some.due(60.0) == []  # it was stopped; the reports are waiting in its socket
+    assert states(some, 60.0) == {"n1.1": "ready", "n2.1": "ready"}
+    some.report(report(1, "n2"), KEY, 60.1)
+    orders = [order for now in range(61, 71) for order in some.due(float(now))]
+    assert orders == [Replace(Life("n1", 1))]
+
+
+@pytest.mark.parametrize(
+    ("message", "sender", "told"),
+    [
+        (join("n1", 1), b"another", "with another key"),
+        (join("n1", 2, protocol=99), KEY, "install the same version"),
+        (join("n2", 3), KEY, "n2.3 is over"),
+    ],
+)
+def test_joins_that_are_refused(message: object, sender: bytes, told: str) -> None:
+    some = directory("n1")
+    some.join(join("n2", 4), KEY, 0.0)
+    answer = some.join(message, sender, 0.0)  # type: ignore[arg-type]
+    assert isinstance(answer, Fenced)
+    assert told in answer.reason
+    assert states(some, 0.0) == {"n1.1": "ready", "n2.4": "ready"}
+
+
+def test_reports_of_other_lives_and_strangers_change_nothing() -> None:
+    some = directory()
+    some.join(join("n1", 2), KEY, 0.0)
+    full = {"instances": 10}
+    assert isinstance(some.report(report(1, "n1", 1, **full), KEY, 0.0), Fenced)
+    assert isinstance(some.report(report(1, "n1", 2, **full), b"stranger", 0.0), Fenced)
+    assert isinstance(some.report(report(1, "n1", 3, **full), KEY, 0.0), JoinAgain)
+    assert isinstance(some.report(report(2, "n1", 2, **full), KEY, 0.0), JoinAgain)
+    assert isinstance(some.report(report(1, "n9", 1, **full), KEY, 0.0), JoinAgain)
+    assert some.place(CHAT, 0.0).life == Life("n1", 2)
+
+
+def test_a_new_life_takes_the_place_of_the_old_one() -> None:
+    some = directory("n1")
+    some.report(report(1, cached=[(program_key("ann", "chat"), 512)]), KEY, 0.0)
+    some.join(join("n1", 2), b"its own", 0.0)
+    assert states(some, 0.0) == {"n1.2": "ready"}
+    assert isinstance(some.report(report(2), KEY, 0.0), Fenced)
+
+
+def test_a_drain_ends_when_the_node_says_that_it_is_empty() -> None:
+    some = directory("n1", "n2")
+    some.drain("n1", 60, 0.0)
+    assert {some.place(Place(f"u{i}", "p"), 0.1).life.node for i in range(10)} == {"n2"}
+    told = some.report(report(1), KEY, 0.5)  # empty, but it may have been asked by a client since
+    assert told == Renewed(1, 59_500)
+    assert some.due(0.5) == []
+    some.report(report(2, instances=1, drain_ms=59_000), KEY, 1.0)
+    assert some.due(1.0) == []
+    some.report(report(3, drain_ms=58_500), KEY, 1.5)
+    assert some.due(1.5) == [Remove(Life("n1", 1))]
+    assert isinstance(some.report(report(4, drain_ms=58_000), KEY, 2.0), Fenced)
+
+
+def test_a_drain_ends_at_its_deadline() -> None:
+    some = directory("n1", "n2")
+    some.drain("n1", 2, 0.0)
+    some.report(report(1, instances=3, drain_ms=1000), KEY, 1.0)
+    assert some.due(1.0) == []
+    assert some.due(2.0) == [Remove(Life("n1", 1))]
+
+
+def test_a_directory_that_begins_again_learns_of_drains() -> None:
+    some = directory("n2")
+    assert some.join(join("n1", 1, drain_ms=5000), KEY, 0.0) == Renewed(0, 5000)
+    assert states(some, 0.0)["n1.1"] == State.DRAINING.value
+    some.drain("n1", 50, 0.0)
+    some.join(join("n1", 1), KEY, 0.5)  # it has not heard of the longer one
+    assert states(some, 0.5)["n1.1"] == State.DRAINING.value
+
+
+def test_drains_that_are_refused() -> None:
+    some = directory("n1")
+    assert "'n7'" in refused("not-found", lambda: some.drain("n7", 1, 0.0))
+    assert "last node" in refused("invalid", lambda: some.drain("n1", 1, 0.0))
+
+
+def test_a_new_directory_does_not_call_lost_what_it_cannot_know() -> None:
+    some = directory()
+    refused("starting", lambda: some.where("chat-1a2b3c4d@n7.3", 1.0))
+    refused("node-lost", lambda: some.where("chat-1a2b3c4d@n7.3", 3.0))
+    refused("not-found", lambda: some.where("chat-1a2b3c4d", 3.0))
+
+
+def test_a_policy_that_names_a_full_or_silent_node_is_not_followed() -> None:
+    some = Directory(lambda launch, table, random: table.find("n1"), Random(1), 0.0)
+    some.join(join("n1", most_instances=1), KEY, 0.0)
+    some.join(join("n2"), KEY, 0.0)
+    assert [some.place(CHAT, 0.0).life.node for _ in range(3)] == ["n1", "n2", "n2"]
+    some.report(report(1, "n1"), KEY, 0.0)
+    some.drain("n1", 60, 0.0)
+    assert some.place(CHAT, 0.0).life.node == "n2"

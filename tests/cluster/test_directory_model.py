@@ -1,0 +1,211 @@
+"""The directory against a model that looks at every node for every question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+from cluster.messages import KEY, join, report
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pie_py.cluster.directory import Directory, Place, Refusal, Remove, Replace
+from pie_py.cluster.names import Life
+from pie_py.cluster.policies import POLICIES
+from pie_py.wire.cluster import Fenced, JoinAgain, Renewed
+from pie_py.wire.cluster_keys import export_key, program_key
+
+NAMES = ("n1", "n2", "n3", "n4")
+MOST = 3  # instances of a node
+PROGRAMS = ("a", "b")
+names = st.sampled_from(NAMES)
+
+
+@dataclass
+class Known:
+    """One life, as the model has it."""
+
+    incarnation: int
+    heard: float
+    instances: int = 0
+    number: int = 0
+    drain_until: float | None = None
+    exports: set[str] = field(default_factory=set)
+
+    def takes(self, now: float) -> bool:
+        return self.drain_until is None and now - self.heard < 3 and self.instances < MOST
+
+
+def answer(act: Callable[[], Any]) -> Any:
+    """What it returns, or the code of its refusal."""
+    try:
+        return act()
+    except Refusal as refusal:
+        return refusal.code
+
+
+class DirectoryMachine(RuleBasedStateMachine):
+    """Steps of time are below the pause at which a directory would forgive all nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.nodes: dict[str, Known] = {}
+        self.last = dict.fromkeys(NAMES, 0)
+        self.expected: set[Any] = set()
+        self.directory = Directory(POLICIES["cached"], Random(0), 0.0)
+
+    @rule(steps=st.integers(1, 9), each=st.sampled_from([0.25, 0.5, 1.0]))
+    def time_passes(self, steps: int, each: float) -> None:
+        for _ in range(steps):
+            self.now += each
+            for name, node in list(self.nodes.items()):
+                life = Life(name, node.incarnation)
+                if node.drain_until is not None and node.drain_until <= self.now:
+                    self._end(name, Remove(life))
+                elif self.now - node.heard >= 10:
+                    order = Replace(life) if node.drain_until is None else Remove(life)
+                    self._end(name, order)
+            orders = self.directory.due(self.now)
+            assert set(orders) == self.expected
+            assert len(orders) == len(self.expected)
+            self.expected = set()
+
+    def _end(self, name: str, order: Any) -> None:
+        del self.nodes[name]
+        self.expected.add(order)
+
+    @rule(name=names, ahead=st.integers(-1, 2), instances=st.integers(0, MOST))
+    def joins(self, name: str, ahead: int, instances: int) -> None:
+        incarnation = max(1, self.last[name] + ahead)
+        message = join(name, incarnation, most_instances=MOST)
+        answer = self.directory.join(message, KEY, self.now)
+        known = self.nodes.get(name)
+        last = self.last[name]
+        if incarnation < last or (known is None and incarnation == last):
+            assert isinstance(answer, Fenced)
+            return
+        assert isinstance(answer, Renewed)
+        drain = known.drain_until if known and known.incarnation == incarnation else None
+        self.nodes[name] = Known(incarnation, self.now, drain_until=drain)
+        self.last[name] = incarnation
+
+    @rule(
+        name=names,
+        older=st.integers(0, 1),
+        skipped=st.sampled_from([0, 0, 0, 1]),
+        instances=st.integers(0, MOST),
+        exported=st.sets(st.sampled_from(PROGRAMS)),
+        program=st.sampled_from(PROGRAMS),
+        empty=st.booleans(),
+    )
+    def reports(
+        self,
+        name: str,
+        older: int,
+        skipped: int,
+        instances: int,
+        exported: set[str],
+        program: str,
+        empty: bool,
+    ) -> None:
+        node = self.nodes.get(name)
+        incarnation = max(1, self.last[name] - older)
+        number = (node.number if node else 0) + 1 + skipped
+        drains = node is not None and node.drain_until is not None and empty
+        instances = 0 if drains else instances
+        message = report(
+            number,
+            name,
+            incarnation,
+            instances,
+            cached=[(program_key("ann", program), 512 * instances)],
+            exported=[export_key("ann", one) for one in sorted(exported)],
+            released=[export_key("ann", one) for one in PROGRAMS if one not in exported],
+            drain_ms=1000 if drains else None,
+        )
+        answer = self.directory.report(message, KEY, self.now)
+        if node is None:
+            assert isinstance(answer, Fenced if incarnation <= self.last[name] else JoinAgain)
+        elif incarnation != node.incarnation:
+            assert isinstance(answer, Fenced)
+        elif skipped:
+            assert isinstance(answer, JoinAgain)
+        else:
+            assert isinstance(answer, Renewed)
+            assert (answer.drain_ms is None) == (node.drain_until is None)
+            node.heard, node.number, node.instances = self.now, number, instances
+            node.exports = exported
+            if drains:
+                self._end(name, Remove(Life(name, incarnation)))
+
+    @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]))
+    def drains(self, name: str, seconds: float) -> None:
+        node = self.nodes.get(name)
+        silent = {n for n, k in self.nodes.items() if self.now - k.heard >= 3}
+        ready = {n for n, k in self.nodes.items() if k.drain_until is None} - silent
+        told = answer(lambda: self.directory.drain(name, seconds, self.now))
+        if node is None:
+            assert told == "not-found"
+        elif ready == {name}:
+            assert told == "invalid"
+        else:
+            assert told is None
+            node.drain_until = self.now + seconds
+
+    @rule(program=st.sampled_from(PROGRAMS), near=st.none() | names | st.sampled_from(PROGRAMS))
+    def places(self, program: str, near: str | None) -> None:
+        asked: set[str] | None = None
+        if near in NAMES:
+            asked = {near} & set(self.nodes)
+            life = f"{near}.{self.last[near] or 1}"
+            request = Place("ann", program, near=f"chat-1a2b3c4d@{life}")
+        else:
+            request = Place("ann", program, near)
+            if near is not None:
+                asked = {name for name, node in self.nodes.items() if near in node.exports}
+        room = {name for name, node in self.nodes.items() if node.takes(self.now)}
+        there = answer(lambda: self.directory.place(request, self.now))
+        if asked is not None and not asked:
+            young = self.now < 3 and (near not in NAMES or not self.last[near])
+            assert there == ("starting" if young else "near-gone")
+            return
+        if not room:
+            assert there == ("starting" if self.now < 3 else "busy")
+            return
+        assert there.life.node in room
+        if asked and len(asked) <= 2 and asked & room:
+            assert there.life.node in asked
+        node = self.nodes[there.life.node]
+        assert there.life.incarnation == node.incarnation
+        node.instances += 1
+
+    @rule(name=names, incarnation=st.integers(1, 4))
+    def is_looked_for(self, name: str, incarnation: int) -> None:
+        node = self.nodes.get(name)
+        there = answer(
+            lambda: self.directory.where(f"chat-1a2b3c4d@{name}.{incarnation}", self.now)
+        )
+        if node is not None and node.incarnation == incarnation:
+            assert there.life == (name, incarnation)
+        else:
+            unknown = incarnation > self.last[name] and self.now < 3
+            assert there == ("starting" if unknown else "node-lost")
+
+    @invariant()
+    def status_is_the_models(self) -> None:
+        for one in self.directory.status(self.now):
+            node = self.nodes[one.life.node]
+            assert one.life.incarnation == node.incarnation
+            assert one.instances == node.instances
+            assert one.silent_seconds == self.now - node.heard
+        assert len(self.directory.status(self.now)) == len(self.nodes)
+
+
+DirectoryMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
+test_directory = DirectoryMachine.TestCase

@@ -1,0 +1,79 @@
+"""Ids of instances name node and incarnation, in one spelling each."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pie_py.cluster.names import BadName, InstanceId, Life, parse_instance_id, parse_life
+from pie_py.config.cluster import NODE_NAME
+from pie_py.wire.cluster_keys import export_key, program_key
+
+lives = st.builds(Life, st.from_regex(NODE_NAME, fullmatch=True), st.integers(1, 1 << 53))
+ids = st.builds(
+    InstanceId,
+    st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}-[0-9a-f]{8}", fullmatch=True),
+    lives,
+)
+
+
+@given(ids)
+def test_what_is_written_is_read_back(instance: InstanceId) -> None:
+    assert parse_instance_id(str(instance)) == instance
+    assert parse_life(str(instance.life)) == instance.life
+
+
+@given(st.text() | st.from_regex(r"[a-z-]{1,9}-[0-9a-f]{7,9}@+n[0-9]*\.[0-9]*\s?"))
+def test_each_id_has_one_spelling(text: str) -> None:
+    try:
+        found = parse_instance_id(text)
+    except BadName:
+        return
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "",
+        "chat-1a2b3c4d",  # of a server without a cluster
+        "chat-1a2b3c4d@n7",
+        "chat-1a2b3c4d@n7.0",
+        "chat-1a2b3c4d@n7.03",
+        "chat-1a2b3c4d@n7.-1",
+        "chat-1a2b3c4d@n7.3\n",
+        "chat-1a2b3c4d@n7.٣",  # a digit all the same, of another script
+        "chat-1a2b3c4d@n7.9999999999999999",
+        "chat-1a2b3c4d@n7.99999999999999999999",
+        "chat-1A2B3C4D@n7.3",
+        "chat-1a2b3c4d@N7.3",
+        "chat-1a2b3c4d@n7.3@n8.1",
+        "chat@n8.1-1a2b3c4d@n7.3",
+        "chat-1a2b3c4d@../n7.3",
+        "x" * 10_000 + "-1a2b3c4d@n7.3",
+    ],
+)
+def test_forged_ids_are_refused(forged: str) -> None:
+    with pytest.raises(BadName, match="is no name of this cluster"):
+        parse_instance_id(forged)
+
+
+def test_a_refusal_is_one_short_line() -> None:
+    with pytest.raises(BadName) as refused:
+        parse_instance_id("two\nlines" * 1000)
+    assert len(str(refused.value)) < 300
+    assert "\n" not in str(refused.value)
+
+
+def test_keys_keep_users_programs_and_exports_apart() -> None:
+    keys = [
+        program_key("a", "bc"),
+        program_key("ab", "c"),
+        export_key("a", "bc"),
+        export_key("ab", "c"),
+        program_key("", "1:ab"),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert all(0 <= key < 1 << 63 for key in keys)
+    assert program_key("a", "bc") == keys[0]

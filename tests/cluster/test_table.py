@@ -1,0 +1,172 @@
+"""What placements draw from: complete, bounded, and looked at a few members at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import ClassVar
+
+import hypothesis.strategies as st
+import pytest
+from cluster.messages import KEY, join, report
+from hypothesis import given
+
+from pie_py.cluster.directory import Directory, Place
+from pie_py.cluster.node import Node
+from pie_py.cluster.policies import (
+    POLICIES,
+    Launch,
+    Policy,
+    load_policy,
+    two_choices,
+)
+from pie_py.cluster.random_set import RandomSet
+from pie_py.cluster.table import BUCKETS, MOST_HOLDERS, Table, bucket_of
+from pie_py.config.policies import UnknownPolicy
+from pie_py.wire.cluster import (
+    MOST_HINTS,
+    Load,
+    NotOfCluster,
+    Renewed,
+    decode_to_directory,
+    decode_to_node,
+    encode,
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 8))))
+def test_a_random_set_is_a_set(changes: list[tuple[bool, int]]) -> None:
+    ours: RandomSet[int] = RandomSet()
+    model: set[int] = set()
+    for adds, member in changes:
+        (ours.add if adds else ours.discard)(member)
+        (model.add if adds else model.discard)(member)
+        assert sorted(ours) == sorted(model)
+        assert len(ours) == len(model)
+    random = Random(0)
+    drawn = {ours.draw(random) for _ in range(200)}
+    assert drawn - {None} == model
+    assert (None in drawn) == (not model)
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e9))
+def test_buckets_are_in_the_order_of_loads(one: float, other: float) -> None:
+    light, heavy = sorted((one, other))
+    assert 0 <= bucket_of(light) <= bucket_of(heavy) < BUCKETS - 1 == bucket_of(float("inf"))
+
+
+def some_nodes(count: int) -> tuple[Table, list[Node]]:
+    table = Table()
+    nodes = [Node(join(f"n{i}"), KEY, 0.0) for i in range(count)]
+    for node in nodes:
+        table.add(node, 0.0)
+    return table, nodes
+
+
+def test_hints_are_bounded_and_the_oldest_give_way() -> None:
+    table, (node,) = some_nodes(1)
+    random = Random(0)
+    table.hint(node, [(key, 512) for key in range(MOST_HINTS + 1)])
+    assert len(node.cached) == MOST_HINTS
+    assert table.holder(0, random) is None
+    assert table.holder(1, random) is node
+    table.hint(node, [(1, 0)])
+    assert table.holder(1, random) is None
+    table.export(node, range(MOST_HINTS + 1))
+    assert len(node.exports) == MOST_HINTS
+    assert (list(table.exporters(0)), list(table.exporters(1))) == ([], [node])
+    table.remove(node)
+    assert table.holder(2, random) is None
+    assert not table.exporters(1)
+    assert table.any(random) is table.lightest(random) is None
+
+
+def test_a_key_leads_to_a_bounded_number_of_nodes() -> None:
+    table, nodes = some_nodes(2 * MOST_HOLDERS)
+    for node in nodes:
+        table.hint(node, [(7, 512)])
+        table.export(node, [7])
+    assert len(table.exporters(7)) == MOST_HOLDERS
+
+
+class Watched(Node):
+    """A node that counts who looks at it."""
+
+    looks: ClassVar[Counter[str]] = Counter()
+
+    def seconds(self, now: float) -> float:
+        self.looks[self.life.node] += 1
+        return super().seconds(now)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_a_decision_looks_at_a_few_nodes(policy: Policy) -> None:
+    table, random = Table(), Random(0)
+    for i in range(1000):
+        node = Watched(join(f"n{i}"), KEY, 0.0)
+        table.add(node, 0.0)
+        table.hint(node, [(7, 512)])
+    Watched.looks.clear()
+    chosen = policy(Launch(7, 0.0, list(table)[:100]), table, random)
+    assert chosen is not None
+    assert 0 < sum(Watched.looks.values()) <= 6
+
+
+def test_two_gateways_with_one_table_and_one_seed_agree() -> None:
+    def placed() -> list[str]:
+        directory = Directory(load_policy("cached"), Random(5), 0.0)
+        for i in range(50):
+            directory.join(join(f"n{i}", load=Load(0, i * 100)), KEY, 0.0)
+        lives = [directory.place(Place(f"u{i % 9}", "p"), 0.0).life for i in range(99)]
+        return [str(life) for life in lives]
+
+    assert placed() == placed()
+
+
+def test_policies_are_found_by_name_and_by_import_path() -> None:
+    assert load_policy("two-choices") is two_choices
+    assert load_policy("pie_py.cluster.policies:two_choices") is two_choices
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense", "nonsense:f", "json:nonsense", "json:__doc__", ":f", "json:", "..:f"]
+)
+def test_policies_that_are_none(name: str) -> None:
+    with pytest.raises(UnknownPolicy, match="placement policy"):
+        load_policy(name)
+
+
+def test_messages_come_back_as_they_were() -> None:
+    for message in (join(cached=[(1, 2)], exports=[3]), report(4, released=[5], drain_ms=6)):
+        assert decode_to_directory(encode(message)) == message
+    assert decode_to_node(encode(Renewed(3, None))) == Renewed(3, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"node": "n1@n2"},
+        {"node": "n1\n"},
+        {"incarnation": 0},
+        {"prefill_rate": 0},
+        {"pool_tokens": -1},
+        {"load": Load(-1)},
+        {"load": Load(1 << 60)},
+        {"cached": [(1, 1)] * (MOST_HINTS + 1)},
+        {"exports": [-1]},
+        {"endpoint": "x" * 300},
+        {"drain_ms": float("nan")},
+    ],
+)
+def test_joins_with_wrong_fields_are_no_messages(wrong: dict[str, object]) -> None:
+    fields = {"node": "n1", "incarnation": 1, **wrong}
+    with pytest.raises(NotOfCluster, match="no message of a node"):
+        decode_to_directory(encode(join(**fields)))  # type: ignore[arg-type]
+
+
+@given(st.binary())
+def test_other_bytes_are_no_messages(frame: bytes) -> None:
+    with pytest.raises(NotOfCluster):
+        decode_to_directory(frame)
+    with pytest.raises(NotOfCluster):
+        decode_to_node(frame)

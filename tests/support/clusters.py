@@ -1,0 +1,136 @@
+"""A real cluster on loopback: Ray's head and agents, directory, gateway, nodes with a worker that
+answers at once. What tests kill they find by its process identifier.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from pie_py.client.sync import Client
+from pie_py.cluster import operate
+from pie_py.cluster.settings import ClusterConfig, Token
+from pie_py.wire.cluster import NodeFacts
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL = ROOT / "inference/pie_inference/embedded/pie-tiny"
+SERVER: dict[str, Any] = {
+    "models": [{"source": str(MODEL)}],
+    "worker_module": "benchmarks.instant_worker",
+    "spare_instances": 2,
+    "stop_seconds": 0,
+    "log": {"level": "warning"},
+}
+WAIT_SECONDS = 40.0
+
+
+class Cluster:
+    """A cluster in a short folder; a second machine joins with a folder of its own."""
+
+    def __init__(self, folder: Path, nodes: int = 2) -> None:
+        self.folder = folder
+        self.config = ClusterConfig(
+            endpoint="tcp://127.0.0.1:*", nodes=nodes, folder=folder, server=SERVER
+        )
+        self.token: Token | None = None
+        self.others: list[Path] = []
+
+    def __enter__(self) -> Self:
+        self.token = operate.up(self.config, lambda text: None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for other in self.others:
+            operate.down(other)
+        operate.down(self.folder)
+
+    @property
+    def endpoint(self) -> str:
+        assert self.token is not None
+        return self.token.gateway
+
+    def client(self, **options: Any) -> Client:
+        """A sync client, to be used in a `with`."""
+        return Client(self.endpoint, **options)
+
+    def join(self, folder: Path, nodes: int = 1) -> list[str]:
+        """Another machine, as far as its folder tells."""
+        token = self.folder / "token.json"
+        names = operate.join(self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None)
+        self.others.append(folder)
+        return names
+
+    # What runs
+
+    def nodes(self) -> dict[str, NodeFacts]:
+        """All nodes by name."""
+        assert self.token is not None
+        return {node.node: node for node in operate.nodes_of(self.token, self.folder)}
+
+    def control(self, node: str) -> psutil.Process:
+        """The control process of a node's present life."""
+        wanted = f'"node":"{node}"'
+        for process in self.processes():
+            line = " ".join(process.cmdline())
+            if "-m pie_control --with-parent" in line and wanted in line:
+                return process
+        raise AssertionError(f"no control process of {node} runs")
+
+    def kept(self, name: str, folder: Path | None = None) -> psutil.Process:
+        """A process of a machine's keeper: "directory", "gateway" or "ray"."""
+        pids = json.loads(((folder or self.folder) / "pids.json").read_text())
+        return psutil.Process(pids[name])
+
+    def started_again(self, name: str, former: psutil.Process) -> None:
+        """Waits until a keeper has started another process."""
+
+        def again() -> bool:
+            pids = json.loads((self.folder / "pids.json").read_text())
+            return bool(pids.get(name, former.pid) != former.pid)
+
+        wait_for(again)
+
+    def processes(self) -> list[psutil.Process]:
+        """All that live and name the folder: Ray's too."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                named = str(self.folder) in " ".join(process.cmdline())
+                if named and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.NoSuchProcess:
+                pass
+        return found
+
+    def lives_again(self, former: str | None) -> None:
+        """Waits until a later life of a node takes launches."""
+        assert former is not None
+        name, _, incarnation = former.partition(".")
+
+        def again() -> bool:
+            node = self.nodes().get(name)
+            return (
+                node is not None and node.state == "ready" and node.incarnation > int(incarnation)
+            )
+
+        wait_for(again)
+
+    def state(self, node: str) -> str:
+        """Of a node; "gone" if the directory does not know it."""
+        found = self.nodes().get(node)
+        return "gone" if found is None else found.state
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> float:
+    """Waits until a condition holds; returns the seconds that took."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"not within {seconds:g} s")
+        time.sleep(0.05)
+    return time.monotonic() - began

@@ -1,0 +1,107 @@
+"""Functions that tests send: their module's own things, as a user would write them."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
+
+from inferlet import Context, Model, Sampler
+from inferlet import session as told
+from pie_py.client import inferlet
+from support import travelling_helper
+from support.travelling_helper import shout
+
+LIMIT = 4
+DIGITS = re.compile(r"\d+")  # no data: its statement goes
+
+
+class Refused(Exception):
+    def __init__(self, reason: str, code: int = 7) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: int = LIMIT
+    tags: list[str] = field(default_factory=list)
+
+    def moved(self, by: int) -> Point:
+        return Point(self.x + by, self.y, self.tags)
+
+
+ORIGIN = Point(0)
+
+
+class City(BaseModel):
+    name: str
+    size: int = 3
+    where: Point = ORIGIN
+
+
+async def complete(prompt: str, *, tokens: int = LIMIT) -> str:
+    context = Context(Model.load()).fill(prompt)
+    print("thinking of", prompt)
+    return await context.generate(Sampler.argmax(), max_tokens=tokens).collect_text()
+
+
+def mixed(value: Any, city: City) -> tuple[Any, City, Point, Colour]:
+    assert isinstance(city.where, Point)
+    grown = City(name=shout(city.name), size=int(DIGITS.findall("a 17")[0]))
+    return value, grown, city.where.moved(travelling_helper.STEP), Colour.RED
+
+
+@inferlet
+def refuse(depth: int) -> NoReturn:
+    def inner() -> NoReturn:
+        raise Refused("no") from ValueError("because")  # the line that tracebacks name
+
+    if depth:
+        refuse(depth - 1)
+    inner()
+
+
+def unknown_error() -> NoReturn:
+    class Hidden(Exception):
+        pass
+
+    raise Hidden("of the inferlet alone")
+
+
+async def count(n: int) -> AsyncIterator[Point]:
+    for i in range(n):
+        yield Point(i)
+
+
+def talk() -> None:
+    told.send("a message\n")
+    print("printed", end="")
+
+
+class Account:
+    def __init__(self, owner: str) -> None:
+        if not owner:
+            raise Refused("nameless")
+        self.owner = owner
+        self.sum = 0
+
+    async def add(self, amount: int) -> int:
+        self.sum += amount
+        return self.sum
+
+    def history(self) -> Iterator[str]:
+        yield self.owner
+        yield str(self.sum)
+
+    def fail(self) -> NoReturn:
+        raise Refused(self.owner)

@@ -1,0 +1,105 @@
+"""The packages, built as they are published, installed and used outside of the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+import pytest
+from support.servers import Server
+
+from pie_py import __version__
+from pie_py.testing.plugin import replaying
+
+ROOT = Path(__file__).parents[1]
+MOST_CLIENT_BYTES = 15_000_000  # with all that it depends on
+# Where this process finds its modules is no matter of theirs.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+HEAVY = {"torch", "numpy", "pydantic", "wasmtime", "rich", "starlette"}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**ENVIRONMENT, **environment},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def wheel_of(source: Path, folder: Path) -> Path:
+    """Built by the hatchling that is here, as `pip wheel` calls it."""
+    alone = ("--no-deps", "--no-build-isolation", "--check-build-dependencies")
+    run(sys.executable, "-m", "pip", "wheel", "-q", *alone, "-w", folder, source)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.slow
+def test_the_client_alone(tmp_path: Path) -> None:
+    """`pip install pie-py-client`: small, without the server, and its functions travel."""
+    wheel = wheel_of(ROOT / "client", tmp_path / "wheel")
+    assert __version__ in wheel.name
+    place = tmp_path / "venv"
+    venv.create(place)
+    python = place / "bin" / "python"
+    before = {path for path in place.rglob("*") if path.is_file()}
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", wheel)
+    new = {path for path in place.rglob("*") if path.is_file()} - before
+    assert sum(path.stat().st_size for path in new) < MOST_CLIENT_BYTES
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from pie_py.client.sync import Client\n"
+        f"assert not {HEAVY!r} & set(sys.modules)\n"
+        "from inferlet import Context, Model, Sampler\n\n"
+        "async def complete(prompt):\n"
+        "    context = Context(Model.load()).fill(prompt)\n"
+        "    return await context.generate(Sampler.argmax(), max_tokens=4).collect_text()\n\n"
+        "with Client() as client:\n"
+        "    print(repr(client.run(complete, 'Once')), client.models()[0]['name'])\n"
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Server(Path(name), **replaying(Path(name))) as server,
+    ):
+        told = run(python, script, cwd=tmp_path, PIE_PY_ENDPOINT=server.endpoint)
+        assert told == "'' replay\n"
+        command = place / "bin" / "pie-py"
+        listed = run(command, "models", cwd=tmp_path, PIE_PY_ENDPOINT=server.endpoint)
+        assert "replay" in listed
+    missing = subprocess.run(
+        [command, "serve"], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert missing.returncode == 2
+    assert "`serve` comes with the server: pip install pie-py" in missing.stderr
+
+
+@pytest.mark.slow
+def test_sdist_and_wheel(tmp_path: Path) -> None:
+    """The wheel is built from the sdist, and runs an inferlet of its own library."""
+    out, site = tmp_path / "out", tmp_path / "site"
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out)
+    [sdist] = out.glob("*.tar.gz")
+    wheel = wheel_of(sdist, tmp_path / "wheel")
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel)
+    for marker in ("pie_py/py.typed", "inferlet/py.typed"):
+        assert (site / marker).is_file(), "type information is shipped"
+    where = "import pie_py, pie_control, inferlet; print(pie_py.__file__, pie_control.__file__)"
+    told = run(sys.executable, "-c", where, cwd=tmp_path, PYTHONPATH=str(site))
+    assert all(file.startswith(str(site)) for file in told.split())
+    answer = run(
+        *(sys.executable, "-m", "pie_py", "run", "text_completion", "--prompt", "Once upon"),
+        cwd=tmp_path,
+        PYTHONPATH=str(site),
+    )
+    assert answer.strip()

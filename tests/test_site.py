@@ -1,0 +1,73 @@
+"""The documentation site is built without a warning, and needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.doc_scripts import DOCS, load_script
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, DOCS / "make_site.py", folder],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "site"
+
+
+class _Loads(HTMLParser):
+    """What a browser fetches to show a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe"):
+            self.found.add(given.get("src") or "")
+        elif tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload"):
+            self.found.add(given.get("href") or "")
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 60
+    for page in pages:
+        reader = _Loads()
+        reader.feed(page.read_text(encoding="utf-8"))
+        outside = {url for url in reader.found if re.match(r"(https?:)?//", url)}
+        assert not outside, page
+    for style in site.rglob("*.css"):
+        assert not re.findall(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), (
+            style
+        )
+
+
+def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
+    sdk = (site / "reference/inferlet.html").read_text(encoding="utf-8")
+    for name in ("Context.fork", "Generator.collect_text", "DeviceSampler", "Grammar.json_schema"):
+        assert f".{name}" in sdk, name
+    fields = (site / "reference/configuration.html").read_text(encoding="utf-8")
+    assert "bytes_each" in fields
+    assert "of one record" in fields
+    technique = (site / "cookbook/tree_of_thought.html").read_text(encoding="utf-8")
+    assert "What to expect" in technique
+    assert "async" in technique
+
+
+def test_the_pictures_are_what_their_source_draws() -> None:
+    drawn = load_script("make_pictures").render()
+    kept = {file.name: file.read_text(encoding="utf-8") for file in (DOCS / "pictures").iterdir()}
+    assert kept == drawn, "run `python docs/make_pictures.py`"

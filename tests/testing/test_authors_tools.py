@@ -1,0 +1,168 @@
+"""What authors of inferlets test with: the pytest plugin, and `pie-py new` and `test`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.javascript import require_javascript
+
+from pie_py.testing.script import Line, ScriptFile, next_token
+
+ROOT = Path(__file__).parents[2]
+# Whether this environment has been installed since the plugin became an entry point or not.
+PLUGIN = ("-p", "no:pie_py", "-p", "pie_py.testing.plugin", "-p", "no:cacheprovider")
+
+MORE_TESTS = """
+import pytest
+
+
+async def keep(name):
+    from inferlet import Context, Model
+
+    context = Context(Model.load()).fill("a long text " * 30)
+    await context.flush()
+    context.save(name)
+
+
+async def answers(*prompts):
+    from inferlet import Context, Grammar, Model, Sampler
+
+    found = []
+    for prompt in prompts:
+        fork = Context(Model.load()).fill(prompt).fork()
+        found.append(await fork.generate(Sampler.top_p(0.7, 0.9), max_tokens=30).collect_text())
+    context = Context(Model.load()).fill("third")
+    likely = await context.distribution(3)
+    grammar = Grammar.choice(["yes", "no"])
+    found.append(await context.generate(Sampler.argmax(), grammar=grammar).collect_text())
+    return found, likely.tokens[0]
+
+
+async def talk():
+    from inferlet import Context, Model, Sampler
+
+    context, said = Context(Model.load()), []
+    for _ in range(3):
+        context.user("and now?")
+        said.append(await context.generate(Sampler.argmax(), max_tokens=30).collect_text())
+    return said
+
+
+def test_leak(pie):
+    pie.client.run(keep, "a")
+
+
+@pytest.mark.keeps_pages
+def test_leak_that_is_wanted(pie):
+    pie.client.run(keep, "b")
+
+
+def test_answers(pie):
+    pie.answers("It is one.", when="first")
+    pie.answers("It is two.", when="second")
+    pie.answers(tokens=[77], when="third")
+    found, first = pie.client.run(answers, "the first", "the second")
+    assert found == ["It is one.", "It is two.", found[2]]
+    assert found[2] in ("yes", "no")
+    assert first == 77
+
+
+def test_conversation(pie):
+    pie.answers("Hello.", "Well.")
+    assert pie.client.run(talk) == ["Hello.", "Well.", "Well."]
+
+
+def test_calls(pie):
+    pie.answers("It is one.")
+    done = pie.run(".", "--prompt", "The first", "--max-tokens", "9")
+    assert any(call.startswith("sample.start-run(") for call in done.calls)
+    pie.same_calls(done)
+
+
+def test_failure(pie):
+    pie.run("broken.py")
+
+
+def test_tiny(pie_tiny):
+    assert pie_tiny.run(".", "--prompt", "The", "--max-tokens", "4").sent
+    with pytest.raises(TypeError, match="take the fixture"):
+        pie_tiny.answers("x")
+"""
+
+
+def pie_py(*args: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pie_py", *args]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
+    made = pie_py("new", "my_inferlet", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    project = tmp_path / "my_inferlet"
+    (project / "test_more.py").write_text(MORE_TESTS)
+    (project / "broken.py").write_text("def main():\n    raise ValueError('on purpose')\n")
+    calls = project / "snapshots" / "test_calls.calls"
+    done = pie_py("test", "-v", "--update-calls", *PLUGIN, folder=project)
+    kept = calls.read_text()
+    assert 'tokenize.tokenize("replay", "The first")\n' in kept
+    assert "runtime.now" not in kept
+    outcomes = dict(re.findall(r"::(\w+) (\w+)", done.stdout))
+    assert outcomes.pop("test_failure") == "FAILED"
+    assert outcomes.pop("test_leak") == "ERROR"  # in its last word
+    assert set(outcomes.values()) == {"PASSED"}, done.stdout
+    assert len(outcomes) == 6
+    assert "left 8 KV pages behind" in done.stdout
+    assert 'File "broken.py", line 2, in main' in done.stdout
+    compared = ("test", "-k", "test_calls", *PLUGIN)
+    assert pie_py(*compared, folder=project).returncode == 0
+    calls.write_text(kept.replace("The first", "The last"))
+    done = pie_py(*compared, folder=project)
+    assert done.returncode == 1
+    assert '-tokenize.tokenize("replay", "The last")' in done.stdout
+    assert '+tokenize.tokenize("replay", "The first")' in done.stdout
+    calls.unlink()
+    assert "`pytest --update-calls` writes it" in pie_py(*compared, folder=project).stdout
+    again = pie_py("new", "my_inferlet", folder=tmp_path)
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+    assert pie_py("new", "not-a-name", folder=tmp_path).returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["rust", "js"])
+def test_a_new_project_in_another_language(tmp_path: Path, language: str) -> None:
+    if language == "js":
+        require_javascript()
+    assert pie_py("new", "quick", "--lang", language, folder=tmp_path).returncode == 0
+    done = pie_py("test", *PLUGIN, folder=tmp_path / "quick")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"pie_py": "pie_py.testing.plugin"}
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [([9], 1), ([9, 1], 2), ([9, 1, 2], 0), ([9, 1, 2, 8], 3), ([1, 2, 3, 8], 3), ([2, 1], 2)],
+)
+def test_what_a_script_says_next(context: list[int], said: int) -> None:
+    assert next_token(context, [[1, 2], [3]], 0) == said
+    assert next_token(context, [], 0) == 0
+
+
+def test_a_script_that_changes(tmp_path: Path) -> None:
+    writer, reader = ScriptFile(tmp_path / "s"), ScriptFile(tmp_path / "s")
+    assert reader.read() == ()
+    for lines in ((Line("a", when="b"),), (Line(tokens=(1, 2)),)):
+        writer.write(lines)
+        assert reader.read() == lines
