@@ -17,15 +17,13 @@ def command(instance: str, endpoint: str | None, key: str | None) -> None:
 
     Ctrl-C detaches and lets it run.
     """
-    import anyio
-
-    from pie_py.cli.stream import leave, show
+    from pie_py.cli.stream import Interrupt, leave, run_interruptible, show
     from pie_py.client import Client
 
-    async def main() -> int:
+    async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key) as client:
-            return await show(await client.attach(instance), leave)
+            return await show(await client.attach(instance), interrupt, leave)
 
     with errors_shown():
-        status = anyio.run(main)
+        status = run_interruptible(main)
     sys.exit(status)

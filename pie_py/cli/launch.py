@@ -24,21 +24,19 @@ def command(
     @FILE stands for the text of that file. What it prints or logs goes to standard error. Ctrl-C
     cancels the instance.
     """
-    import anyio
-
-    from pie_py.cli.stream import cancel, show
+    from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
     from pie_py.client import Client
 
     given = with_files(args)
 
-    async def main() -> int:
+    async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key) as client:
             instance = await client.launch(program, given, detached=detach)
             if detach:
                 click.echo(instance.id)
                 return 0
-            return await show(instance, cancel, logs=True)
+            return await show(instance, interrupt, cancel, logs=True)
 
     with errors_shown():
-        status = anyio.run(main)
+        status = run_interruptible(main)
     sys.exit(status)

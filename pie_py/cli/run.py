@@ -186,17 +186,15 @@ def _run(
     *,
     logs: bool,
 ) -> int:
-    import anyio
-
-    from pie_py.cli.stream import cancel, show
+    from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
     from pie_py.client import Client
 
-    async def main() -> int:
+    async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key) as client:
             launched = name
             if program is not None:
                 launched = await client.upload(program[0], name=program[1])
             instance = await client.launch(launched, args)
-            return await show(instance, cancel, logs=logs)
+            return await show(instance, interrupt, cancel, logs=logs)
 
-    return anyio.run(main)
+    return run_interruptible(main)

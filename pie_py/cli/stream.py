@@ -61,25 +61,69 @@ class LogLines:
             say(line["text"])
 
 
+class Interrupt:
+    """What Ctrl-C and SIGTERM cancel, and whether one came."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self.scope = scope
+        self.came = False
+
+    async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Receives the signals until it is cancelled."""
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for _ in signals:
+                self.came = True
+                self.scope.cancel()
+
+
+def run_interruptible(main: Callable[[Interrupt], Awaitable[int]]) -> int:
+    """Runs `main` and returns its exit status; Ctrl-C and SIGTERM cancel it, or the scope it names.
+
+    The signals are received until the client has left: an interrupt in the midst of leaving would
+    break the event loop.
+    """
+
+    async def watched() -> int:
+        status = 0
+        problem: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                interrupt = Interrupt(scope)
+                await tasks.start(interrupt.watch)
+                try:
+                    status = await main(interrupt)
+                except Exception as error:  # a task group would raise it within an ExceptionGroup
+                    problem = error
+            tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+        return EXIT_INTERRUPTED if interrupt.came else status
+
+    return anyio.run(watched)
+
+
 async def show(
-    instance: Instance, on_interrupt: Callable[[Instance], Awaitable[None]], *, logs: bool = False
+    instance: Instance,
+    interrupt: Interrupt,
+    on_interrupt: Callable[[Instance], Awaitable[None]],
+    *,
+    logs: bool = False,
 ) -> int:
     """Writes an instance's messages and result to standard output and returns the exit status.
 
     With `logs`, what it logs goes to standard error.
 
-    Ctrl-C and SIGTERM call `on_interrupt`; so does a reader of standard output that has gone.
+    An interrupt calls `on_interrupt`; so does a reader of standard output that has gone.
 
     Raises:
         ClientError: if the instance fails or the server is lost.
     """
     output = Output()
-    status = 0
+    problem: Exception | None = None
+    lines = LogLines(instance)
     async with anyio.create_task_group() as tasks:
-        interrupted = anyio.Event()
-        await tasks.start(_watch_signals, interrupted, tasks.cancel_scope)
-        problem: Exception | None = None
-        lines = LogLines(instance)
+        interrupt.scope = tasks.cancel_scope  # the client goes on, to tell the server
         if logs:
             tasks.start_soon(lines.follow)
         try:
@@ -102,33 +146,18 @@ async def show(
         except Exception as error:
             problem = error
         finally:
-            if interrupted.is_set():
-                status = EXIT_INTERRUPTED
+            if interrupt.came:
                 output.end()
                 with anyio.move_on_after(5, shield=True):
                     await on_interrupt(instance)
+            if logs:
+                with suppress(ClientError), anyio.move_on_after(5, shield=True):
+                    await lines.show_new()
         tasks.cancel_scope.cancel()
-    if logs:
-        with suppress(ClientError), anyio.move_on_after(5):
-            await lines.show_new()
-    if problem is not None and status == 0:
+    if problem is not None:
         output.end()
         raise problem
-    return status
-
-
-async def _watch_signals(
-    interrupted: anyio.Event,
-    scope: anyio.CancelScope,
-    *,
-    task_status: anyio.abc.TaskStatus[None],
-) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            interrupted.set()
-            scope.cancel()
-            return
+    return 0
 
 
 async def cancel(instance: Instance) -> None:

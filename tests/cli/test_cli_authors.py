@@ -113,6 +113,28 @@ def test_watch_runs_again_at_each_save(endpoint: str, tmp_path: Path) -> None:
         process.wait()
 
 
+def test_an_interrupt_while_a_run_is_leaving_has_no_traceback(
+    endpoint: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "it.py"
+    program.write_text("async def main():\n    return 'done'\n")
+    leaving = """
+import os, signal, sys, zmq
+from pie_py.cli import main
+real = zmq.Socket.disable_monitor
+def disable_monitor(socket):
+    real(socket)
+    os.kill(os.getpid(), signal.SIGINT)
+zmq.Socket.disable_monitor = disable_monitor
+main(["run", sys.argv[1], "--endpoint", sys.argv[2]])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", leaving, program, endpoint], capture_output=True, text=True
+    )
+    assert done.returncode in (0, 130)
+    assert (done.stdout, "Traceback" in done.stderr) == ("done\n", False)
+
+
 def _until(stream: IO[str], text: str) -> str:
     return next(line for line in stream if text in line)
 
