@@ -7,7 +7,6 @@ says each thing that happens in a line: the machine's monotonic clock, a tab, an
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -117,7 +116,8 @@ def _generate(client: Client, program: str) -> str:
 
 def _wrong(text: str, right: str) -> str:
     """Where a text differs from the right one, and how."""
-    same = len(os.path.commonprefix([text, right]))
+    pairs = zip(text, right, strict=False)
+    same = next((at for at, (one, other) in enumerate(pairs) if one != other), len(right))
     return f"wrong text from character {same} on: {text[same:][:60]!r}, not {right[same:][:60]!r}"
 
 
