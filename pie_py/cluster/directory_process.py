@@ -19,7 +19,7 @@ import zmq
 from pydantic import BaseModel, ConfigDict
 from zmq.utils import z85
 
-from pie_py.cluster.directory import Directory, Refusal
+from pie_py.cluster.directory import Directory, Refusal, Remove
 from pie_py.cluster.directory import Place as Request
 from pie_py.cluster.lives import Lives, LivesUnusable
 from pie_py.cluster.names import Life
@@ -110,6 +110,14 @@ class DirectoryServer:
                 # The actor around a node's process ends and replaces it by itself; Ray does so for
                 # the actor.
                 log.warning("%s: %s", order.life, type(order).__name__.lower())
+                if isinstance(order, Remove):
+                    self._note_drained(order.life.node)
+
+    def _note_drained(self, node: str) -> None:
+        try:
+            self._lives.end(node)
+        except LivesUnusable as error:  # this directory remembers it, the next one would not
+            log.error("%s", error)
 
     def _answer_all(self) -> None:
         for _ in range(TURN_MESSAGES):
@@ -152,6 +160,8 @@ class DirectoryServer:
                 there = directory.where(instance, now, broken=broken)
             case Begin(_, node, reason):
                 directory.check_wanted(node)
+                if self._lives.is_drained(node):  # before this directory was started
+                    raise Refusal("drained", f"{node} is drained and has no other life")
                 life = Life(node, self._lives.next(node, directory.last(node)))
                 directory.begin(life, reason, now)
                 log.info("%s begins: %s", life, reason or "the first life")

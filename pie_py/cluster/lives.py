@@ -23,10 +23,12 @@ class Lives:
         self._path = path
         self._last: dict[str, int] = {}
         self._named = 0
+        self._drained: list[str] = []
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             self._named = int(found["named"])
             self._last = {str(node): int(number) for node, number in found["lives"].items()}
+            self._drained = [str(node) for node in found.get("drained", [])]
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
@@ -46,8 +48,21 @@ class Lives:
             LivesUnusable: if it cannot be written.
         """
         number = max(self._last.get(node, 0), above) + 1
-        self._write(self._named, {**self._last, node: number})
+        self._write(self._named, {**self._last, node: number}, self._drained)
         return number
+
+    def end(self, node: str) -> None:
+        """A node is drained: it has no other life. On disk when this returns.
+
+        Raises:
+            LivesUnusable: as `next`.
+        """
+        if node not in self._drained:
+            self._write(self._named, self._last, [*self._drained, node])
+
+    def is_drained(self, node: str) -> bool:
+        """Whether `end` was called for it."""
+        return node in self._drained
 
     def allot(self, count: int) -> list[str]:
         """Names for nodes, which none has had before.
@@ -56,14 +71,14 @@ class Lives:
             LivesUnusable: as `next`.
         """
         first = self._named + 1
-        self._write(self._named + count, self._last)
+        self._write(self._named + count, self._last, self._drained)
         return [f"n{number}" for number in range(first, first + count)]
 
-    def _write(self, named: int, last: dict[str, int]) -> None:
+    def _write(self, named: int, last: dict[str, int], drained: list[str]) -> None:
         beside = self._path.with_name(f".{self._path.name}")
         try:
             with beside.open("w", encoding="utf-8") as file:
-                json.dump({"named": named, "lives": last}, file)
+                json.dump({"named": named, "lives": last, "drained": drained}, file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, self._path)
@@ -71,4 +86,4 @@ class Lives:
             raise LivesUnusable(
                 f"{self._path} cannot be written ({error.strerror}): make room on the disk"
             ) from None
-        self._named, self._last = named, last
+        self._named, self._last, self._drained = named, last, drained

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pie_py.cluster.lives import Lives
 from pie_py.cluster.names import BadName, InstanceId, Life, parse_instance_id, parse_life
 from pie_py.config.cluster import NODE_NAME
 from pie_py.wire.cluster_keys import export_key, program_key
@@ -64,6 +67,18 @@ def test_a_refusal_is_one_short_line() -> None:
         parse_instance_id("two\nlines" * 1000)
     assert len(str(refused.value)) < 300
     assert "\n" not in str(refused.value)
+
+
+def test_numbers_of_lives_and_drains_outlast_the_directory(tmp_path: Path) -> None:
+    path = tmp_path / "lives.json"
+    lives = Lives(path)
+    assert lives.allot(2) == ["n1", "n2"]
+    assert [lives.next("n1", 0), lives.next("n1", 0)] == [1, 2]
+    lives.end("n2")
+    again = Lives(path)
+    assert [again.is_drained(node) for node in ("n1", "n2")] == [False, True]
+    assert again.next("n1", 0) == 3
+    assert again.allot(1) == ["n3"]
 
 
 def test_keys_keep_users_programs_and_exports_apart() -> None:
