@@ -23,6 +23,7 @@ import psutil
 from pie_py import __version__
 from pie_py.cluster.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_py.cluster.settings import (
+    TOKEN_FILE,
     ClusterConfig,
     ClusterProblem,
     Machine,
@@ -320,6 +321,7 @@ def _add_nodes(
         while time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
             _check_keeper(folder)
+            _check_let_in(folder)
             answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
             assert isinstance(answer, NodeList)
             found = {node.node: node for node in answer.nodes}
@@ -329,6 +331,16 @@ def _add_nodes(
             if all(name in found and found[name].state == "ready" for name in names):
                 return names
     raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
+
+
+def _check_let_in(folder: Path) -> None:
+    """Ray tries again without end, and tells its log alone why."""
+    with suppress(FileNotFoundError):
+        if "InvalidAuthToken" in (folder / "logs" / "ray.log").read_text(errors="replace"):
+            raise ClusterProblem(
+                f"the cluster refuses the token: copy {TOKEN_FILE} again, from the folder of"
+                " `pie-py cluster up`"
+            )
 
 
 def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:

@@ -544,6 +544,22 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
         assert not (folder / "pids.json").exists() or folder == cluster.folder
 
 
+def test_a_wrong_token_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    facts = json.loads((cluster.folder / "token.json").read_text())
+    token = tmp_path / "token.json"
+    token.write_text(json.dumps({**facts, "ray_token": "0" * 64}))
+    folder = cluster.folder / "wrong"
+    join = ["join", cluster.endpoint, "--nodes", "1", "--folder", str(folder), "--token"]
+    told = run(*join, str(token))
+    assert told.exit_code == 1
+    assert "the cluster refuses the token" in told.output
+    assert not processes_of(folder)
+    for name in facts["versions"]:
+        other = {**facts["versions"], name: "0.0"}
+        token.write_text(json.dumps({**facts, "versions": other}))
+        assert f"has {name} " in run(*join, str(token)).output
+
+
 def test_one_machine_joins_once(cluster: Cluster) -> None:
     copy = cluster.folder / "copy"
     copy.mkdir()
