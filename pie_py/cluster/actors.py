@@ -10,19 +10,22 @@ import logging
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pie_py.cluster.node_keeper import NodeKeeper
-from pie_py.cluster.settings import Machine, Names, Token
+from pie_py.cluster.settings import Machine, Names, Token, machine_resource
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.actors")
 
 NAMESPACE = "pie"
 PREFIX = "node-"
+DROP_SECONDS = 1.0  # before another try to note that a node is drained
 
 
 class NodeActor:
@@ -42,8 +45,17 @@ class NodeActor:
     def _keep(self) -> None:
         self._keeper.run()
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
-        Names(self._folder).drop(self._node)
+        while not self._dropped():
+            time.sleep(DROP_SECONDS)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    def _dropped(self) -> bool:
+        try:
+            Names(self._folder).drop(self._node)
+        except OSError as error:  # a full disk
+            log.error("%s is drained, which cannot be noted: %s", self._node, error)
+            return False
+        return True
 
 
 def connect(token: Token) -> None:
@@ -57,8 +69,24 @@ def connect(token: Token) -> None:
     )
 
 
-def place_nodes(names: list[str], gpus: int) -> None:
-    """Has Ray place nodes that it does not have."""
+def place_nodes(names: list[str], gpus: int, resource: str) -> None:
+    """Has Ray place nodes that it does not have.
+
+    Args:
+        names: of the nodes.
+        gpus: of each.
+        resource: of the machine that they belong to; they go elsewhere only when it has died.
+
+    Raises:
+        LookupError: if Ray does not know the machine yet.
+    """
+    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    for known in machines:
+        if known["Alive"] and resource in known["Resources"]:
+            machine = NodeAffinitySchedulingStrategy(known["NodeID"], soft=True)
+            break
+    else:
+        raise LookupError("Ray does not know this machine yet")
     named = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
     for name in names:
         if PREFIX + name in named:
@@ -72,6 +100,7 @@ def place_nodes(names: list[str], gpus: int) -> None:
             num_cpus=0,
             num_gpus=gpus,
             resources={"pie_node": 1},
+            scheduling_strategy=machine,
         )
         actor.remote(name)
 
@@ -90,7 +119,11 @@ def main() -> int:
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
     connect(token)
-    place_nodes(Names(folder).read(), size if machine.gpus else 0)
+    try:
+        place_nodes(Names(folder).read(), size if machine.gpus else 0, machine_resource(folder))
+    except LookupError as error:
+        log.warning("%s", error)
+        return 1  # the machine's keeper tries again
     return 0
 
 

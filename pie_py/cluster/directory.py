@@ -117,6 +117,9 @@ class Directory:
         self._table = Table()
         self._leases = Leases(now)
         self._ended: OrderedDict[str, int] = OrderedDict()  # the last life of nodes that are gone
+        self._removed: OrderedDict[str, None] = (
+            OrderedDict()
+        )  # of these, which are not to come back
         self._starting: OrderedDict[str, _Start] = OrderedDict()  # by node
         self._orders: list[Order] = []
 
@@ -130,6 +133,16 @@ class Directory:
             0 if known is None else known.life.incarnation,
             0 if start is None else start.life.incarnation,
         )
+
+    def check_wanted(self, node: str) -> None:
+        """Whether another life of a node may begin.
+
+        Raises:
+            Refusal: `drained` if the node was drained. One that hears of it late, because its drain
+                was short or it was cut off, is told here.
+        """
+        if node in self._removed:
+            raise Refusal("drained", f"{node} is drained and has no other life")
 
     def begin(self, life: Life, reason: str, now: float) -> None:
         """A life is about to start, so the one before is over, whatever it still says.
@@ -389,6 +402,10 @@ class Directory:
         self._ended[node.life.node] = node.life.incarnation
         if len(self._ended) > MOST_ENDED:
             self._ended.popitem(last=False)
+        if isinstance(order, Remove):
+            self._removed[node.life.node] = None
+            if len(self._removed) > MOST_ENDED:
+                self._removed.popitem(last=False)
         if order is not None:
             self._orders.append(order)
 

@@ -151,6 +151,7 @@ class DirectoryServer:
             case Where(_, instance, broken):
                 there = directory.where(instance, now, broken=broken)
             case Begin(_, node, reason):
+                directory.check_wanted(node)
                 life = Life(node, self._lives.next(node, directory.last(node)))
                 directory.begin(life, reason, now)
                 log.info("%s begins: %s", life, reason or "the first life")

@@ -7,20 +7,24 @@ ended is started again. Nodes are Ray's to start: see `actors.py`.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from pie_py.cluster.kept import end_with_parent
-from pie_py.cluster.settings import Machine, Token, member_keys_file
+from pie_py.cluster.settings import Machine, Token, machine_resource, member_keys_file
 from pie_py.config.cluster import MemberConfig
 from pie_py.config.server import ServerConfig
+
+log = logging.getLogger("pie.machine")
 
 LOOK_SECONDS = 0.05
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0
@@ -50,7 +54,12 @@ class Kept:
             self.due = now + self.pause
             self.pause = min(2 * self.pause, MOST_PAUSE)
         if self.process is None and now >= self.due:
-            self.process = self.start()
+            try:
+                self.process = self.start()
+            except OSError as error:  # no room for its log, or for a process
+                log.warning("%s cannot be started: %s", self.name, error)
+                self.due = now + MOST_PAUSE
+                return
             self.began = now
             self.starts += 1
 
@@ -110,7 +119,8 @@ class MachineKeeper:
             return
         if self._placing is None:
             if self._placed < self._ray_kept.starts:
-                self._placing = self._placer()
+                with suppress(OSError):  # as of any other process: at the next look
+                    self._placing = self._placer()
         elif (status := self._placing.poll()) is not None:
             self._placing = None
             if status == 0:
@@ -127,8 +137,9 @@ class MachineKeeper:
         path = self._folder / "pids.json"
         if not path.exists() or path.read_text() != text:
             beside = path.with_name(".pids.json")
-            beside.write_text(text)
-            os.replace(beside, path)
+            with suppress(OSError):  # a full disk: it is written once there is room
+                beside.write_text(text)
+                os.replace(beside, path)
 
     def _ray(self) -> subprocess.Popen[bytes]:
         machine, host = self._machine, self._machine.host
@@ -144,7 +155,8 @@ class MachineKeeper:
         else:
             command += [f"--address={self._token.ray}", "--num-cpus=1"]
             command += [f"--num-gpus={machine.gpus}"]
-            command += [f"--resources={json.dumps({'pie_node': machine.nodes})}"]
+            room = {"pie_node": machine.nodes, machine_resource(self._folder): 1}
+            command += [f"--resources={json.dumps(room)}"]
         command += [f"--object-store-memory={100 << 20}"]
         return self._started("ray", command, ray_environment(self._folder, self._token))
 

@@ -52,7 +52,14 @@ class NodeKeeper:
         pair = None if self._keys is None else read_member_pair(self._keys)
         with Directory(self._token.directory, pair) as directory:
             while not self._stop.is_set():
-                incarnation = self._begin(directory, reason)
+                try:
+                    incarnation = self._begin(directory, reason)
+                except DirectoryRefuses as error:
+                    if error.code == "drained":
+                        return str(error)
+                    log.error("no number for a life of %s: %s", self._node, error)
+                    self._stop.wait(1.0)
+                    continue
                 if incarnation is None:
                     continue
                 began = time.monotonic()
@@ -78,18 +85,17 @@ class NodeKeeper:
         except DirectoryAway as error:
             log.warning("%s", error)
             return None
-        except DirectoryRefuses as error:
-            log.error("no number for a life of %s: %s", self._node, error)
-            self._stop.wait(1.0)
-            return None
         assert isinstance(answer, Begun)
         return answer.incarnation
 
     def _live(self, incarnation: int) -> tuple[str, bool]:
         """One life. Returns why it has ended, and whether it was drained."""
         log_file = self._folder / "logs" / f"{self._node}.log"
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        child = Child("pie_control", self._config(incarnation).model_dump_json(), log_file)
+        try:
+            log_file.parent.mkdir(parents=True, exist_ok=True)
+            child = Child("pie_control", self._config(incarnation).model_dump_json(), log_file)
+        except OSError as error:
+            return f"its control process cannot be started: {error}", False
         self.pid = child.process.pid
         try:
             return self._listen(child)

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from pie_py import __version__
 from pie_py.cluster.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_py.cluster.settings import (
+    TOKEN_FILE,
     ClusterConfig,
     ClusterProblem,
     Machine,
@@ -42,6 +44,7 @@ STOP_SECONDS = 60.0
 NODE_SECONDS = 10.0  # for a node to end when its actor has
 ASK_SECONDS = 5.0
 LOOK_SECONDS = 0.1
+FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
 
 
 def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
@@ -304,7 +307,9 @@ def _add_nodes(
     write_private(folder / "token.json", token.model_dump_json(indent=1))
     with _directory(token, folder) as directory:
         names = Names(folder).read()
-        if len(names) != machine.nodes:
+        if len(names) == machine.nodes:
+            _check_not_elsewhere(directory, names)
+        else:
             answer = directory.ask(Allot(directory.next_number, machine.nodes), ASK_SECONDS)
             assert isinstance(answer, Allotted)
             names = answer.names
@@ -316,6 +321,7 @@ def _add_nodes(
         while time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
             _check_keeper(folder)
+            _check_let_in(folder)
             answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
             assert isinstance(answer, NodeList)
             found = {node.node: node for node in answer.nodes}
@@ -327,34 +333,63 @@ def _add_nodes(
     raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
 
 
+def _check_let_in(folder: Path) -> None:
+    """Ray tries again without end, and tells its log alone why."""
+    with suppress(FileNotFoundError):
+        if "InvalidAuthToken" in (folder / "logs" / "ray.log").read_text(errors="replace"):
+            raise ClusterProblem(
+                f"the cluster refuses the token: copy {TOKEN_FILE} again, from the folder of"
+                " `pie-py cluster up`"
+            )
+
+
+def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
+    """Nodes of a folder that serve while nothing runs in it are those of a copy of the folder."""
+    end = time.monotonic() + FORGET_SECONDS
+    while True:
+        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        assert isinstance(answer, NodeList)
+        serve = [
+            n.node for n in answer.nodes if n.node in names and n.state in ("ready", "draining")
+        ]
+        if not serve:
+            return
+        if time.monotonic() > end:
+            raise ClusterProblem(
+                f"{', '.join(serve)} of this folder serves already, from the folder of which this"
+                " is a copy: join with an empty folder"
+            )
+        time.sleep(LOOK_SECONDS)
+
+
 def _wait_for_head(folder: Path, token: Token) -> None:
     end = time.monotonic() + START_SECONDS
-    waiting = {
-        "directory": parse_endpoint(token.directory),
-        "gateway": parse_endpoint(token.gateway),
-        "ray": parse_endpoint(f"tcp://{token.ray}"),
-    }
+    ray = parse_endpoint(f"tcp://{token.ray}")
+    waiting = {"directory", "gateway", "ray"}
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         _check_keeper(folder)
-        for name, endpoint in list(waiting.items()):
-            if answers(endpoint):
-                del waiting[name]
-                continue
-            problem = _told_error(folder / "logs" / f"{name}.log")
-            if problem is not None:
-                raise ClusterProblem(f"the {name} does not start: {problem}")
+        # What answers at their addresses may be another cluster's that was started meanwhile.
+        for name in waiting & {"directory", "gateway"}:
+            told = _told(folder / "logs" / f"{name}.log")
+            if "error" in told:
+                raise ClusterProblem(f"the {name} does not start: {told['error']}")
+            if "ready" in told:
+                waiting.remove(name)
+        if "ray" in waiting and answers(ray):
+            waiting.remove("ray")
     if waiting:
-        raise ClusterProblem(f"{', '.join(waiting)} did not start; see {folder / 'logs'}")
+        names = ", ".join(sorted(waiting))
+        raise ClusterProblem(f"{names} did not start; see {folder / 'logs'}")
 
 
-def _told_error(log: Path) -> str | None:
-    """What a process has said when it could not start."""
+def _told(log: Path) -> dict[str, Any]:
+    """What a process has said last of its start: "ready" or "error"; nothing yet if it is empty."""
     with suppress(OSError):
-        for line in reversed(log.read_text(errors="replace").splitlines()[-20:]):
-            if line.startswith('{"error"'):
-                return str(json.loads(line)["error"])
-    return None
+        for line in reversed(log.read_text(errors="replace").splitlines()):
+            if line.startswith(('{"error"', '{"ready"')):
+                return dict(json.loads(line))
+    return {}
 
 
 def _write_machine(folder: Path, machine: Machine) -> None:
@@ -376,17 +411,28 @@ def _start_keeper(folder: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
-    told = {"pid": process.pid, "began": psutil.Process(process.pid).create_time()}
+    told = {"pid": process.pid, "began": _birth(process.pid)}
     write_private(folder / "keeper.json", json.dumps(told))
+
+
+def _birth(pid: int) -> str:
+    """When a process began: the machine's start, and ticks since then, for its clock may jump.
+
+    Raises:
+        OSError: if there is no such process.
+    """
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5)
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
 
 
 def _keeper(folder: Path) -> psutil.Process | None:
     """The process that keeps a folder's part, if it runs."""
     try:
         told = json.loads((folder / "keeper.json").read_text())
+        if _birth(told["pid"]) != told["began"]:
+            return None
         process = psutil.Process(told["pid"])
-        same = abs(process.create_time() - told["began"]) < 1.0
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return process if process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tomllib
@@ -146,6 +147,11 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(handle)
     os.replace(beside, path)
+
+
+def machine_resource(folder: Path) -> str:
+    """What Ray calls the machine of a folder: a resource that no other machine has."""
+    return f"pie_machine_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
 def member_keys_file(folder: Path, token: Token) -> Path | None:

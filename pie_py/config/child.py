@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import suppress
 
 from pie_py.config.logs import set_up_logs
 from pie_py.config.server import ServerConfig
@@ -35,4 +36,5 @@ def tell_error(reason: str) -> None:
 
 
 def _tell(message: dict[str, object]) -> None:
-    print(json.dumps(message), flush=True)
+    with suppress(OSError):  # a log on a full disk; a parent that has gone is noticed elsewhere
+        print(json.dumps(message), flush=True)

@@ -29,6 +29,8 @@ class StoreConfig(Section):
     bytes: PositiveInt = 256 << 20  # keys and values together
     value_bytes: int = Field(default=1 << 20, ge=1, le=2 << 20)  # one value; Wasmtime lifts 2.6 MB
     waiting_bytes: PositiveInt = 16 << 20  # an instance's writes under way and values not yet taken
+    # PostgreSQL's, as postgresql://user@host/name, in place of a file; for the nodes of a cluster.
+    database: str = ""
 
 
 class ConfinedConfig(Section):

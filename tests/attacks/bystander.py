@@ -22,7 +22,7 @@ from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
 
 GUEST = Path(__file__).parent / "guests" / "bystander.py"
-TOKENS = 48  # of one text; then the next instance is launched
+TOKENS = 26  # the model is sure of all of them; then the next instance is launched
 START_SECONDS = 60.0
 
 
@@ -114,6 +114,13 @@ def _generate(client: Client, program: str) -> str:
     return instance.result()
 
 
+def _wrong(text: str, right: str) -> str:
+    """Where a text differs from the right one, and how."""
+    pairs = zip(text, right, strict=False)
+    same = next((at for at, (one, other) in enumerate(pairs) if one != other), len(right))
+    return f"wrong text from character {same} on: {text[same:][:60]!r}, not {right[same:][:60]!r}"
+
+
 def main(endpoint: str, key: str) -> None:
     """Generates the same text again and again."""
     right: str | None = None
@@ -124,7 +131,7 @@ def main(endpoint: str, key: str) -> None:
                 while True:
                     text = _generate(client, program)
                     right = right or text
-                    _say("right" if text == right else f"wrong text: {text[:80]!r}")
+                    _say("right" if text == right else _wrong(text, right))
         except ClientError as error:
             _say(f"{type(error).__name__}: {str(error)[:200]!r}")
 

@@ -31,6 +31,8 @@ from pie_py.wire.rpc import (
     Hello,
     Message,
     NotAMessage,
+    Probe,
+    Probed,
     Welcome,
     decode,
     encode,
@@ -67,6 +69,7 @@ class Talk:
         self._chance = chance
         self._known = known
         self._sessions = [chance.randbytes(16) for _ in range(3)]
+        self.session = chance.randbytes(16)  # always the same: a server has so many sessions
         self._number = 0
         self._hash = "0" * 64
 
@@ -264,29 +267,31 @@ class Fuzzer:
             if number % 8 == 0:
                 with suppress(zmq.Again):
                     while True:
-                        self._judge(talk.socket.recv(zmq.NOBLOCK))
+                        self._judge(talk, talk.socket.recv(zmq.NOBLOCK))
             if number % CATCH_UP == 0:
                 self._catch_up(talks)
 
     def _catch_up(self, talks: list[Talk]) -> None:
         """Waits until the server has read all: it answers a hello after what was said before."""
         for talk in talks:
-            talk.socket.send(encode(Hello(PROTOCOL, self._chance.randbytes(16), "a fuzzer")))
+            talk.socket.send(encode(Hello(PROTOCOL, talk.session, "a fuzzer")))
         for talk in talks:
             try:
-                while not isinstance(self._judge(talk.socket.recv()), Welcome):
+                while not isinstance(self._judge(talk, talk.socket.recv()), Welcome):
                     pass
             except zmq.Again:
                 self._wrong.append("a hello was not answered within 30 s")
 
-    def _judge(self, frame: bytes) -> Message | None:
-        """Looks at what the server says."""
+    def _judge(self, talk: Talk, frame: bytes) -> Message | None:
+        """Looks at what the server says, and shows that it is read: else it says no more."""
         self.found.answers += 1
         try:
             answer = decode(frame)
         except NotAMessage as error:
             self._wrong.append(f"an answer is no message: {error}")
             return None
+        if isinstance(answer, Probe):
+            talk.socket.send(encode(Probed(answer.number)))
         if isinstance(answer, Failure):
             self.found.failures += 1
             if answer.code == "internal":

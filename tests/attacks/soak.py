@@ -58,7 +58,11 @@ class Settings:
 def soak(settings: Settings, progress: Progress) -> Report:
     """Attacks, rests, and compares the server with what it was before."""
     progress.expect(int(settings.seconds + settings.rest))
-    with place() as where, Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander:
+    # Spare instances would come after the first look, and be taken for what is left behind.
+    with (
+        place(spare_instances=0) as where,
+        Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander,
+    ):
         files, before = where.control.num_fds(), _memory_mb(where)
         start = time.monotonic()
         end = start + settings.seconds

@@ -25,6 +25,9 @@ class Settings:
     """Attacks one server by one user, and tells what another one notices."""
 
     seconds: float = options.real("--seconds", 4.0, "Of each attack.")
+    prompt_ms: float = options.real(
+        "--prompt-ms", 0.0, "The server's scheduler.prompt_ms; 0 for its default."
+    )
     only: str = options.option("--only", default="", help="Attacks whose names have this text.")
 
 
@@ -80,7 +83,11 @@ def table(settings: Settings, progress: Progress) -> Report:
         "Attacks by one user, and what another one notices who generates text",
         ["attack", "cause", "outcome", "median gap, ×", "worst gap, ms", "the attacker is told"],
     )
-    with place() as where, Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander:
+    scheduler = {"prompt_ms": settings.prompt_ms} if settings.prompt_ms else {}
+    with (
+        place(scheduler=scheduler) as where,
+        Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander,
+    ):
         start = time.monotonic()
         time.sleep(max(settings.seconds, 3.0))
         alone = bystander.since(start, time.monotonic())
@@ -93,7 +100,7 @@ def table(settings: Settings, progress: Progress) -> Report:
             outcome = undergo(attack, where, bystander, settings.seconds)
             outcomes.append(outcome)
             gaps = outcome.gaps
-            told = ", ".join([*outcome.problems, *gaps.wrong, *outcome.told])[:90]
+            told = ", ".join([*outcome.problems, *gaps.wrong, *outcome.told])[:220]
             times = gaps.median_ms / alone.median_ms
             report.rows.append(
                 [attack.name, attack.cause, outcome.word, times, gaps.worst_ms, told]

@@ -18,8 +18,8 @@ FACTS: dict[str, Any] = {
 }
 
 
-def timed() -> Server:
-    server = Server(prompt_tokens=512, prompt_ms=50.0, **FACTS)
+def timed(**facts: Any) -> Server:
+    server = Server(prompt_tokens=512, prompt_ms=50.0, **{**FACTS, **facts})
     server.worker = Timed(server.facts)
     return server
 
@@ -52,6 +52,25 @@ def test_a_bystander_beside_forwards_with_masks_waits_no_longer_than_the_operato
     flood(server, 4, window)
     assert longest(server, 60) < 75
     assert server.scheduler.stats()["parts"] > 20
+
+
+def test_many_small_forwards_take_no_longer_than_the_operator_says() -> None:
+    """Each counts as a step, and is not divided: a user has so many in a batch as have time."""
+    server = timed(max_batch_commands=512)
+    line = [Guest(server, server.launch("mallory")) for _ in range(32)]
+    for guest in line:
+        embeds = guest.embeds(16)
+        guest.embed([1] * 16, 0, embeds)
+        for _ in range(64):
+            guest.forward([], embeds)
+    assert longest(server, 20) < 60
+    inputs = [rows for kind, _, rows in server.worker.sizes if kind == "forward"]
+    assert min(inputs[8:]) > 700, "and it is used"
+    while any(guest.instance.queued_commands for guest in line):
+        server.step()
+    assert max(rows for kind, _, rows in server.worker.sizes if kind == "forward") > 1000, (
+        "a user alone has all of it"
+    )
 
 
 def test_masks_are_not_taken_for_plain_prompts_which_cost_less() -> None:

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from random import Random
 
+import psutil
 import pytest
-from click.testing import CliRunner
-from support.clusters import Cluster, wait_for
+import zmq
+from click.testing import CliRunner, Result
+from cluster.messages import join, report
+from msgspec import msgpack
+from support.clusters import Cluster, Wire, processes_of, wait_for
+from support.postgres import Postgres, programs
 
 from pie_py.cli import main
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
+from pie_py.cluster import operate
+from pie_py.wire.cluster import Fenced, decode_to_node, encode
+from pie_py.wire.cluster_socket import member_dealer
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -30,6 +46,17 @@ async def main(args):
         session.send(f"{message}!")
     return "done"
 """
+HOLDS = b"""
+from inferlet import Context, Model, session
+
+
+async def main(args):
+    context = Context(Model.load()).fill("one two three")
+    await context.distribution(k=1)
+    session.send("held")
+    await session.receive()
+    await context.distribution(k=1)
+"""
 SHARES = b"""
 from inferlet import messaging, session, store
 
@@ -38,6 +65,8 @@ async def main(args):
     try:
         if args[0] == "store":
             await store.set("key", b"value")
+        elif args[0] == "stored":
+            return (await store.get("key")).decode()
         elif args[0] == "topic":
             await messaging.broadcast("topic", "message")
         else:
@@ -52,9 +81,19 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def database() -> Iterator[str]:
+    """PostgreSQL's address, if it is installed."""
+    if programs() is None:
+        yield ""
+        return
+    with Postgres() as server, server.database() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def cluster(database: str) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        with Cluster(Path(folder)) as cluster, cluster.client() as client:
+        with Cluster(Path(folder), database) as cluster, cluster.client() as client:
             client.upload(ECHO, name="echo")
             client.upload(SHARES, name="shares")
             yield cluster
@@ -138,16 +177,20 @@ def test_what_would_be_silently_local_is_refused(client: Client, what: str) -> N
     assert "other nodes of a cluster" in client.launch("shares", [what]).result()
 
 
-def test_a_machine_with_its_own_folder_fetches_programs_and_has_no_store(
-    client: Client, cluster: Cluster
+def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_database(
+    client: Client, cluster: Cluster, database: str
 ) -> None:
     (name,) = cluster.join(cluster.folder / "second")
     instance = on(client, name)
     assert echoes(instance)
     text = client.launch("shares", ["store"], near=instance.id).result()
-    assert text.startswith("unsupported: this node of the cluster does not share the store")
-    shared = on(client, "n1")
-    assert client.launch("shares", ["store"], near=shared.id).result() == "kept"
+    other = on(client, "n1")
+    if database:
+        assert text == "kept"
+        assert client.launch("shares", ["stored"], near=other.id).result() == "value"
+    else:
+        assert text.startswith("unsupported: this node of the cluster does not share the store")
+        assert client.launch("shares", ["store"], near=other.id).result() == "kept"
 
 
 # Faults
@@ -252,9 +295,198 @@ def test_a_drained_node_ends_when_it_is_empty(client: Client, cluster: Cluster) 
     wait_for(lambda: cluster.state("n3") == "gone", 10)
     names = cluster.folder / "second/nodes.json"
     wait_for(lambda: json.loads(names.read_text()) == [], 10)
+    cluster.leave(cluster.folder / "second")
+
+
+def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Cluster) -> None:
+    echo = on(client, "n1")
+    client.upload(HOLDS, name="holds")
+    holds = client.launch("holds", near=echo.id)
+    assert holds.receive() == "held"
+    worker = next(p for p in cluster.control("n1").children() if "worker" in " ".join(p.cmdline()))
+    worker.kill()
+    assert lost(holds)[0].startswith("worker-lost: ")
+    assert echoes(echo)
+    again = client.launch("holds", near=echo.id)
+    assert again.receive() == "held"
+    again.cancel()
+
+
+def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
+    client: Client, cluster: Cluster
+) -> None:
+    assert cluster.token is not None
+    with Wire(cluster.token.directory) as wire:
+        names = cluster.join(cluster.folder / "third", directory=wire.endpoint)
+        instance, other = on(client, names[0]), on(client, "n2")
+        wire.cut()
+        wait_for(lambda: cluster.state(names[0]) == "silent", 5)
+        assert all(client.launch("echo").node != instance.node for _ in range(5))
+        wait_for(lambda: cluster.state(names[0]) == "gone", 15)
+        with cluster.client() as late, pytest.raises(RpcError, match="node-lost"):
+            late.attach(instance.id)
+        assert echoes(instance)  # its client reaches it, and nothing was started in its place
+        wire.mend()
+        assert lost(instance)[0].startswith("node-lost: ")
+        assert echoes(other)
+        cluster.lives_again(instance.node)
+        cluster.drained(names[0])
+        cluster.leave(cluster.folder / "third")
+
+
+def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
+    """No process of the head, and no process that it starts, writes a byte more to a file."""
+    keeper = cluster.kept("directory").parent()
+    assert keeper is not None
+    kept = [keeper, cluster.kept("directory")]
+    victim, other = on(client, "n1"), on(client, "n2")
+    former = cluster.kept("gateway")
+    for process in kept:
+        process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    try:
+        former.kill()
+        cluster.control("n1").kill()
+        assert lost(victim)[0].startswith("node-lost: ")
+        assert echoes(client.launch("echo"))  # by a gateway that was started meanwhile
+        assert echoes(other)
+        assert cluster.state("n1") != "ready"  # no number for a new life can be kept
+    finally:
+        for process in kept:
+            process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    cluster.lives_again(victim.node)
+    cluster.started_again("gateway", former)
+    former = cluster.kept("gateway")
+    former.kill()  # the next one may write
+    cluster.started_again("gateway", former)
+
+
+def test_a_log_that_cannot_be_written_is_told(client: Client, cluster: Cluster) -> None:
+    former = cluster.nodes()["n2"]
+    log = cluster.folder / "nodes/logs/n2.log"
+    log.rename(log.with_suffix(".old"))
+    log.mkdir()
+    cluster.control("n2").kill()
+    wait_for(lambda: "cannot be started" in cluster.nodes()["n2"].reason, 10)
+    log.rmdir()
+    cluster.lives_again(f"n2.{former.incarnation}")
+
+
+def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) -> None:
+    assert cluster.token is not None
+    instance = on(client, "n1")
+    before = cluster.nodes()
+    node = before["n1"]
+    processes = [cluster.kept("directory"), cluster.kept("gateway"), cluster.control("n1")]
+    for endpoint in (cluster.token.directory, cluster.endpoint, node.endpoint):
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 300):
+            host, port = endpoint.removeprefix("tcp://").split(":")
+            with socket.create_connection((host, int(port))) as stranger:
+                stranger.sendall(garbage)
+    with zmq.Context() as context, member_dealer(context, cluster.token.directory, None) as dealer:
+        dealer.send(encode(join("n1", node.incarnation)))
+        dealer.send(encode(report(1, "n1", node.incarnation, 1999)))
+        for frame in (b"", b"\xc1", msgpack.encode(["begin", 1, "n1@n2"])):
+            dealer.send(frame)
+        dealer.send_multipart([b"two", b"frames"])
+        assert [decode_to_node(dealer.recv()) for _ in range(2)] == [
+            Fenced(f"n1.{node.incarnation} has joined with another key: one name was given twice"),
+            Fenced(f"n1.{node.incarnation} is not the life of n1 that has joined"),
+        ]
+        assert not dealer.poll(200)
+    log = (cluster.folder / "logs/directory.log").read_text()
+    assert log.count("refused a message") == 4
+    assert all(process.is_running() for process in processes)
+    assert {n.node: n.incarnation for n in cluster.nodes().values()} == {
+        n.node: n.incarnation for n in before.values()
+    }
+    assert echoes(instance)
+
+
+def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> None:
+    """Each echo's transcript is what one server's would be, or ends with node-lost."""
+    random = Random(23)
+    ends: list[str] = []
+    stop = threading.Event()
+
+    def talk() -> None:
+        with cluster.client() as client:
+            while not stop.is_set():
+                try:
+                    instance, number = client.launch("echo"), 0
+                    while number < 200 and not stop.is_set():
+                        instance.send(str(number))
+                        assert instance.receive() == f"{number}!"
+                        number += 1
+                    instance.send("end")
+                    assert instance.result() == "done"
+                    ends.append("done")
+                except (InferletFailed, RpcError) as error:  # of a launch under way
+                    ends.append(str(error).split(":")[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        talks = [pool.submit(talk) for _ in range(4)]
+        try:
+            for kill in random.sample(["n1", "gateway", "directory", "n2"], 4):
+                time.sleep(random.random())
+                if kill in ("gateway", "directory"):
+                    former = cluster.kept(kill)
+                    former.kill()
+                    cluster.started_again(kill, former)
+                else:
+                    wait_for(partial(cluster.serves, kill))
+                    node = cluster.nodes()[kill]
+                    cluster.control(kill).kill()
+                    cluster.lives_again(f"{kill}.{node.incarnation}")
+        finally:
+            stop.set()
+        for each in talks:
+            each.result(60)
+    assert set(ends) == {"done", "node-lost"}
+
+
+def test_nodes_are_changed_for_others_under_load(client: Client, cluster: Cluster) -> None:
+    """No launch fails, and no instance ends before it is told to."""
+    (former,) = cluster.join(cluster.folder / "fourth")
+    instance = on(client, former)
+    stop = threading.Event()
+
+    def launch() -> int:
+        count = 0
+        with cluster.client() as client:
+            while not stop.is_set():
+                one = client.launch("echo")
+                assert echoes(one)
+                one.send("end")
+                assert one.result() == "done"
+                count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        loads = [pool.submit(launch) for _ in range(2)]
+        try:
+            (later,) = cluster.join(cluster.folder / "fifth")
+            told = run("drain", former, "--folder", str(cluster.folder))
+            assert told.exit_code == 0, told.output
+            wait_for(lambda: cluster.state(former) == "draining", 5)
+            assert echoes(instance)
+            instance.send("end")
+            assert instance.result() == "done"
+            wait_for(lambda: cluster.state(former) == "gone", 20)
+            assert echoes(on(client, later))
+        finally:
+            stop.set()
+        assert all(load.result(60) > 0 for load in loads)
+    cluster.drained(later)
+    for folder in ("fourth", "fifth"):
+        cluster.leave(cluster.folder / folder)
 
 
 # Operators
+
+
+def run(*args: str) -> Result:
+    """`pie-py cluster`."""
+    return CliRunner().invoke(main, ["cluster", *args])
 
 
 def test_status_tells_every_node(cluster: Cluster) -> None:
@@ -310,6 +542,79 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
         told = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
         assert (told.exit_code, words in told.output) == (1, True), told.output
         assert not (folder / "pids.json").exists() or folder == cluster.folder
+
+
+def test_a_wrong_token_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    facts = json.loads((cluster.folder / "token.json").read_text())
+    token = tmp_path / "token.json"
+    token.write_text(json.dumps({**facts, "ray_token": "0" * 64}))
+    folder = cluster.folder / "wrong"
+    join = ["join", cluster.endpoint, "--nodes", "1", "--folder", str(folder), "--token"]
+    told = run(*join, str(token))
+    assert told.exit_code == 1
+    assert "the cluster refuses the token" in told.output
+    assert not processes_of(folder)
+    for name in facts["versions"]:
+        other = {**facts["versions"], name: "0.0"}
+        token.write_text(json.dumps({**facts, "versions": other}))
+        assert f"has {name} " in run(*join, str(token)).output
+
+
+def test_one_machine_joins_once(cluster: Cluster) -> None:
+    copy = cluster.folder / "copy"
+    copy.mkdir()
+    (copy / "nodes.json").write_text('["n2"]')
+    token = str(cluster.folder / "token.json")
+    told = run("join", cluster.endpoint, "--token", token, "--nodes", "1", "--folder", str(copy))
+    assert told.exit_code == 1
+    assert "n2 of this folder serves already" in told.output
+    assert not (copy / "pids.json").exists()
+
+
+def test_a_clock_that_jumps_does_not_hide_what_runs(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: began + 3600)
+    config = tmp_path / "cluster.toml"
+    config.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{cluster.folder}"\n')
+    told = run("up", "--config", str(config))
+    assert (told.exit_code, "runs a part of a cluster" in told.output) == (1, True), told.output
+
+
+def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
+    """Two in one folder, another one at the same address, and one whose disk is full."""
+    port = operate._free_ports("127.0.0.1", 1)[0]
+    with tempfile.TemporaryDirectory(prefix="pie-") as short:
+        folders = [Path(short) / name for name in ("a", "a", "b", "full")]
+        for number, folder in enumerate(folders):
+            (tmp_path / f"{number}.toml").write_text(
+                f'endpoint = "tcp://127.0.0.1:{port}"\nfolder = "{folder}"\nnodes = 0\n'
+            )
+        command = [sys.executable, "-m", "pie_py", "cluster", "up", "--config"]
+        starts = [
+            subprocess.Popen(
+                [*command, str(tmp_path / f"{number}.toml")],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                preexec_fn=_full_disk if folder.name == "full" else None,
+            )
+            for number, folder in enumerate(folders)
+        ]
+        told = [start.communicate()[1].strip().splitlines()[-1] for start in starts]
+        assert [start.returncode for start in starts].count(0) == 1, told
+        for start, text in zip(starts, told, strict=True):
+            reasons = "is at work in", "runs a part", "in use", "does not start", "File too large"
+            assert start.returncode == 0 or any(reason in text for reason in reasons), text
+        assert starts[3].returncode == 1
+        running = [folder for folder in folders[1:3] if operate.down(folder)]
+        assert len(running) == 1
+        assert not processes_of(Path(short))
+
+
+def _full_disk() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def test_the_last_node_is_not_drained(cluster: Cluster) -> None:

@@ -192,6 +192,15 @@ def test_a_drain_ends_at_its_deadline() -> None:
     assert some.due(2.0) == [Remove(Life("n1", 1))]
 
 
+def test_a_drained_node_has_no_other_life() -> None:
+    some = directory("n1", "n2")
+    some.drain("n1", 0, 0.0)
+    assert some.due(0.0) == [Remove(Life("n1", 1))]  # before the node has heard of it
+    assert isinstance(some.report(report(1), KEY, 0.5), Fenced)
+    refused("drained", lambda: some.check_wanted("n1"))
+    some.check_wanted("n2")
+
+
 def test_a_directory_that_begins_again_learns_of_drains() -> None:
     some = directory("n2")
     assert some.join(join("n1", 1, drain_ms=5000), KEY, 0.0) == Renewed(0, 5000)

@@ -9,23 +9,31 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hypothesis.strategies as st
+import psycopg
 import pytest
 from hypothesis import given, settings
+from support.postgres import Postgres
 
 from pie_control.errors import ApiError
-from pie_control.store import database as module
-from pie_control.store.database import (
+from pie_control.store import entries as module
+from pie_control.store.database import Database
+from pie_control.store.entries import (
     Commit,
-    Database,
+    Entries,
     Get,
     ListKeys,
     Operation,
     Result,
     StoreUnusable,
 )
+from pie_control.store.postgres import SharedDatabase
 from pie_py.config.services import StoreConfig
 
 KEYS = ["a", "ab", "abc", "b", "é", "\0", "a\0", "\U0010ffff", "日本"]
@@ -42,6 +50,12 @@ commits = st.builds(
 )
 lists = st.builds(ListKeys, users, st.just("") | keys, st.just("") | keys, st.integers(1, 4))
 gets = st.builds(Get, users, keys)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with Postgres() as server:
+        yield server
 
 
 class Model:
@@ -83,26 +97,46 @@ def told(result: Result) -> object:
     return result.code if isinstance(result, ApiError) else result
 
 
+Opens = Callable[[StoreConfig], Entries]
+Batches = list[list[Operation]]
+batches_of_any = st.lists(
+    st.lists(st.one_of(commits, commits, lists, gets), max_size=8), max_size=6
+)
+
+
 @settings(max_examples=60)
-@given(st.lists(st.lists(st.one_of(commits, commits, lists, gets), max_size=8), max_size=6))
-def test_it_behaves_as_a_dictionary_of_each_user(batches: list[list[Operation]]) -> None:
-    config = StoreConfig(keys=4, bytes=30)
-    model = Model(config)
+@given(batches_of_any)
+def test_it_behaves_as_a_dictionary_of_each_user(batches: Batches) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "store.sqlite3")
-        database = Database(path, config)
-        for batch in batches:
-            expected = [model.apply(operation) for operation in batch]
-            assert [told(result) for result in database.run(batch)] == expected
-        database.close()
-        database = Database(path, config)  # all of it is still there
-        for user, of in model.of.items():
-            assert database.run([ListKeys(user, "", "", 1000)]) == [sorted(of, key=str.encode)]
-            for key, value in of.items():
-                assert database.run([Get(user, key)]) == [value]
-            row = database._sql.execute("SELECT keys, bytes FROM usage WHERE user = ?", (user,))
-            assert (row.fetchone() or (0, 0)) == _usage(of)
-        database.close()
+        behaves(lambda config: Database(path, config), batches)
+
+
+@settings(max_examples=20)
+@given(batches_of_any)
+def test_a_shared_database_behaves_the_same(postgres: Postgres, batches: Batches) -> None:
+    with postgres.database() as address:
+        behaves(
+            lambda config: SharedDatabase(config.model_copy(update={"database": address})), batches
+        )
+
+
+def behaves(opened: Opens, batches: Batches) -> None:
+    config = StoreConfig(keys=4, bytes=30)
+    model = Model(config)
+    database = opened(config)
+    for batch in batches:
+        expected = [model.apply(operation) for operation in batch]
+        assert [told(result) for result in database.run(batch)] == expected
+    database.close()
+    database = opened(config)  # all of it is still there
+    for user, of in model.of.items():
+        assert database.run([ListKeys(user, "", "", 1000)]) == [sorted(of, key=str.encode)]
+        for key, value in of.items():
+            assert database.run([Get(user, key)]) == [value]
+        row = database.execute('SELECT keys, bytes FROM usage WHERE "user" = ?', (user,))
+        assert (row.fetchone() or (0, 0)) == _usage(of)
+    database.close()
 
 
 def put(key: str, value: bytes) -> Commit:
@@ -126,7 +160,18 @@ def test_only_its_owner_may_read_the_file(tmp_path: Path) -> None:
 
 
 def test_two_servers_may_share_the_file(tmp_path: Path) -> None:
-    one, two = (Database(tmp_path / "s", StoreConfig()) for _ in range(2))
+    shared_by_two(lambda config: Database(tmp_path / "s", config))
+
+
+def test_two_nodes_share_the_database(postgres: Postgres) -> None:
+    with postgres.database() as address:
+        shared_by_two(
+            lambda config: SharedDatabase(config.model_copy(update={"database": address}))
+        )
+
+
+def shared_by_two(opened: Opens) -> None:
+    one, two = (opened(StoreConfig()) for _ in range(2))
     for count, database in enumerate((one, two) * 5):
         old, new = str(count).encode(), str(count + 1).encode()
         expected = (("n", old),) if count else ()
@@ -205,7 +250,8 @@ def test_a_key_that_is_no_text_any_more_fails_the_operation_only(tmp_path: Path)
 WRITER = """
 import sys
 from pathlib import Path
-from pie_control.store.database import Commit, Database
+from pie_control.store.database import Database
+from pie_control.store.entries import Commit
 from pie_py.config.services import StoreConfig
 database = Database(Path(sys.argv[1]), StoreConfig())
 n = 0
@@ -253,3 +299,80 @@ def test_a_damaged_file_is_not_touched_by_the_journal_of_a_killed_server(tmp_pat
         Database(path, StoreConfig())
     for name, data in files.items():
         assert (tmp_path / name).read_bytes() == data
+
+
+# PostgreSQL
+
+
+def test_nothing_acknowledged_is_lost_while_postgresql_is_killed(postgres: Postgres) -> None:
+    """Two nodes count in turns of their own; each number is taken once, whatever they are told."""
+    with postgres.database() as address:
+        config = StoreConfig(database=address)
+        stop, taken = threading.Event(), []
+
+        def count(node: str) -> None:
+            database = SharedDatabase(config)
+            while not stop.is_set():
+                (last,) = database.run([Get("ann", "n")])
+                number = int(last) + 1 if isinstance(last, bytes) else 1
+                expected = (("n", last),) if isinstance(last, bytes) else ()
+                absent = () if isinstance(last, bytes) else ("n",)
+                new = (("n", str(number).encode()), (f"{number:06}", node.encode()))
+                (result,) = database.run([Commit("ann", expected, absent, new, ())])
+                if result is None:
+                    taken.append((number, node))
+                else:
+                    assert told(result) in ("conflict", "internal")
+            database.close()
+
+        with ThreadPoolExecutor(2) as pool:
+            counts = [pool.submit(count, node) for node in ("n1", "n2")]
+            for _ in range(2):
+                enough = len(taken) + 20
+                while len(taken) < enough and not any(each.done() for each in counts):
+                    time.sleep(0.01)
+                postgres.kill()
+                postgres.start()
+            stop.set()
+            for each in counts:
+                each.result()
+        database = SharedDatabase(config)
+        assert len({number for number, _ in taken}) == len(taken) > 40
+        for number, node in taken:
+            assert database.run([Get("ann", f"{number:06}")]) == [node.encode()]
+        database.close()
+
+
+def test_postgresql_that_is_away_is_told(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pie_control.store.postgres.PATIENCE_SECONDS", 0.1)
+    with postgres.database() as address:
+        database = SharedDatabase(StoreConfig(database=address))
+        database.run([put("k", b"v")])
+        postgres.kill()
+        (result,) = database.run([Get("ann", "k")])
+        with pytest.raises(StoreUnusable, match=r"^store.database cannot be used: [^\n]*$"):
+            SharedDatabase(StoreConfig(database=address))
+        postgres.start()
+        assert told(result) == "internal"
+        assert "its database is away" in str(result)
+        assert database.run([Get("ann", "k")]) == [b"v"]
+        database.close()
+
+
+def test_other_databases_are_left_alone(postgres: Postgres) -> None:
+    with postgres.database() as address:
+        config = StoreConfig(database=address)
+        with psycopg.connect(config.database, autocommit=True) as other:
+            other.execute("CREATE TABLE recipes (name TEXT)")
+            with pytest.raises(StoreUnusable, match=r"another program \(recipes\)"):
+                SharedDatabase(config)
+            other.execute("DROP TABLE recipes")
+            SharedDatabase(config).close()
+            other.execute("UPDATE pie_py_store SET format = 99")
+        with pytest.raises(StoreUnusable, match="format 99"):
+            SharedDatabase(config)
+        for wrong, words in (("postgresql://a:b@/c", "leave the password out"), ("x", "missing")):
+            with pytest.raises(StoreUnusable, match=words):
+                SharedDatabase(StoreConfig(database=wrong))

@@ -5,8 +5,11 @@ answers at once. What tests kill they find by its process identifier.
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +18,7 @@ import psutil
 from pie_py.client.sync import Client
 from pie_py.cluster import operate
 from pie_py.cluster.settings import ClusterConfig, Token
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.wire.cluster import NodeFacts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,10 +36,12 @@ WAIT_SECONDS = 40.0
 class Cluster:
     """A cluster in a short folder; a second machine joins with a folder of its own."""
 
-    def __init__(self, folder: Path, nodes: int = 2) -> None:
+    def __init__(self, folder: Path, database: str = "") -> None:
+        """Two nodes at first; a store in a database if one is named."""
         self.folder = folder
+        server = {**SERVER, "store": {"database": database}}
         self.config = ClusterConfig(
-            endpoint="tcp://127.0.0.1:*", nodes=nodes, folder=folder, server=SERVER
+            endpoint="tcp://127.0.0.1:*", nodes=2, folder=folder, server=server
         )
         self.token: Token | None = None
         self.others: list[Path] = []
@@ -58,12 +64,27 @@ class Cluster:
         """A sync client, to be used in a `with`."""
         return Client(self.endpoint, **options)
 
-    def join(self, folder: Path, nodes: int = 1) -> list[str]:
-        """Another machine, as far as its folder tells."""
+    def join(self, folder: Path, nodes: int = 1, directory: str | None = None) -> list[str]:
+        """Another machine, as far as its folder tells; it may know another way to the directory."""
         token = self.folder / "token.json"
+        if directory is not None:
+            facts = json.loads(token.read_text())
+            token = folder.with_suffix(".token")
+            token.write_text(json.dumps({**facts, "directory": directory}))
         names = operate.join(self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None)
         self.others.append(folder)
         return names
+
+    def drained(self, node: str) -> None:
+        """Drains a node, and waits until it has gone."""
+        assert self.token is not None
+        operate.drain(self.token, self.folder, node, 0)
+        wait_for(lambda: self.state(node) == "gone")
+
+    def leave(self, folder: Path) -> None:
+        """A machine goes."""
+        operate.down(folder)
+        self.others.remove(folder)
 
     # What runs
 
@@ -94,18 +115,12 @@ class Cluster:
             return bool(pids.get(name, former.pid) != former.pid)
 
         wait_for(again)
+        if name == "gateway":  # those that connect for the first time do not wait for one
+            wait_for(lambda: answers(parse_endpoint(self.endpoint)))
 
     def processes(self) -> list[psutil.Process]:
         """All that live and name the folder: Ray's too."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                named = str(self.folder) in " ".join(process.cmdline())
-                if named and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.NoSuchProcess:
-                pass
-        return found
+        return processes_of(self.folder)
 
     def lives_again(self, former: str | None) -> None:
         """Waits until a later life of a node takes launches."""
@@ -120,10 +135,73 @@ class Cluster:
 
         wait_for(again)
 
+    def serves(self, node: str) -> bool:
+        """Whether it takes launches."""
+        return self.state(node) == "ready"
+
     def state(self, node: str) -> str:
         """Of a node; "gone" if the directory does not know it."""
         found = self.nodes().get(node)
         return "gone" if found is None else found.state
+
+
+class Wire:
+    """A way to an endpoint that can be cut: what is sent waits, and no connection is closed."""
+
+    def __init__(self, endpoint: str) -> None:
+        host, port = endpoint.removeprefix("tcp://").split(":")
+        self._to = host, int(port)
+        self._whole = threading.Event()
+        self._whole.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._whole.set()
+        for each in (self._listener, *self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def cut(self) -> None:
+        """From now on nothing comes through."""
+        self._whole.clear()
+
+    def mend(self) -> None:
+        """What waits comes through."""
+        self._whole.set()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near = self._listener.accept()[0]
+                far = socket.create_connection(self._to)
+                self._sockets += near, far
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(65536):
+                self._whole.wait()
+                sink.sendall(part)
+            sink.shutdown(socket.SHUT_RDWR)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """All that live and name a folder: Ray's too."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):
+            named = str(folder) in " ".join(process.cmdline())
+            if named and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> float:

@@ -6,7 +6,7 @@ from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.store.database import Commit, Get, ListKeys, Operation
+from pie_control.store.entries import Commit, Get, ListKeys, Operation
 from pie_control.store.service import StoreService
 from pie_control.wasm import HostFunction
 

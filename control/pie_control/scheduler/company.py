@@ -39,8 +39,12 @@ class Steppers:
             oldest = self._batches - STAYS
             self._last = {user: batch for user, batch in self._last.items() if batch >= oldest}
 
+    def are_several(self, users: Collection[str]) -> bool:
+        """Whether others take steps beside the users with work in a batch."""
+        return bool(self._last) and len(self._last.keys() | users) > 1
+
     def company(self, users: Collection[str], here: Collection[str]) -> Company:
         """What others do beside the users with work in a batch; `here` are all with queues."""
-        if self._last and len(self._last.keys() | users) > 1:
+        if self.are_several(users):
             return Company.STEPS
         return Company.RESTS if len({*users, *here}) > 1 else Company.NONE

@@ -43,6 +43,8 @@ class PromptPace:
         self._seconds = seconds
         self._short = short
         self._step = 0.0  # the steps of a batch
+        self._few = 0.0  # so few steps that their number makes no difference
+        self._each = 0.0  # an input of steps, beside that
         self._unknown = (seconds or 0.0) / (UNKNOWN * short)
         self._plain, self._masked = _Costs(), _Costs()
 
@@ -60,6 +62,19 @@ class PromptPace:
             return max(self._seconds, self._step)  # they come too late for it
         left = self._seconds - self._step
         return left if left >= self._seconds / LEAST else self._step
+
+    def steps_in_time(self, inputs: int, prompts: bool) -> int:
+        """How many of so many inputs of steps a batch has where several users take some.
+
+        Args:
+            inputs: of steps that may go.
+            prompts: whether there are prompts, too, which have a part of the time.
+        """
+        if self._seconds is None:
+            return inputs
+        left = self._seconds * (1 - prompts / LEAST) - self._few
+        left = left if left >= self._seconds / LEAST else self._few
+        return min(inputs, int(left / (self._each or self._unknown)))
 
     def cost(self, command: ForwardCommand) -> float:
         """Seconds of an input of the next part."""
@@ -79,9 +94,14 @@ class PromptPace:
     def took(self, commands: Sequence[ForwardCommand], steps: int, seconds: float) -> None:
         """Learns what a batch of forwards has taken, with so many steps of runs."""
         prompts = [command for command in commands if len(command.inputs) > self._short]
-        steps += len(commands) - len(prompts)
+        steps += sum([len(c.inputs) for c in commands if len(c.inputs) <= self._short])
         if not prompts:
             self._step = _mean(self._step, seconds)
+            if steps <= self._short:
+                self._few = _mean(self._few, seconds)
+            else:
+                taken = max(seconds - self._few, seconds / LEAST)
+                self._each = _mean(self._each, taken / steps)
         elif steps or any(command.part_of or command.sent for command in prompts):
             # Those that have a batch for themselves are computed whole.
             count = sum([len(command.inputs) for command in prompts])

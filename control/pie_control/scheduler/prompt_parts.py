@@ -21,6 +21,7 @@ from pie_control.scheduler.batching import by_age, by_rank, cut
 from pie_control.scheduler.company import Steppers
 from pie_control.scheduler.prompt_pace import PromptPace
 from pie_control.scheduler.prompt_turns import PromptTurns
+from pie_control.scheduler.step_shares import shared
 
 STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
 LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
@@ -72,18 +73,14 @@ class PromptParts:
         Returns:
             Commands, and parts of commands that stay in their queues.
         """
-        prompts: list[ForwardCommand] = []
-        steps, steppers = limits.steps, set(others)
-        for command in forwards:
-            if len(command.inputs) > self._short:
-                prompts.append(command)
-            else:
-                steps += len(command.inputs)
-                steppers.add(command.queue.owner.user)
+        steppers = others.union([c.queue.owner.user for c in forwards if self._is_step(c)])
         self._steppers.step(steppers)
+        users = steppers.union([command.queue.owner.user for command in forwards])
+        forwards = self._leave_out(forwards, limits, self._steppers.are_several(users))
+        prompts = [command for command in forwards if not self._is_step(command)]
         if not prompts:
             return cut(forwards, limits)
-        users = steppers.union([command.queue.owner.user for command in prompts])
+        steps = limits.steps + self._step_inputs(forwards)
         seconds = self._pace.spare(steps, self._steppers.company(users, here()))
         if not steps and seconds == math.inf:
             return cut(forwards, limits)
@@ -91,6 +88,26 @@ class PromptParts:
         self._turns.wait([command.queue.owner.user for command in prompts])
         budget = max(self._prompt_tokens - steps, self._prompt_tokens // LEAST, 1)
         return self._fill(forwards, limits, budget if steps else limits.tokens, seconds)
+
+    def _leave_out(
+        self, forwards: list[ForwardCommand], limits: BatchLimits, several: bool
+    ) -> list[ForwardCommand]:
+        """All but the steps for which there is no room, or, if several users have some, no
+        time.
+        """
+        room, steps = limits.tokens, self._step_inputs(forwards)
+        if several:
+            prompts = any(not self._is_step(command) for command in forwards)
+            room = min(room, self._pace.steps_in_time(limits.steps + steps, prompts) - limits.steps)
+        if steps <= room and len(forwards) <= limits.commands:
+            return forwards
+        return shared(forwards, self._short, room, limits.commands)
+
+    def _is_step(self, command: ForwardCommand) -> bool:
+        return len(command.inputs) <= self._short
+
+    def _step_inputs(self, forwards: list[ForwardCommand]) -> int:
+        return sum([len(command.inputs) for command in forwards if self._is_step(command)])
 
     def room_for_runs(self, forwards: list[ForwardCommand], limits: BatchLimits) -> int:
         """How many steps of runs a batch takes, so that the forward that waits longest goes

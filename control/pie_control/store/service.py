@@ -11,7 +11,16 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.store.database import OVERHEAD, Commit, Database, Operation, Result, weight
+from pie_control.store.database import Database
+from pie_control.store.entries import (
+    OVERHEAD,
+    Commit,
+    Entries,
+    Operation,
+    Result,
+    StoreUnusable,
+    weight,
+)
 from pie_py.config.services import StoreConfig
 
 if TYPE_CHECKING:
@@ -45,11 +54,11 @@ class StoreService:
     def __init__(self, path: Path, config: StoreConfig, *, of_all: bool = True) -> None:
         """Takes the file, and whether it is that of all instances of its users.
 
-        A node of a cluster with a data folder of its own has no store: a user's other instances
-        would not see what is in it.
+        A node of a cluster with a data folder of its own has no store, unless the configuration
+        names a database: a user's other instances would not see what is in the file.
         """
         self.config = config
-        self._of_all = of_all
+        self._of_all = of_all or bool(config.database)
         self._path = path
         self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
         self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
@@ -69,7 +78,8 @@ class StoreService:
             raise ApiError(
                 "unsupported",
                 "this node of the cluster does not share the store of the others, which needs a"
-                " database: launch near an instance that can use it",
+                " database (store.database in the configuration): launch near an instance that can"
+                " use it",
             )
         if not self._has_room(instance):
             raise self._too_much(instance)
@@ -98,10 +108,10 @@ class StoreService:
         """Opens the database and serves until cancelled.
 
         Raises:
-            StoreUnusable: if the file is damaged or can't be opened.
+            StoreUnusable: if the file is damaged, or it or the database can't be opened.
         """
         limiter = trio.CapacityLimiter(1)
-        database = await trio.to_thread.run_sync(Database, self._path, self.config, limiter=limiter)
+        database = await trio.to_thread.run_sync(_opened, self._path, self.config, limiter=limiter)
         task_status.started()
         try:
             while True:
@@ -177,6 +187,23 @@ class StoreService:
             f"{self._held.get(instance, 0)} bytes of this instance are on their way to the store,"
             " or wait to be taken; take some, or wait for `store-room`",
         )
+
+
+def _opened(path: Path, config: StoreConfig) -> Entries:
+    """The file, or the database where one is named.
+
+    Raises:
+        StoreUnusable: if it can't be opened.
+    """
+    if not config.database:
+        return Database(path, config)
+    try:
+        from pie_control.store.postgres import SharedDatabase
+    except ImportError as error:
+        raise StoreUnusable(
+            f"store.database needs psycopg ({error}): pip install 'pie-py[cluster]'"
+        ) from None
+    return SharedDatabase(config)
 
 
 def _size(operation: Operation) -> int:

@@ -1,0 +1,221 @@
+"""The store's operations, and what they do to two tables, in whichever SQL database these are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from pie_control.errors import ApiError
+from pie_py.config.services import StoreConfig
+
+OVERHEAD = 64  # bytes that a key takes in memory in addition to its text
+READ_BYTES = 16 << 20  # results of one `run`; what is beyond comes with the next
+
+
+class StoreUnusable(Exception):
+    """The store's file or database is unusable, and untouched; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """The value of a key: bytes, or `not-found`."""
+
+    user: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys:
+    """Keys that begin with a prefix and come after another key, in order, `limit` at most."""
+
+    user: str
+    prefix: str
+    after: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An atomic set of changes, if its conditions still hold; else `conflict`."""
+
+    user: str
+    expected: tuple[tuple[str, bytes], ...]  # keys that must have these values
+    absent: tuple[str, ...]  # keys that must not exist
+    writes: tuple[tuple[str, bytes], ...]
+    deletes: tuple[str, ...]
+
+
+Operation: TypeAlias = Get | ListKeys | Commit
+Result: TypeAlias = bytes | list[str] | ApiError | None
+
+
+def weight(result: Result) -> int:
+    """Bytes that a result keeps in memory, about."""
+    match result:
+        case bytes():
+            return len(result)
+        case list():
+            return sum(map(len, result)) + OVERHEAD * len(result)
+    return 0
+
+
+def writes(operations: Sequence[Operation]) -> bool:
+    """Whether one of them may change something."""
+    return any(isinstance(operation, Commit) for operation in operations)
+
+
+class Rows(Protocol):
+    """What a statement has found."""
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Entries(ABC):
+    """The tables `entries` and `usage`. Blocks: call it in a thread, one call at a time.
+
+    A commit that has been answered survives the end of the process and of the machine.
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Takes what a user may keep."""
+        self._config = config
+
+    @abstractmethod
+    def execute(self, statement: str, arguments: Sequence[Any] = ()) -> Rows:
+        """Runs one statement, whose arguments stand in it as `?`."""
+
+    @abstractmethod
+    def run(self, operations: Sequence[Operation]) -> list[Result]:
+        """Runs operations in order; they are on disk when it returns.
+
+        Each takes effect wholly or fails alone, with an `ApiError` as its result. The list is
+        shorter than that of the operations if the results grow large: run the others again.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the database."""
+
+    def apply(self, operations: Sequence[Operation]) -> list[Result]:
+        """What `run` does, within a transaction of its own."""
+        results: list[Result] = []
+        read = 0
+        for operation in operations:
+            result = self._apply_one(operation)
+            results.append(result)
+            read += weight(result)
+            if read > READ_BYTES:
+                break
+        return results
+
+    def _apply_one(self, operation: Operation) -> Result:
+        match operation:
+            case Get(user, key):
+                value = self._value(user, key.encode())
+                return _not_found(key) if value is None else value
+            case ListKeys():
+                return self._keys(operation)
+        self.execute("SAVEPOINT one")
+        result = None
+        try:
+            self._check(operation)
+            self._change(operation)
+        except ApiError as error:
+            self.execute("ROLLBACK TO one")
+            result = error
+        self.execute("RELEASE one")
+        return result
+
+    def _keys(self, wanted: ListKeys) -> list[str]:
+        prefix = wanted.prefix.encode()
+        # No byte of UTF-8 is 255, so what begins with a prefix is below the prefix with its last
+        # byte raised.
+        end = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
+        rows = self.execute(
+            'SELECT key FROM entries WHERE "user" = ? AND key >= ? AND key < ? AND key > ?'
+            " ORDER BY key LIMIT ?",
+            (wanted.user, prefix, end, wanted.after.encode(), wanted.limit),
+        )
+        return [key.decode() for (key,) in rows]
+
+    def _check(self, commit: Commit) -> None:
+        for key, expected in commit.expected:
+            value = self._value(commit.user, key.encode())
+            if value is None:
+                raise ApiError("conflict", f"{key!r} is no longer there; nothing was changed")
+            if value != expected:
+                raise ApiError(
+                    "conflict",
+                    f"{key!r} has another value by now; nothing was changed: read it again",
+                )
+        for key in commit.absent:
+            if self._size(commit.user, key.encode()) is not None:
+                raise ApiError("conflict", f"{key!r} exists by now; nothing was changed")
+
+    def _change(self, commit: Commit) -> None:
+        keys = size = 0  # more than before
+        user = commit.user
+        for name, value in commit.writes:
+            key = name.encode()
+            old = self._size(user, key)
+            keys += old is None
+            size += len(value) - old if old is not None else len(key) + len(value)
+            self.execute(
+                'INSERT INTO entries ("user", key, value) VALUES (?, ?, ?)'
+                ' ON CONFLICT ("user", key) DO UPDATE SET value = excluded.value',
+                (user, key, value),
+            )
+        for name in commit.deletes:
+            key = name.encode()
+            old = self._size(user, key)
+            if old is not None:
+                keys -= 1
+                size -= len(key) + old
+                self.execute('DELETE FROM entries WHERE "user" = ? AND key = ?', (user, key))
+        self._count(user, keys, size)
+
+    def _count(self, user: str, keys: int, size: int) -> None:
+        self.execute(
+            'INSERT INTO usage ("user", keys, bytes) VALUES (?, ?, ?) ON CONFLICT ("user")'
+            " DO UPDATE SET keys = usage.keys + excluded.keys,"
+            " bytes = usage.bytes + excluded.bytes",
+            (user, keys, size),
+        )
+        all_keys, all_bytes = self.execute(
+            'SELECT keys, bytes FROM usage WHERE "user" = ?', (user,)
+        ).fetchone()
+        limits = self._config
+        # A user above a quota that was lowered may still delete.
+        if keys > 0 and all_keys > limits.keys:
+            raise _over(user, f"{all_keys} keys", limits.keys, "keys")
+        if size > 0 and all_bytes > limits.bytes:
+            raise _over(user, f"{all_bytes} bytes", limits.bytes, "bytes")
+
+    def _value(self, user: str, key: bytes) -> bytes | None:
+        row = self.execute(
+            'SELECT value FROM entries WHERE "user" = ? AND key = ?', (user, key)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def _size(self, user: str, key: bytes) -> int | None:
+        row = self.execute(
+            'SELECT length(value) FROM entries WHERE "user" = ? AND key = ?', (user, key)
+        ).fetchone()
+        return None if row is None else row[0]
+
+
+def _not_found(key: str) -> ApiError:
+    return ApiError("not-found", f"the store has no key {key!r}")
+
+
+def _over(user: str, amount: str, limit: int, name: str) -> ApiError:
+    return ApiError(
+        "limit-exceeded",
+        f"the store of {user!r} would have {amount}; {limit} are allowed (store.{name} in the"
+        " server's configuration): delete some",
+    )
