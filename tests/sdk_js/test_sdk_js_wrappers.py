@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_watermarks_are_pythons(wrapper: Wrapper) -> None:
     tokens = [number * number % 4093 for number in range(60)]
     green, found, half = wrapper("watermark", tokens)
     given: dict[str, Any] = {"key": 7, "share": 0.25}
-    pairs = zip(tokens, tokens[1:], strict=False)
+    pairs = pairwise(tokens)
     assert green == [watermark.is_green(*pair, **given) for pair in pairs]
     assert found == pytest.approx(watermark.z_score(tokens, **given))
     assert half == pytest.approx(watermark.z_score(tokens))
