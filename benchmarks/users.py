@@ -48,7 +48,7 @@ class Settings:
     prompt: int = options.prompt()
     long: int = options.count("--long", 1500, "Tokens of a long prompt.")
     prompt_ms: float = options.real(
-        "--prompt-ms", 0.0, "The server's scheduler.prompt_ms; 0 for its default."
+        "--prompt-ms", 50.0, "The server's scheduler.prompt_ms; 0 for no bound."
     )
     rounds: int = options.rounds(5)
 
@@ -109,7 +109,7 @@ def users(settings: Settings, progress: Progress) -> Report:
     progress.expect(6 * (settings.rounds + 1))
     data = bench_programs([settings.language])[settings.language]
     model = with_room(settings.model, settings.instances, settings.long + settings.tokens)
-    scheduler = SchedulerConfig(prompt_ms=settings.prompt_ms) if settings.prompt_ms else None
+    scheduler = SchedulerConfig(prompt_ms=settings.prompt_ms)
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         store = KeyStore(Path(folder) / "data")
         keys = [store.add(f"user{number}") for number in range(settings.users)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
 from pie_py.config.section import Section
 
@@ -15,8 +15,8 @@ class SchedulerConfig(Section):
     # may be no more. None runs all of them whole.
     prompt_tokens: PositiveInt | None = 512
     # What a batch beside steps of other users may take, in milliseconds, by what parts of prompts
-    # before have taken. None: only their number of inputs counts.
-    prompt_ms: PositiveFloat | None = None
+    # before have taken. 0: only their number of inputs counts.
+    prompt_ms: NonNegativeFloat = 50.0
 
 
 class InterceptionConfig(Section):

@@ -26,7 +26,7 @@ class Settings:
 
     seconds: float = options.real("--seconds", 4.0, "Of each attack.")
     prompt_ms: float = options.real(
-        "--prompt-ms", 0.0, "The server's scheduler.prompt_ms; 0 for its default."
+        "--prompt-ms", 50.0, "The server's scheduler.prompt_ms; 0 for no bound."
     )
     only: str = options.option("--only", default="", help="Attacks whose names have this text.")
 
@@ -83,7 +83,7 @@ def table(settings: Settings, progress: Progress) -> Report:
         "Attacks by one user, and what another one notices who generates text",
         ["attack", "cause", "outcome", "median gap, ×", "worst gap, ms", "the attacker is told"],
     )
-    scheduler = {"prompt_ms": settings.prompt_ms} if settings.prompt_ms else {}
+    scheduler = {"prompt_ms": settings.prompt_ms}
     with (
         place(scheduler=scheduler) as where,
         Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander,

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from support.idefics_checkpoints import STEPS, TILE_EMBEDS, image_tokenizer, make_idefics
+from support.javascript import require_javascript
 from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
 from support.qwen_vl_checkpoints import make_qwen_vl, qwen_vl, qwen_vl_inputs
 from support.rust_components import rust_component
@@ -26,7 +27,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 
 from pie_py.client.sync import Client
 
-LANGUAGES = ("python", "rust")
+LANGUAGES = ("python", "rust", "javascript")
 BEFORE, AFTER = [5, 9, 11, 200], [17, 4, 8]
 
 
@@ -58,6 +59,9 @@ def client(image_server: Server) -> Iterator[Client]:
 def upload(client: Client, language: str) -> str:
     if language == "python":
         return client.upload(Path(__file__).parent / "guests" / "image.py")
+    if language == "javascript":
+        require_javascript()
+        return client.upload(Path(__file__).parent / "guests" / "image.ts")
     return client.upload(rust_component("image_guests"), name="image-guests")
 
 

@@ -91,7 +91,7 @@ class Server(Rig):
         one_by_one: bool = False,
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
-        prompt_ms: float | None = None,
+        prompt_ms: float = 0.0,
         interception: InterceptionConfig | None = None,
         worker: Worker | None = None,
         quota: Quota = Quota(share=1.0, priority=100, launches=math.inf),  # noqa: B008 - frozen

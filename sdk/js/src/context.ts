@@ -3,14 +3,16 @@
 import { Conversation } from "./chat.ts";
 import type { Choosing } from "./choice.ts";
 import { DeviceSampler } from "./device.ts";
+import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
 import type { Grammar } from "./grammar.ts";
+import { appendImage } from "./images.ts";
 import type { Message, Model } from "./model.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
-import { distributions, logProbabilities } from "./several.ts";
+import { distributions, type Layout, logProbabilities, type Ranges, tree } from "./several.ts";
 
 /** Options of a context. */
 export interface ContextOptions {
@@ -46,6 +48,27 @@ export interface GenerateOptions {
   beside?: Context[];
 }
 
+/** Options of `Context.forward`. */
+export interface ForwardOptions {
+  /** Makes a tree of the tokens: for each the number of the one that it follows; -1 for one that
+   * follows the context. `keep` makes text of one of its paths. */
+  parents?: number[];
+  /** For each token the stretches of the context that it attends to, `[from, up to]`, its own place
+   * included; by default all before and itself. */
+  mask?: Ranges[];
+  /** Of the tokens; by default one after the other, in a tree by depth. */
+  positions?: number[];
+}
+
+/** Options of `Context.open`. */
+export interface OpenOptions {
+  /** LoRA adapter that the saved ones went through, and the rest goes through. */
+  adapter?: string;
+  /** Position of what is filled in; by default the number of tokens. What was saved with positions of
+   * its own ends elsewhere: pass what `nextPosition` was. */
+  nextPosition?: number;
+}
+
 /**
  * A text that grows: prompts are filled in, tokens are generated, forks share what is there.
  *
@@ -60,15 +83,19 @@ export interface GenerateOptions {
  * A context gives its pages back on `release`, or when the inferlet ends.
  */
 export class Context {
-  #sequence: Sequence;
+  /**
+   * What lies below the texts: tokens, pages, commands. For programs that combine a context with
+   * functions of `raw`; what it offers may change.
+   */
+  sequence: Sequence;
   #addBos: boolean;
   #chat: Conversation;
 
   /** Makes an empty context. */
   constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
     const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } = options;
-    this.#sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
-    if (!forked) this.#sequence.shift = firstPosition;
+    this.sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
+    if (!forked) this.sequence.shift = firstPosition;
     this.#addBos = addBos;
     this.#chat = forked?.chat ?? new Conversation(model, chat);
   }
@@ -76,32 +103,32 @@ export class Context {
   // What is in it
 
   get model(): Model {
-    return this.#sequence.model;
+    return this.sequence.model;
   }
 
   /** Tokens that fit into a page. */
   get pageSize(): number {
-    return this.#sequence.pages.size;
+    return this.sequence.pages.size;
   }
 
   /** Handles of its KV pages, in order; forks have those in common that they share. */
   get pages(): number[] {
-    return this.#sequence.pages.addresses.slice();
+    return this.sequence.pages.addresses.slice();
   }
 
   /** Its command queue, for functions of `raw`. */
   get queue(): number {
-    return this.#sequence.queue;
+    return this.sequence.queue;
   }
 
   /** Tokens in the pages; those of `buffer` are not among them. */
   get seqLen(): number {
-    return this.#sequence.tokens.length;
+    return this.sequence.tokens.length;
   }
 
   /** Position of the token that comes next; less than the model's `maxPosition`. */
   get nextPosition(): number {
-    return this.length + this.#sequence.shift;
+    return this.length + this.sequence.shift;
   }
 
   /** All tokens, buffered ones included. Those of an opened context are -1. */
@@ -113,13 +140,13 @@ export class Context {
   /** Tokens that wait for the next `flush` or generation. */
   buffer(): number[] {
     this.#render();
-    return this.#sequence.pending.slice();
+    return this.sequence.pending.slice();
   }
 
   /** How many tokens there are, buffered ones included. */
   get length(): number {
     this.#render();
-    return this.#sequence.length;
+    return this.sequence.length;
   }
 
   // Filling
@@ -129,10 +156,10 @@ export class Context {
     this.#render();
     const tokens = this.model.tokenizer.encode(text);
     const bos = this.model.bosToken;
-    if (this.#addBos && !this.#sequence.length && bos !== null && tokens[0] !== bos) {
-      this.#sequence.pending.push(bos);
+    if (this.#addBos && !this.sequence.length && bos !== null && tokens[0] !== bos) {
+      this.sequence.pending.push(bos);
     }
-    this.#sequence.pending.push(...tokens);
+    this.sequence.pending.push(...tokens);
     this.#chat.unanswered = false;
     return this;
   }
@@ -140,9 +167,25 @@ export class Context {
   /** Appends tokens as they are. */
   append(tokens: Iterable<number>): this {
     this.#render();
-    this.#sequence.pending.push(...tokens);
+    this.sequence.pending.push(...tokens);
     this.#chat.unanswered = false;
     return this;
+  }
+
+  /**
+   * Runs what is buffered, and then an image file, a PNG or JPEG, after it.
+   *
+   * It takes as many tokens' places as `images.tokensOf` says, and these tokens are -1; in some models
+   * it takes fewer positions (`nextPosition`). Models differ in the text that they expect around an
+   * image: fill it in.
+   *
+   * @throws PieError `unsupported` if the model reads text only, `invalid-argument` if the file can't
+   *   be decoded (the context is as it was, flushed), `out-of-resources`.
+   */
+  async image(data: Uint8Array): Promise<void> {
+    this.#render();
+    await appendImage(this.sequence, data);
+    this.#chat.unanswered = false;
   }
 
   /** Appends a system message in the model's chat format. */
@@ -169,7 +212,7 @@ export class Context {
   /** Ends the assistant's turn with the model's stop token. */
   seal(): this {
     this.#render();
-    this.#sequence.pending.push(...this.model.stopTokens.slice(0, 1));
+    this.sequence.pending.push(...this.model.stopTokens.slice(0, 1));
     return this;
   }
 
@@ -189,7 +232,7 @@ export class Context {
   /** Runs what is buffered through the model, and waits until it is in the pages. */
   async flush(): Promise<void> {
     this.#render();
-    await this.#sequence.flush();
+    await this.sequence.flush();
   }
 
   /**
@@ -210,10 +253,10 @@ export class Context {
       );
     }
     for (const other of beside) other.#startTurn();
-    const others = beside.map((other) => other.#sequence);
+    const others = beside.map((other) => other.sequence);
     const choosing: Choosing = { sampler: chosen, grammar, forced, beside: others };
     // Within a grammar the server needs each token before it can tell what may follow.
-    return new Generator(this.#sequence, () => this.#startTurn(), choosing, {
+    return new Generator(this.sequence, () => this.#startTurn(), choosing, {
       maxTokens: options.maxTokens,
       stop: options.stop,
       runAhead: runAhead && grammar === null,
@@ -223,18 +266,33 @@ export class Context {
   /** The `k` most likely next tokens after all that is filled in. */
   distribution(k = DISTRIBUTION_SIZE): Promise<Distribution> {
     this.#render();
-    return this.#sequence.nextDistribution(k);
+    return this.sequence.nextDistribution(k);
   }
 
   /**
    * Runs tokens at once, and tells what may follow each: the `k` most likely tokens. They join the
    * context, behind what is filled in; `truncate` takes back those that turn out wrong.
+   *
+   * @param tokens what follows; as many as the model takes in one forward (`maxBatchTokens`) where it
+   *   is no plain text.
+   * @throws RangeError for arguments that disagree in length, or a tree that is none.
    */
-  async forward(tokens: Iterable<number>, k = DISTRIBUTION_SIZE): Promise<Distribution[]> {
+  async forward(
+    tokens: Iterable<number>,
+    k = DISTRIBUTION_SIZE,
+    { parents, mask, positions }: ForwardOptions = {},
+  ): Promise<Distribution[]> {
     this.#render();
-    this.#chat.unanswered = false;
     const list = [...tokens];
-    return list.length ? distributions(this.#sequence, list, k) : [];
+    let layout: Layout = { mask, positions };
+    if (parents) layout = tree(parents, this.sequence.length, this.sequence.shift);
+    for (const part of [parents, layout.mask, layout.positions]) {
+      if (part && part.length !== list.length) {
+        throw new RangeError(`parents, mask and positions are each for all of ${list.length} tokens`);
+      }
+    }
+    this.#chat.unanswered = false;
+    return list.length ? distributions(this.sequence, list, k, layout) : [];
   }
 
   /**
@@ -245,7 +303,7 @@ export class Context {
    */
   async verify(draft: Iterable<number>): Promise<number[]> {
     this.#render();
-    const sequence = this.#sequence;
+    const sequence = this.sequence;
     sequence.retract();
     const tokens = [...draft].slice(0, Math.max(0, this.model.maxPosition - this.nextPosition));
     if (!sequence.pending.length) sequence.rerunLast(sequence.tokens.length);
@@ -279,8 +337,8 @@ export class Context {
     if (texts.some((text) => !text.length)) {
       throw new RangeError("an empty continuation has no log-probability");
     }
-    if (this.#sequence.pending.length > 1) await this.#sequence.submit(); // once, for all of them
-    const forks = texts.map(() => this.#sequence.fork());
+    if (this.sequence.pending.length > 1) await this.sequence.submit(); // once, for all of them
+    const forks = texts.map(() => this.sequence.fork());
     try {
       return await Promise.all(texts.map((text, i) => logProbabilities(forks[i], text)));
     } finally {
@@ -295,8 +353,28 @@ export class Context {
    * the last token again, for a hidden state of its own.
    */
   fork(): Context {
-    const forked = { sequence: this.#sequence.fork(), chat: this.#chat.copy() };
+    const forked = { sequence: this.sequence.fork(), chat: this.#chat.copy() };
     return new Context(this.model, { addBos: this.#addBos }, forked);
+  }
+
+  /**
+   * Goes on with what forks of this context have added, one behind the other.
+   *
+   * The pages of the first are taken over; the tokens of the others run with the next flush or
+   * generation. The branches are released, and the conversation is forgotten, as by `truncate`.
+   *
+   * @throws RangeError if there is no branch, or one does not begin with the tokens of this context.
+   */
+  join(...branches: Context[]): this {
+    const mine = this.tokens;
+    const all = branches.map((branch) => branch.tokens);
+    if (!branches.length || all.some((tokens) => mine.some((token, i) => tokens[i] !== token))) {
+      throw new RangeError("branches to join are forks of the context, and go on where it ends");
+    }
+    this.#chat = new Conversation(this.model, this.#chat.more);
+    [this.sequence, branches[0].sequence] = [branches[0].sequence, this.sequence];
+    for (const branch of branches) branch.release();
+    return this.append(all.slice(1).flatMap((tokens) => tokens.slice(mine.length)));
   }
 
   /**
@@ -308,7 +386,82 @@ export class Context {
       throw new RangeError(`length ${length} is outside this context of ${this.length} tokens`);
     }
     this.#chat = new Conversation(this.model, this.#chat.more);
-    this.#sequence.truncate(length);
+    this.sequence.truncate(length);
+    return this;
+  }
+
+  // Changing what later tokens attend to
+
+  /**
+   * Keeps the first tokens and one path of the tree behind them; nothing runs again.
+   *
+   * @param first how many tokens were there before the tree.
+   * @param path numbers of the tree's tokens that stay, as `parents` counts them, rising.
+   * @throws RangeError if the path does not rise, or leads out of the tree.
+   */
+  keep(first: number, path: number[]): this {
+    edit.keep(this.sequence, first, path.map((number) => first + number));
+    return this;
+  }
+
+  /**
+   * Gives the pages of the tokens from `first` up to `last` back, whole pages of them.
+   *
+   * Nothing attends to them any more. The tokens behind them move up in `tokens`, and keep their
+   * positions; or, with `close`, get those that they have in `tokens` now. So a text without an end
+   * stays within the model's context (StreamingLLM).
+   *
+   * @throws RangeError if these are no whole pages of what has run; with `close` also if they begin or
+   *   end within an image. PieError with `close`: `unsupported` by models whose keys can't be turned to
+   *   other positions, `out-of-resources`.
+   */
+  drop(first: number, last: number, { close = false }: { close?: boolean } = {}): this {
+    edit.drop(this.sequence, first, last, close);
+    return this;
+  }
+
+  /**
+   * Gives up the tokens at some places, wherever they are, and the memory that they took. The others
+   * are copied together, and keep their positions.
+   *
+   * @throws RangeError if a place is not among what has run; PieError `out-of-resources`.
+   */
+  evict(places: Iterable<number>): this {
+    edit.evict(this.sequence, places);
+    return this;
+  }
+
+  /**
+   * Lets later tokens not attend to those from `first` up to `last`, which stay.
+   *
+   * @throws RangeError if these have not run yet; PieError `out-of-resources`.
+   */
+  hide(first: number, last: number): this {
+    edit.hide(this.sequence, first, last, true);
+    return this;
+  }
+
+  /** Takes `hide` back. Throws as it does. */
+  show(first: number, last: number): this {
+    edit.hide(this.sequence, first, last, false);
+    return this;
+  }
+
+  /**
+   * Says what the pages are worth when memory is short: a hint to the server. A prefix is of no use
+   * without what is before it, so tell of that, too.
+   *
+   * @param priority -100 to 100; 0 is that of pages of which nothing was said.
+   * @param seconds how long one above 0 holds. One below 0 holds until the text is used again.
+   * @param options the first token of what has run that is meant, and the one after the last.
+   * @throws PieError `invalid-argument`, `swapped-out`.
+   */
+  retain(
+    priority: number,
+    seconds = 3600,
+    { first = 0, last = Infinity }: { first?: number; last?: number } = {},
+  ): this {
+    this.sequence.retain(priority, seconds, first, last);
     return this;
   }
 
@@ -324,22 +477,28 @@ export class Context {
       throw new Error("some tokens are not in the pages yet: `await context.flush()` first");
     }
     if (!this.seqLen) throw new RangeError("an empty context can't be saved");
-    this.#sequence.save(name, shared, seconds ?? null);
+    this.sequence.save(name, shared, seconds ?? null);
   }
 
   /**
    * A context with the content saved under names, one behind the other; null if one is not there. Its
-   * tokens are not known, so something has to be filled in before it generates.
+   * tokens are not known, so something has to be filled in before it generates. Options may follow the
+   * names.
    */
-  static open(model: Model, ...names: string[]): Context | null {
-    const context = new Context(model);
+  static open(model: Model, ...names: string[] | [...string[], OpenOptions]): Context | null {
+    const last = names.at(-1);
+    const { adapter, nextPosition }: OpenOptions = typeof last === "object" ? last : {};
+    const context = new Context(model, { adapter });
     try {
-      for (const name of names) context.#sequence.load(name);
+      for (const name of names) {
+        if (typeof name === "string") context.sequence.load(name);
+      }
     } catch (error) {
       context.release();
       if (!isPieError(error, "not-found")) throw error;
       return null;
     }
+    if (nextPosition !== undefined) context.sequence.shift = nextPosition - context.length;
     return context;
   }
 
@@ -362,18 +521,18 @@ export class Context {
 
   /** Gives the pages back. The context can't be used any more; a second call does nothing. */
   release(): void {
-    this.#sequence.release();
+    this.sequence.release();
   }
 
   #all(): number[] {
-    return [...this.#sequence.tokens, ...this.#sequence.pending];
+    return [...this.sequence.tokens, ...this.sequence.pending];
   }
 
   /** Makes the context what the chat template makes of the conversation. */
   #goOn(cue: boolean): void {
     const [keep, added] = this.#chat.render(cue, this.#all());
-    if (keep < this.#sequence.length) this.#sequence.truncate(keep);
-    this.#sequence.pending.push(...added);
+    if (keep < this.sequence.length) this.sequence.truncate(keep);
+    this.sequence.pending.push(...added);
   }
 
   /** Starts the assistant's turn after a message. */

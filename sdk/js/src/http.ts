@@ -35,10 +35,29 @@ export class HttpError extends Error {
   }
 }
 
+/** Headers by names in lower case. What came several times is joined by commas. */
+export class Headers extends Map<string, string> {
+  /** @internal */
+  constructor(readonly raw: [string, string][]) {
+    super();
+    for (const [name] of raw) this.set(name.toLowerCase(), this.getAll(name).join(", "));
+  }
+
+  /** A value, by a name in any case. */
+  override get(name: string): string | undefined {
+    return super.get(name.toLowerCase());
+  }
+
+  /** Every value of a name (`set-cookie` can't be joined). */
+  getAll(name: string): string[] {
+    const wanted = name.toLowerCase();
+    return this.raw.filter(([each]) => each.toLowerCase() === wanted).map(([, value]) => value);
+  }
+}
+
 /** An answer whose headers are there; its body comes as it is read. Read it, or `close` it. */
 export class Response {
-  /** By names in lower case; what came several times is joined by commas. */
-  readonly headers: Map<string, string>;
+  readonly headers: Headers;
   #body: number | null;
   #data: Uint8Array | null = null;
 
@@ -51,11 +70,7 @@ export class Response {
     headers: [string, string][],
     body: number,
   ) {
-    this.headers = new Map();
-    for (const [name, value] of headers) {
-      const before = this.headers.get(name.toLowerCase());
-      this.headers.set(name.toLowerCase(), before === undefined ? value : `${before}, ${value}`);
-    }
+    this.headers = new Headers(headers);
     this.#body = body;
   }
 

@@ -15,16 +15,27 @@
  */
 
 export { gather, race } from "./branches.ts";
-export { Context, type ContextOptions, type GenerateOptions } from "./context.ts";
+export * as chat from "./chat.ts";
+export {
+  Context,
+  type ContextOptions,
+  type ForwardOptions,
+  type GenerateOptions,
+  type OpenOptions,
+} from "./context.ts";
 export { DeviceSampler, type SamplerOptions } from "./device.ts";
 export { PieError, UsageError } from "./errors.ts";
 export { Generator, GenStep, Output } from "./generation.ts";
 export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";
 export * as http from "./http.ts";
+export * as images from "./images.ts";
+export { type Choice, Interception, interception, type InterceptionOptions } from "./interception.ts";
+export * as introspect from "./introspect.ts";
 export { ready } from "./loop.ts";
 export * as mcp from "./mcp.ts";
 export * as messaging from "./messaging.ts";
 export { type Message, Model, Tokenizer } from "./model.ts";
+export * as offload from "./offload.ts";
 export { type Option, parseArgs } from "./options.ts";
 export * as raw from "./raw.ts";
 export * as runtime from "./runtime.ts";
@@ -32,3 +43,5 @@ export { Distribution, Sampler, type SamplerFields } from "./sample.ts";
 export * as session from "./session.ts";
 export * as store from "./store.ts";
 export { TextDecoder } from "./stream.ts";
+export * as tools from "./tools.ts";
+export * as watermark from "./watermark.ts";

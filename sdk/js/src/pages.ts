@@ -25,6 +25,7 @@ export class Pages {
   #queue: number;
   #shared: Map<number, number>;
   #frozen: Set<number>;
+  #own = new Set<number>(); // copies of this sequence's among the read-only ones
   #pins: number[] = []; // held until the copies from them are done
 
   constructor(model: Model, queue: number) {
@@ -46,6 +47,7 @@ export class Pages {
   /** Notes that the first pages never change again: they are exported, or in a cache. */
   freeze(count: number): void {
     this.readOnly = Math.max(this.readOnly, count);
+    this.#own.clear();
     // Forks that hold these pages did not see it happen.
     for (const page of this.addresses.slice(0, count)) {
       if (this.#shared.has(page)) this.#frozen.add(page);
@@ -123,6 +125,37 @@ export class Pages {
       raw.copyKvpage(this.#queue, page, done, this.addresses[index], slot, part);
       done += part;
     }
+  }
+
+  /** Gives the pages from `first` up to `last` back; what follows moves up. */
+  remove(first: number, last: number): void {
+    const cut = this.addresses.splice(first, last - first);
+    this.readOnly -= Math.max(0, Math.min(last, this.readOnly) - first);
+    this.#giveBack(cut);
+  }
+
+  /**
+   * The address of a page that only this sequence holds: a copy where others read it.
+   *
+   * @param index of the page, among the sequence's.
+   * @param used its filled slots.
+   */
+  makeWritable(index: number, used: number): number {
+    const page = this.addresses[index];
+    const shared = this.#shared.has(page) || this.#frozen.has(page);
+    if (shared || (index < this.readOnly && !this.#own.has(page))) {
+      const copy = raw.allocKvpage(this.#queue, 1);
+      raw.copyKvpage(this.#queue, page, 0, copy, 0, used);
+      this.#pins.push(page);
+      this.addresses[index] = copy;
+      this.#own.add(copy);
+    }
+    return this.addresses[index];
+  }
+
+  /** The pages that no other context of this inferlet holds. */
+  unshared(): number[] {
+    return this.addresses.filter((page) => !this.#shared.has(page));
   }
 
   /** Gives a fork, which has none, the same pages. It copies what it writes to. */

@@ -20,6 +20,9 @@ export interface Tentative {
   retract(): void;
 }
 
+/** Places of an image's first token and that behind its last one, and how many positions it takes. */
+export type Image = [first: number, end: number, positions: number];
+
 /** Tokens in pages, tokens that wait for their run, and the queue of commands. */
 export class Sequence {
   readonly queue: number;
@@ -46,6 +49,10 @@ export class Sequence {
   choosing = false;
   /** How far the next token's position lies behind its place among `tokens`. */
   shift = 0;
+  /** Places of the tokens that no other token attends to any more. */
+  hidden = new Set<number>();
+  /** Images that take fewer positions than tokens. */
+  images: Image[] = [];
   #offered = 0; // how many of the first pages the prefix cache has been offered
   #released = false;
   #samplers = new Set<number>(); // of generations under way
@@ -129,9 +136,16 @@ export class Sequence {
    *
    * @param output whether the last one's hidden state is wanted.
    * @param given span of embeds that hold them already.
+   * @param mask what they attend to, as the server wants it.
    * @param others spans of embeds for the hidden states after tokens before the last.
    */
-  forward(tokens: number[], output: boolean, given?: number[], others: number[] = []): void {
+  forward(
+    tokens: number[],
+    output: boolean,
+    given?: number[],
+    mask: number[] = [],
+    others: number[] = [],
+  ): void {
     if (this.#released) throw new Error("the context is released");
     this.tentative?.retract();
     const { queue, pages } = this;
@@ -153,8 +167,8 @@ export class Sequence {
       const inputs = spans(pages.addresses.slice(0, Math.ceil(start / pages.size)));
       const targets = spans(pages.addresses.slice(first, need));
       const outputs = output ? [...others, ...this.embed] : [];
-      if (this.adapter === null) raw.forward(queue, inputs, embeds, targets, outputs, []);
-      else raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, []);
+      if (this.adapter === null) raw.forward(queue, inputs, embeds, targets, outputs, mask);
+      else raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, mask);
     } finally {
       if (count > 1 && !given) raw.deallocEmb(queue, embeds);
     }
@@ -229,6 +243,8 @@ export class Sequence {
     other.pending = this.pending.slice();
     other.#offered = this.#offered;
     other.shift = this.shift;
+    other.hidden = new Set(this.hidden);
+    other.images = this.images.slice();
     return other;
   }
 
@@ -242,6 +258,25 @@ export class Sequence {
     this.settle();
     this.setLength(length);
     this.pending = [];
+  }
+
+  /** Gives the pages up: all tokens are pending again. Throws RangeError if some are not known. */
+  discard(): void {
+    if (this.tokens.includes(UNKNOWN)) {
+      throw new RangeError("a context whose tokens are not known can't be computed again");
+    }
+    this.settle();
+    const pending = [...this.tokens, ...this.pending];
+    this.setLength(0);
+    this.pending = pending;
+  }
+
+  /** Says what the pages of a part of the tokens are worth. Throws as `Context.retain`. */
+  retain(priority: number, seconds: number, first: number, last: number): void {
+    const { size, addresses } = this.pages;
+    const end = Math.min(last, this.tokens.length);
+    const pages = addresses.slice(Math.floor(first / size), Math.ceil(end / size));
+    raw.retainKvpage(this.queue, spans(pages), priority, Math.max(0, Math.round(seconds * 1e9)));
   }
 
   /** Keeps the pages under a name. Nothing is pending. */
@@ -284,7 +319,34 @@ export class Sequence {
     this.pages.truncate(length);
     this.tokens.length = length;
     this.#offered = Math.min(this.#offered, Math.floor(length / this.pages.size));
+    this.hidden = new Set([...this.hidden].filter((place) => place < length));
     this.hasHidden = false;
+    for (let last; (last = this.images.at(-1)) !== undefined && last[1] > length; ) {
+      this.images.pop();
+      const [first, end, positions] = last;
+      this.shift -= positions - (end - first);
+      this.noteImage(first, positions);
+    }
+  }
+
+  /** Notes that the tokens from place `first` on are an image that takes so many positions. */
+  noteImage(first: number, positions: number): void {
+    const end = this.tokens.length;
+    if (first >= end || positions === end - first) return;
+    this.images.push([first, end, positions]);
+    this.shift += positions - (end - first);
+  }
+
+  /** Position of the token at a place. Throws RangeError within an image of fewer positions. */
+  position(place: number): number {
+    let { shift } = this;
+    for (const [first, end, positions] of this.images) {
+      if (first < place && place < end) {
+        throw new RangeError(`token ${place} is within an image, ${first} to ${end}`);
+      }
+      if (place < end) shift -= positions - (end - first);
+    }
+    return place + shift;
   }
 
   /** Gives everything back; a second call does nothing. It can't be used any more. */

@@ -37,6 +37,8 @@ export function receiveBlob(): Promise<Uint8Array> {
   return blobOf(raw.receiveBlob());
 }
 
+export { sendBlob as sendFile, receiveBlob as receiveFile };
+
 function sending(send: () => void): void {
   for (;;) {
     try {

@@ -86,7 +86,8 @@ def _python_calls(text: str) -> Iterator[ToolCall]:
         for close in (m.end() for m in re.finditer(r"\)", text[match.end() :])):
             try:
                 node = ast.parse(text[match.start() : match.end() + close], mode="eval").body
-                assert isinstance(node, ast.Call)
+                if not isinstance(node, ast.Call):
+                    continue  # words behind it, such as `and`, make more of it than a call
                 named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
                 values = tuple(ast.literal_eval(value) for value in node.args)
             except (SyntaxError, ValueError):
