@@ -20,6 +20,7 @@ from support.rust_components import use_toolchain
 from support.servers import Server
 
 from pie_py.build.rust import build_crate
+from pie_py.cluster.settings import ClusterConfig
 from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
 
@@ -136,7 +137,9 @@ def test_toml() -> None:
     configured = [tomllib.loads(one) for one in parts if "[package]" not in one]
     assert len(configured) > 2
     for one in configured:
-        if "patch" not in one:
+        if "server" in one:
+            ServerConfig(**ClusterConfig(**one).server)
+        elif "patch" not in one:
             ServerConfig(**one)
 
 
