@@ -1,8 +1,7 @@
 """`pie-py bench fairness`: what those that decode notice of long prompts that arrive meanwhile.
 
 Some inferlets decode; alone, and while others, one after the other, fill in long prompts: once of
-the same user, whose batches are as long as is good for throughput, and once of another one, beside
-whom `scheduler.prompt_ms` bounds the time of a batch.
+the same user, and once of another one: `scheduler.prompt_ms` bounds their parts differently.
 What counts is the time between two tokens of one inferlet, and most of all its longest ones. How
 much of a prompt shares a step with the others' tokens is the model's `max_batch_tokens`.
 """

@@ -13,18 +13,16 @@ from pie_control.scheduler.prompt_turns import PromptTurns
 FACTS: dict[str, Any] = {"kv_pages": 1400, "embeds": 11_000, "max_batch_tokens": 2048}
 
 
-def timed(steps: float = 4.0, noise: float = 1.0, **settings: Any) -> Server:
+def timed(steps: float = 4.0, **settings: Any) -> Server:
     server = Server(**settings, **FACTS)
     server.worker = worker = Timed(server.facts)
-    worker.steps, worker.noise = steps, noise
+    worker.steps = steps
     return server
 
 
-def timed_parts(
-    steps: float = 4.0, user: str = "bob", noise: float = 1.0, **settings: Any
-) -> list[float]:
+def timed_parts(steps: float = 4.0, user: str = "bob", **settings: Any) -> list[float]:
     """Milliseconds of the forward batches of a prompt of 1600 tokens beside a decoder."""
-    server = timed(steps, noise, **settings)
+    server = timed(steps, **settings)
     decoder = Decoder(server)
     decoder.step()
     server.step()
@@ -50,13 +48,6 @@ def test_a_part_takes_no_longer_than_the_operator_says() -> None:
 
 def test_without_a_time_parts_are_as_long_as_their_inputs_take() -> None:
     assert max(timed_parts(prompt_tokens=512)) > 200
-
-
-def test_a_disturbed_part_says_little_of_the_next_ones() -> None:
-    took = timed_parts(prompt_tokens=512, prompt_ms=50.0, noise=3.0)
-    assert max(took) < 3 * 75
-    calm = timed_parts(prompt_tokens=512, prompt_ms=50.0)
-    assert len(took) < 1.5 * len(calm), "the prompt does not run in small parts from then on"
 
 
 def test_prompts_have_as_long_as_the_steps_where_these_take_all_the_time() -> None:

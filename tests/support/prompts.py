@@ -75,15 +75,13 @@ class Timed(FakeWorker):
     def __init__(self, facts: ModelDescription) -> None:
         super().__init__(facts)
         self.steps = 4.0  # milliseconds
-        self.noise = 1.0  # times the time of every fourth batch of forwards
         self.took: list[float] = []  # milliseconds of each forward batch
 
     def run(self, plan: Plan) -> PlanResult:
         result = super().run(plan)
         for batch, answer in zip(plan.batches, result.results, strict=True):
             if isinstance(batch, Forward):
-                noise = self.noise if len(self.took) % 4 == 3 else 1.0
-                self.took.append(noise * self._milliseconds(batch))
+                self.took.append(self._milliseconds(batch))
                 answer.nanoseconds = int(self.took[-1] * 1e6)
         return result
 

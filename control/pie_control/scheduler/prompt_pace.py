@@ -19,7 +19,6 @@ from pie_control.scheduler.company import Company
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
 APART = 4  # so many times the bound, for prompts where no user takes steps
 FASTER = 2  # inputs of the next part cost no less than one in so many of what those before did
-SLOWER = 2  # and no more than so many times what was expected: one that was disturbed says little
 UNKNOWN = 8  # so many times the inputs of a step take all the time, until any have been measured
 
 
@@ -120,11 +119,7 @@ class PromptPace:
     def _learn(self, part: ForwardCommand, cost: float) -> None:
         whole, context, costs = part.part_of or part, _context(part), self._costs(part)
         if whole.pace:
-            # From no context on: from one part to the next, noise would pass for growth.
-            grown = max(0.0, cost - costs.first) / max(1, context)
-            if costs.growth:
-                cost = min(cost, SLOWER * self.cost(part))
-                grown = min(grown, SLOWER * costs.growth)
+            grown = max(0.0, cost - whole.pace) / max(1, context - whole.pace_at)
             costs.growth = _mean(costs.growth, grown)
             cost = max(cost, whole.pace / FASTER)
         else:
